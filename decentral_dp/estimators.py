@@ -308,7 +308,7 @@ class _Decentralised(Private):
                 # The build raises it again, with the name of the parameter.
                 momentum = 0.0
             whole = scenario.get("topology", {}).get("compression") is None
-            table = {"heavy_ball": momentum if whole else 0.0, "centring": linear} | table
+            table = {"momentum": momentum if whole else 0.0, "centring": linear} | table
         return {**scenario, "algorithm": table, "run": run}
 
     def _linear(self, model: TrainedModel) -> tuple[Array, Array]:

@@ -31,7 +31,7 @@ from decentral_dp.bounded import (
     shared_zeros,
 )
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.data.streams import Draw, Stream, draw_batch
+from decentral_dp.data.streams import Draw, Sampling, draw_batch
 from decentral_dp.exchange import ClippedSum, Value
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
@@ -287,7 +287,7 @@ class LocalDataset:
         problem: Problem,
         records: Mapping[Split, Sequence[Any]],
         neighbour_weight: Array,
-        stream: Stream,
+        sampling: Sampling,
         clip: Clip,
         batches: Streams,
         network: Network | None = None,
@@ -303,7 +303,7 @@ class LocalDataset:
         self.counts = {k: count_records(records[k]) for k in SPLITS}
         self._problem = problem
         self._records = records
-        self._stream, self._picks = stream, stream.picks
+        self._stream, self._picks = sampling, sampling.picks
         self._clip = clip
         self._batches = batches
         self._unit = unit
@@ -457,7 +457,7 @@ class LocalDataset:
                 return take(records, np.flatnonzero(tosses < rate)), rate
             return take(records, slice(0, n)), 1.0
 
-        fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
+        fresh, coins = self._stream.kind in ("fixed_batch", "poisson"), self._stream.kind == "poisson"
         draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
@@ -533,7 +533,7 @@ class LocalDataset:
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → (b,) how many records each agent averages at round t; unchanged arrays are reused."""
-        if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
+        if t != self._averaged_at and not (self._averaged and self._stream.kind != "streaming"):
             # Problems with one level have no validation records.
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
             cached = self._averaged
@@ -551,7 +551,7 @@ class LocalDataset:
         They are evaluated in the order of the draw, which accounting assumes (docs/proofs/10). Cyclic batches follow a
         public order.
         """
-        if self._stream.kind == "turns":
+        if self._stream.kind == "cyclic":
             size, key = int(self.counts[split][row]), (int(self.agents[row]), split)
             if key not in self._orders:
                 generator = public_generator(self.network.seed, f"turns/{split}", key[0])

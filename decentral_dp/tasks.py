@@ -183,7 +183,7 @@ def in_parallel(
         named: text in the command lines of the processes; default none.
 
     Returns:
-        A `Stream`.
+        A `Sampling`.
     """
     if workers.address is not None:
         return in_ray(work, items, lost, workers.address)
@@ -204,7 +204,7 @@ def in_ray(
         address: "auto" or "host:port" of a running cluster.
 
     Returns:
-        A `Stream`.
+        A `Sampling`.
     """
     import ray
     import ray.exceptions
@@ -252,7 +252,7 @@ def in_processes(
         named: as in `in_parallel`.
 
     Returns:
-        A `Stream`.
+        A `Sampling`.
     """
     waiting, done = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
     for item in items:

@@ -33,20 +33,20 @@ SHARED = "import numbers_of\n\ndef pulled(released, last):\n    return numbers_o
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The algorithm of the how-to page, split into three files."""
-    text = BLOCKS["heavy_ball.py"].replace("from typing", "from shared_moves import pulled\nfrom typing", 1)
+    text = BLOCKS["momentum.py"].replace("from typing", "from shared_moves import pulled\nfrom typing", 1)
     text, many = re.subn(
         r"self\.friction \* \((\w+)\.y - s\.last\)", r"2.0 * self.friction * pulled(\1.y, s.last)", text
     )
     assert many == 1
-    (tmp_path / "heavy_ball.py").write_text(text, encoding="utf-8")
+    (tmp_path / "momentum.py").write_text(text, encoding="utf-8")
     (tmp_path / "shared_moves.py").write_text(SHARED, encoding="utf-8")
     (tmp_path / "numbers_of.py").write_text("HALF = 0.5\n", encoding="utf-8")
-    (tmp_path / "heavy_ball.toml").write_text(BLOCKS["heavy_ball.toml"], encoding="utf-8")
+    (tmp_path / "momentum.toml").write_text(BLOCKS["momentum.toml"], encoding="utf-8")
     return tmp_path
 
 
 def test_modules_of_a_run_are_removed(folder: Path) -> None:
-    run = decentral_dp.run(folder / "heavy_ball.toml")
+    run = decentral_dp.run(folder / "momentum.toml")
     assert run.result["status"] == "ok"
     assert not {"shared_moves", "numbers_of"} & sys.modules.keys()
     assert not (folder / "__pycache__").exists()
@@ -55,10 +55,10 @@ def test_modules_of_a_run_are_removed(folder: Path) -> None:
 
 def test_digests_follow_all_files(folder: Path) -> None:
     """A run cannot be resumed after a change of the third file."""
-    first = run_digest(build(folder / "heavy_ball.toml"))
-    assert run_digest(build(folder / "heavy_ball.toml")) == first
+    first = run_digest(build(folder / "momentum.toml"))
+    assert run_digest(build(folder / "momentum.toml")) == first
     (folder / "numbers_of.py").write_text("HALF = 0.25\n", encoding="utf-8")
-    assert run_digest(build(folder / "heavy_ball.toml")) != first
+    assert run_digest(build(folder / "momentum.toml")) != first
 
 
 def test_two_folders_do_not_mix(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -98,7 +98,7 @@ def test_a_library_imports_nothing_of_the_folder(folder: Path, tmp_path_factory:
 def test_a_missing_module_is_refused_with_its_fix(folder: Path) -> None:
     (folder / "shared_moves.py").unlink()
     with pytest.raises(InputError) as said:
-        build(folder / "heavy_ball.toml")
+        build(folder / "momentum.toml")
     assert f"install shared_moves, or put shared_moves.py into {folder}, and import it at the top." in str(said.value)
 
 
@@ -109,7 +109,7 @@ DEAL = "import numpy as np\n\nWHERE = {!r}\n\n\ndef deal(labels, agents):\n    r
 
 def _named(folder: Path, kind: str, **keys: Any) -> Any:
     """The scenario of the page in this folder, with another algorithm."""
-    return load(folder / "heavy_ball.toml", [f'algorithm.kind="{kind}"'], **keys)
+    return load(folder / "momentum.toml", [f'algorithm.kind="{kind}"'], **keys)
 
 
 def test_two_folders_have_modules_of_one_name(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_file_hides_no_module_of_python_and_no_installed_one(folder: Path, nam
     with pytest.raises(
         InputError, match=r"^algorithm\.kind: .*(of Python or of this package|installed module as well)"
     ):
-        build(_named(folder, f"{name}:HeavyBall"))
+        build(_named(folder, f"{name}:Momentum"))
     assert not mark.exists()
 
 
@@ -150,8 +150,8 @@ def test_a_file_hides_no_module_of_python_and_no_installed_one(folder: Path, nam
 )
 def test_importable_functions_are_no_components(folder: Path, kind: str) -> None:
     """A scenario from elsewhere would call the function with its keys."""
-    content = tomllib.loads((folder / "heavy_ball.toml").read_text(encoding="utf-8"))
-    content["topology"] = {"kind": kind, "agents": 4, "command": f"touch {folder / 'mark'}", "path": "heavy_ball.py"}
+    content = tomllib.loads((folder / "momentum.toml").read_text(encoding="utf-8"))
+    content["topology"] = {"kind": kind, "agents": 4, "command": f"touch {folder / 'mark'}", "path": "momentum.py"}
     with pytest.raises(InputError, match=r"^topology\.kind: .*(of Python or of this package|not require decentral_dp)"):
         build(load(content, folder=folder))
     assert not (folder / "mark").exists()
@@ -165,13 +165,13 @@ def test_a_package_that_requires_this_one_has_components(
     package, info = site / "my_moves", site / "my_moves-1.0.dist-info"
     package.mkdir(parents=True)
     info.mkdir()
-    (package / "__init__.py").write_text(BLOCKS["heavy_ball.py"], encoding="utf-8")
+    (package / "__init__.py").write_text(BLOCKS["momentum.py"], encoding="utf-8")
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: my_moves\nVersion: 1.0\nRequires-Dist: {requirement}\n"
     )
     (info / "top_level.txt").write_text("my_moves\n")
     monkeypatch.syspath_prepend(str(site))
-    scenario = _named(folder, "my_moves:HeavyBall")
+    scenario = _named(folder, "my_moves:Momentum")
     if requirement in ("numpy", "decentral_dpx"):
         with pytest.raises(InputError, match="does not require decentral_dp"):
             build(scenario)
@@ -190,18 +190,18 @@ def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
     py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     source.write_bytes(honest)
     assert list((folder / "__pycache__").glob("shared_moves*.pyc"))
-    assert np.isfinite(build(folder / "heavy_ball.toml").budget.epsilon).all()
+    assert np.isfinite(build(folder / "momentum.toml").budget.epsilon).all()
     assert not mark.exists()
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("heavy_bal:HeavyBall", "no module heavy_bal; did you mean heavy_ball"),
-        ("heavy_ball:HeavyBal", "heavy_ball defines no HeavyBal; did you mean HeavyBall"),
-        ("heavy_ball.py:HeavyBall", "no algorithm 'heavy_ball.py:HeavyBall'"),
-        ("heavy_ball.inner:HeavyBall", "no module heavy_ball.inner"),
-        ("heavy_ball", "no algorithm 'heavy_ball'"),
+        ("heavy_bal:Momentum", "no module heavy_bal; did you mean momentum"),
+        ("momentum:HeavyBal", "momentum defines no HeavyBal; did you mean Momentum"),
+        ("momentum.py:Momentum", "no algorithm 'momentum.py:Momentum'"),
+        ("momentum.inner:Momentum", "no module momentum.inner"),
+        ("momentum", "no algorithm 'momentum'"),
     ],
 )
 def test_a_wrong_name_is_refused(folder: Path, kind: str, words: str) -> None:
@@ -211,17 +211,17 @@ def test_a_wrong_name_is_refused(folder: Path, kind: str, words: str) -> None:
 
 def test_a_scenario_may_set_the_folders_of_its_modules(folder: Path) -> None:
     (folder / "src").mkdir()
-    for name in ("heavy_ball", "shared_moves", "numbers_of"):
+    for name in ("momentum", "shared_moves", "numbers_of"):
         (folder / f"{name}.py").rename(folder / "src" / f"{name}.py")
-    with pytest.raises(InputError, match="no module heavy_ball"):
-        build(folder / "heavy_ball.toml")
-    moved = load(folder / "heavy_ball.toml", ['code_folders=["src"]'])
+    with pytest.raises(InputError, match="no module momentum"):
+        build(folder / "momentum.toml")
+    moved = load(folder / "momentum.toml", ['code_folders=["src"]'])
     decentral_dp.run(moved, out=folder / "run")
     assert {path.name for path in (folder / "run" / "code").iterdir()} == {
-        "heavy_ball.py",
+        "momentum.py",
         "shared_moves.py",
         "numbers_of.py",
     }
     (folder / "src").rename(folder / "gone")
     again = build(folder / "run" / "scenario.toml")
-    assert run_digest(again) == run_digest(build(load(folder / "heavy_ball.toml", ['code_folders=["gone"]'])))
+    assert run_digest(again) == run_digest(build(load(folder / "momentum.toml", ['code_folders=["gone"]'])))

@@ -152,7 +152,7 @@ def _explain_unit(plan: AuditPlan) -> str:
         return ""
     if plan.canaries is not None:
         return "a canary is one record"
-    if job.stream.kind == "minibatch":
+    if job.sampling.kind == "fixed_batch":
         return "batches of fixed size are audited for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"{job.scenario.problem.kind} has no record that contributes nothing"
@@ -187,10 +187,10 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     ),
     Refusal(
         # A trusted coordinator samples in its algorithm, and its stream reads all records.
-        lambda plan: plan.job.stream.kind == "poisson",
+        lambda plan: plan.job.sampling.kind == "poisson",
         "audit",
         "Poisson samples of gossip algorithms are not supported",
-        'set problem.stream = "all", whose releases are the same at a larger privacy cost',
+        'set problem.sampling = "full", whose releases are the same at a larger privacy cost',
     ),
     Refusal(
         _explain_unit,

@@ -648,8 +648,8 @@ def check_rows(job: PlannedJob) -> int:
         return 0
     sizes = [int(n) for split in job.counts.values() for n in split if n]
     counts = {min(sizes), max(sizes)} if sizes else set()
-    if job.stream.kind == "minibatch" and job.stream.batch:
-        counts.add(int(job.stream.batch))
+    if job.sampling.kind == "fixed_batch" and job.sampling.batch:
+        counts.add(int(job.sampling.batch))
     parts = [part for part in _nested_parts(job.problem) if isinstance(part, RowWise)]
     for part in parts:
         part.check_rows_apart(counts)

@@ -104,7 +104,7 @@ def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: T
     length = cast(float, problem.length)
     rounds = np.arange(job.rounds)
     step = algorithm.y.series(job.rounds)
-    averaged = job.stream.averaged_counts(rounds[:, None], job.counts["train"])
+    averaged = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
@@ -507,7 +507,7 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
         raise InputError("network: every agent is an observer, so no pair is left. Fix: name fewer agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
-    averaged = job.stream.averaged_counts(rounds[:, None], counts)
+    averaged = job.sampling.averaged_counts(rounds[:, None], counts)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
@@ -547,7 +547,7 @@ def _bound_rounding(
     algorithm: Any = job.algorithm
     step, averaged = (
         algorithm.y.series(job.rounds),
-        job.stream.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
+        job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
     )
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
     summed = system["injected"] * (summation_slack(averaged, problem.q) - 1.0)
@@ -564,7 +564,7 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
     unsupported = [
         (key, name)
         for key, is_set, name in (
-            ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum"),
+            ("algorithm.momentum", getattr(job.algorithm, "momentum", 0.0), "momentum"),
             ("algorithm.centring", job.algorithm.centring_rounds, "centred features"),
             ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "delayed messages"),
@@ -647,10 +647,11 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         # Training accounts a secret fixed-size batch as if it had the record in every round. A Poisson batch may be
         # much larger than its divisor, and steps then move states apart.
         lambda job: (
-            job.stream.kind == "poisson" or (job.stream.kind == "minibatch" and not isinstance(job.problem, Training))
+            job.sampling.kind == "poisson"
+            or (job.sampling.kind == "fixed_batch" and not isinstance(job.problem, Training))
         ),
-        "problem.stream",
+        "problem.sampling",
         "messages of secret minibatches are mixtures of Gaussian distributions",
-        'use "all", or records that accumulate',
+        'use "full", or records that accumulate',
     ),
 )

@@ -26,7 +26,7 @@ from decentral_dp.config.scenario_components import (
     clip_of,
     deal,
     problem_options,
-    stream_of,
+    sampling_of,
 )
 from decentral_dp.config.schema import Scenario, Schedule
 from decentral_dp.constants import Family, family_of
@@ -114,8 +114,8 @@ _COORDINATED = (
         "give a public number",
     ),
     _row(
-        lambda c: c.s.problem.stream != "all",
-        "problem.stream",
+        lambda c: c.s.problem.sampling != "full",
+        "problem.sampling",
         "{it} reads all records in every round",
         "leave it out; some algorithms draw samples by algorithm.rate",
     ),
@@ -571,7 +571,7 @@ def build_coordinator_job(
         shards=shards,
         records=records_of(problem, shards, elsewhere, context.clip.norm),
         test=test_records(problem, shards, "l2"),
-        stream=stream_of(s),
+        sampling=sampling_of(s),
         clip=context.clip,
         mechanism=NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN,
         rounds=s.algorithm.rounds,

@@ -46,7 +46,7 @@ _OF_RECORDS = (
     *("data", "label", "classes", "label_range", "scale"),
     *("synthetic", "construction", "partition", "seed"),
 )
-_SHARED = ("validation", "test", "normalise", "stream")
+_SHARED = ("validation", "test", "normalise", "sampling")
 _PLACEHOLDER = {"low": 0, "high": 1, "placeholder": True}
 _COLUMNS = """\
 # Columns that are no numbers become features by public rules. Remove the signs of comment in front of what you need:

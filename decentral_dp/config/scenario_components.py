@@ -27,7 +27,7 @@ from decentral_dp.config.schema import (
     by_channel,
     csv_of,
 )
-from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
+from decentral_dp.data import SYNTHETIC, Sampling, Shards, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -41,7 +41,7 @@ from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
 # Samplings for which an agent has all records from the start, in no public order.
-CENTRED_STREAMS = ("all", "minibatch", "poisson")
+CENTRED_SAMPLINGS = ("full", "fixed_batch", "poisson")
 _ABSENT = (
     "The agents hold their records (problem.manifest), and metrics on them are left out. With run.agent_scores = true "
     "agents send such metrics without noise."
@@ -202,10 +202,10 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     )
 
 
-def stream_of(s: Scenario) -> Stream:
+def sampling_of(s: Scenario) -> Sampling:
     """Return the sampling of records."""
-    spec = s.problem.stream
-    return Stream() if isinstance(spec, str) else Stream(spec.kind, spec.batch, spec.warm_start, spec.rate)
+    spec = s.problem.sampling
+    return Sampling() if isinstance(spec, str) else Sampling(spec.kind, spec.batch_size, spec.warm_start, spec.rate)
 
 
 # The algorithm.

@@ -123,28 +123,28 @@ class ConstructionTable(Table):
         return self
 
 
-class StreamTable(KindTable):
+class SamplingTable(KindTable):
     """Sampling of the records that a round reads."""
 
-    noun = "stream"
+    noun = "sampling"
     needed = MappingProxyType(
-        {"accumulate": ["batch"], "minibatch": ["batch"], "turns": ["batch"], "poisson": ["rate"]}
+        {"streaming": ["batch_size"], "fixed_batch": ["batch_size"], "cyclic": ["batch_size"], "poisson": ["rate"]}
     )
-    optional = MappingProxyType({"accumulate": ["warm_start"]})
+    optional = MappingProxyType({"streaming": ["warm_start"]})
 
-    kind: Literal["accumulate", "all", "minibatch", "poisson", "turns"] = "accumulate"
-    """ "accumulate": records arrive over the rounds; "all": every record in every round; "minibatch": a fresh sample of
-    fixed size; "poisson": each record with a given probability, by secret draws; "turns": cyclic batches in a public
-    order."""
+    kind: Literal["streaming", "full", "fixed_batch", "poisson", "cyclic"] = "streaming"
+    """ "full": every record in every round; "fixed_batch": a fresh sample without replacement in each round; "poisson":
+    each record with probability rate in each round, secretly; "cyclic": the next records of a public cyclic order;
+    "streaming": records arrive round by round."""
 
-    batch: Count | None = None
-    """Records per agent and round. Read by "accumulate", "minibatch" and "turns"."""
+    batch_size: Count | None = None
+    """Records per agent and round. Read by fixed_batch, cyclic, and streaming (new records)."""
 
     warm_start: Annotated[int, Field(ge=0)] = 0
-    """Read by "accumulate": records of each agent before the first round."""
+    """Records of each agent before the first round. Read by streaming."""
 
     rate: Share | None = None
-    """Read by "poisson": sampling probability of a record."""
+    """Sampling rate. Read by poisson."""
 
 
 class OwnKeysTable(Table):
@@ -214,8 +214,8 @@ class ProblemTable(OwnKeysTable):
     normalise: Literal["none", "l1", "l2", "box"] = "none"
     """Norm in which every record is scaled to at most 1: "l1", "l2", "box" for each feature, or "none"."""
 
-    stream: Literal["all"] | StreamTable = "all"
-    """Sampling of records: "all", or a table. Read by gossip algorithms."""
+    sampling: Literal["full"] | SamplingTable = "full"
+    """How a round samples records: "full", or a table. Read by gossip algorithms."""
 
     label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Public range [low, high] of numeric labels: they are clipped to it and scaled to [−1, 1]. Scores are in the unit
@@ -512,7 +512,7 @@ Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() 
 class CorrelationTable(Table):
     """Correlated Gaussian noise: pairwise between agents (DECOR), or over rounds (matrix factorisation)."""
 
-    across: Literal["pairwise", "optimised", "zero_sum"] | None = None
+    between_agents: Literal["pairwise", "optimised", "zero_sum"] | None = None
     """ "pairwise": two neighbours add noise of opposite sign, from a seed that only they have. "optimised": the same
     with scales per agent and edge of least gossip error at equal ε. "zero_sum": the same for all pairs of agents."""
 
@@ -520,15 +520,15 @@ class CorrelationTable(Table):
     """c/σ, standard deviation of the noise of a pair over that of an agent's independent noise. Default: the ratio of
     least gossip error at equal ε on a fixed network, at most 4. Not read by "optimised"."""
 
-    in_time: Count | Literal["banded_square_root"] | Rows | None = None
+    over_rounds: Count | Literal["banded_square_root"] | Rows | None = None
     """Factor C⁻¹ of noise correlated over rounds; independent noise by default. "banded_square_root": C has the first
     coefficients of (1 − x)^(−1/2), x the shift by a round; as many as the rounds between two reads of a record. A
     number sets how many. A custom C⁻¹ is a list of numbers for each round, in Python also an array."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
-        if self.across is None and (self.in_time is None or self.ratio is not None):
-            raise ValueError('ratio is of across; expected across, such as "pairwise", or in_time')
+        if self.between_agents is None and (self.over_rounds is None or self.ratio is not None):
+            raise ValueError('ratio is of across; expected across, such as "pairwise", or over_rounds')
         return self
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import FloatArray, IntArray
 
-StreamKind = Literal["accumulate", "all", "minibatch", "poisson", "turns"]
+SamplingKind = Literal["streaming", "full", "fixed_batch", "poisson", "cyclic"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,33 +28,33 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Sampling:
     """Records that an agent averages over in round t = 0, 1, …, of its n records of one split.
 
     All kinds depend on public counts only.
 
     Args:
-        kind: "all": N_t = n. "accumulate": the first N_t = min(n, warm_start + (t+1)·batch) records in file order (the
-            paper's f_{i,t} and g_{i,t}). "minibatch": min(batch, n) records without replacement, drawn in every round.
-            "poisson": every record with probability `share`. "turns": the next min(batch, n) records in a public cyclic
-            order.
-        batch: records per round; None for "all" and "poisson".
+        kind: "full": N_t = n. "streaming": the first N_t = min(n, warm_start + (t+1)·batch) records in file order (the
+            paper's f_{i,t} and g_{i,t}). "fixed_batch": min(batch, n) records without replacement, drawn in every
+            round. "poisson": every record with probability `share`. "cyclic": the next min(batch, n) records in a
+            public cyclic order.
+        batch: records per round; None for "full" and "poisson".
         warm_start: records available before round 0, default 0.
         share: sampling probability q of "poisson".
 
     Limits:
-        `StreamTable` checks which options a kind takes.
+        `SamplingTable` checks which options a kind takes.
 
     Example:
-        >>> arriving = Stream("accumulate", batch=2, warm_start=1)
+        >>> arriving = Sampling("streaming", batch=2, warm_start=1)
         >>> arriving.pool_sizes(np.arange(4), 6).tolist()
         [3, 5, 6, 6]
-        >>> drawn = Stream("minibatch", batch=5)
+        >>> drawn = Sampling("fixed_batch", batch=5)
         >>> int(drawn.pool_sizes(0, 20)), int(drawn.averaged_counts(0, 20)), float(drawn.rate(0, 20))
         (20, 5, 0.25)
     """
 
-    kind: StreamKind = "all"
+    kind: SamplingKind = "full"
     batch: int | None = None
     warm_start: int = 0
     share: float | None = None
@@ -71,7 +71,7 @@ class Stream:
         """
         pool = np.asarray(n, dtype=np.int64)
         rounds = np.asarray(t, dtype=np.int64)
-        if self.kind != "accumulate":
+        if self.kind != "streaming":
             return pool + np.zeros_like(rounds)
         # Each factor is capped at n, which does not change the minimum and avoids overflow.
         step = np.minimum(self._batch, pool)
@@ -79,7 +79,7 @@ class Stream:
         return np.asarray(np.minimum(pool, reached), dtype=np.int64)
 
     def averaged_counts(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """Count the records in the average of round t: N_t, or min(batch, n) for "minibatch" and "turns".
+        """Count the records in the average of round t: N_t, or min(batch, n) for "fixed_batch" and "cyclic".
 
         For "poisson" it is the pool, of which an expected fraction `share` is drawn.
         """
@@ -89,24 +89,24 @@ class Stream:
     def least_gap(self, n: int | IntArray) -> int:
         """Return a lower bound on the number of rounds between two reads of one record.
 
-        "turns" with batches of B records reads record j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
+        "cyclic" with batches of B records reads record j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
         Every other kind may read a record in every round: 1.
 
         Args:
             n: records of an agent, or of each agent.
 
         Example:
-            >>> Stream("turns", batch=3).least_gap(np.array([10, 12])), Stream("turns", batch=8).least_gap(10)
+            >>> Sampling("cyclic", batch=3).least_gap(np.array([10, 12])), Sampling("cyclic", batch=8).least_gap(10)
             (3, 1)
         """
         pool = np.asarray(n, dtype=np.int64)
-        return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "turns" else 1
+        return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "cyclic" else 1
 
     def reads(self, n: int, rounds: int) -> NDArray[np.bool_]:
-        """Return which rounds read a record of "turns", (n/gcd(B, n), rounds), one row per class of equivalent indices.
+        """Return which rounds read a record of "cyclic", (n/gcd(B, n), rounds), one row per class of equal indices.
 
         Example:
-            >>> Stream("turns", batch=2).reads(4, 3).astype(int).tolist()
+            >>> Sampling("cyclic", batch=2).reads(4, 3).astype(int).tolist()
             [[1, 0, 1], [0, 1, 0]]
         """
         size = min(self.batch or n, n)
@@ -117,14 +117,14 @@ class Stream:
         """Return the sampling rate of round t in the shape of `pool_sizes`: 1 if all records take part."""
         if self.kind == "poisson":
             return np.full(self.pool_sizes(t, n).shape, self.share)
-        if self.kind != "minibatch":
+        if self.kind != "fixed_batch":
             return np.ones(self.pool_sizes(t, n).shape)
         return np.asarray(self.averaged_counts(t, n) / self.pool_sizes(t, n), dtype=np.float64)
 
     @property
     def picks(self) -> bool:
         """Whether a round reads `batch` of all records, drawn at random or in a public order."""
-        return self.kind in ("minibatch", "turns")
+        return self.kind in ("fixed_batch", "cyclic")
 
     @property
     def _batch(self) -> int:

@@ -383,7 +383,7 @@ class Recorder:
             if any(amplified == split for amplified, _ in self._amplified):
                 return (
                     f"still depends on {split} batches that were charged as if forgotten; read all records "
-                    'in every round (problem.stream = "all"), or take batch(t, kept=True) and plan rates of 1'
+                    'in every round (problem.sampling = "all"), or take batch(t, kept=True) and plan rates of 1'
                 )
             self._mixed.add(split)
             return ""

@@ -60,9 +60,11 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
         noise = dict.fromkeys(("x", "y", "z"))
         privacy = privacy.model_copy(update={**noise, "epsilon": float(job.budget.epsilon.max())})
     shared = privacy.correlation
-    if shared is not None and shared.across is not None:
+    if shared is not None and shared.between_agents is not None:
         # Without neighbours there is no correlated noise and no collusion.
-        over_rounds = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
+        over_rounds = (
+            None if shared.over_rounds is None else shared.model_copy(update={"between_agents": None, "ratio": None})
+        )
         privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})

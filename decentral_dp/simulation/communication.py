@@ -218,7 +218,7 @@ def _message_channels(job: GossipJob) -> list[tuple[str, int, int]]:
     Two rounds are planned as if every term read records, since plans leave out trackers that read none.
     """
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
-    facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip)
+    facts = (job.counts, job.sampling, job.topology.neighbour_weight, job.clip)
     noise = PlannedNoise(NO_NOISE, {}, is_final=False)
     two = plan_releases(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
     releases = two.releases_per_round

@@ -71,7 +71,7 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
     # The ledger has a channel for x even if x has no coordinates.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
     cautions = delta_cautions(job)
-    batch = job.stream.batch if job.stream.kind == "minibatch" else None
+    batch = job.sampling.batch if job.sampling.kind == "fixed_batch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
     free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
@@ -278,7 +278,7 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
         most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
         deviations, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
         ratio = float(job.pairs.ratios(job.pairs.links()).mean() / deviations.mean())
-        shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.across) or "")
+        shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.between_agents) or "")
     return statement(
         job,
         # Noise that is correlated over rounds has no ratio of one release.
@@ -324,7 +324,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _limit(job, job.algorithm, is_endless=False)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
-    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo) and job.algorithm.memoryless:
+    if charged and job.sampling.kind == "streaming" and isinstance(job.algorithm, LdpDsbo) and job.algorithm.memoryless:
         endless = _limit(job, job.algorithm, is_endless=True)
     return Horizon(finite, endless)
 
@@ -340,7 +340,7 @@ def _has_other_sums(job: GossipJob) -> bool:
         or isinstance(job.mechanism, OutsideMechanism)
         or job.components.algorithm.custom
         # Sampling, several steps a round, or schedules that are no power law.
-        or job.stream.kind == "poisson"
+        or job.sampling.kind == "poisson"
         or getattr(algorithm, "local_steps", None)
         or job.clip.shares
         or any(getattr(part, "points", ()) for part in (*vars(algorithm).values(), *job.noise.values()))
@@ -358,7 +358,7 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
         algorithm: of the job.
         is_endless: whether every round brings `batch` new records, instead of these records.
     """
-    stream, worst = job.stream, 0.0
+    sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
     noise, sent = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
@@ -369,18 +369,18 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
             infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c))
             for c, step in steps.items()
         ]
-        records, batch = None, stream.batch or 1
+        records, batch = None, sampling.batch or 1
         if not is_endless:
             fewest = int(job.counts[split].min())
             if not fewest:
                 continue
-            records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
-            batch = stream.batch or records
+            records = fewest if sampling.kind == "streaming" else int(sampling.averaged_counts(job.rounds, fewest))
+            batch = sampling.batch or records
             if job.unit != RECORD:
                 # min(k, N_t)/N_t ≤ k/N_t for a group of k records.
                 clips = float(job.unit.clips(records)) / 2.0
                 queries = [q._replace(clip=q.clip * clips) for q in queries]
-        cost = infinite_horizon.price_endless(queries, batch, stream.warm_start, records, job.mechanism, delta)
+        cost = infinite_horizon.price_endless(queries, batch, sampling.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 

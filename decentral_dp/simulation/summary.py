@@ -126,13 +126,13 @@ def method_name(job: PlannedJob) -> str:
 
     Example:
         >>> import decentral_dp
-        >>> plain = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "run.average": 1}
+        >>> plain = {"algorithm.momentum": 0.0, "algorithm.centring": False, "run.average": 1}
         >>> [method_name(decentral_dp.build("dp_dsgd", set=keys).simulation()) for keys in (plain, {})]
         ['D-SGD', 'D-SGD + momentum 0.9, centred features, tail average']
     """
     kind, algorithm = job.scenario.algorithm.kind, job.algorithm
     parts = []
-    if momentum := getattr(algorithm, "heavy_ball", 0.0):
+    if momentum := getattr(algorithm, "momentum", 0.0):
         parts.append(f"momentum {momentum:g}")
     if getattr(algorithm, "centring_rounds", 0):
         parts.append("centred features")
@@ -205,14 +205,14 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
 
 def _sampling_text(job: PlannedJob) -> str:
     """Return how a round samples records: "full batch", "batches of 32 records", "Poisson samples of rate 0.1"."""
-    rate, stream = getattr(job.algorithm, "rate", None), job.stream
+    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
     if job.central and isinstance(rate, float):
         return "full batch" if rate >= 1.0 else f"Poisson samples of rate {rate:g}"
     texts = {
-        "all": "full batch",
-        "minibatch": f"batches of {stream.batch} records",
-        "turns": f"cyclic batches of {stream.batch} records",
-        "poisson": f"Poisson samples of rate {stream.share:g}" if stream.share else "",
-        "accumulate": f"stream of {stream.batch} new records per round",
+        "full": "full batch",
+        "fixed_batch": f"batches of {sampling.batch} records",
+        "cyclic": f"cyclic batches of {sampling.batch} records",
+        "poisson": f"Poisson samples of rate {sampling.share:g}" if sampling.share else "",
+        "streaming": f"stream of {sampling.batch} new records per round",
     }
-    return texts[stream.kind]
+    return texts[sampling.kind]

@@ -293,7 +293,7 @@ RESERVED = (
 )
 MOST_CELLS = 100_000
 # Tables that a new kind or file replaces.
-_TABLES_OF_KINDS = ("topology", "partition", "stream", "weights")
+_TABLES_OF_KINDS = ("topology", "partition", "sampling", "weights")
 
 
 class Axis(NamedTuple):

@@ -143,11 +143,11 @@ class OverTime:
         m = self.n_agents
         if m > _MOST_AGENTS:
             return None
-        product, in_time = np.eye(m), replace(self, delay=0) if self.delay else self
+        product, over_rounds = np.eye(m), replace(self, delay=0) if self.delay else self
         rounds = self.period * (-(-_ROUNDS // self.period) if self.drop or self.offline else 1)
         for t in range(rounds):
-            weights = in_time.received_weights(t)
-            diagonal = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
+            weights = over_rounds.received_weights(t)
+            diagonal = over_rounds.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
             product = weights @ product + diagonal[:, None] * product
         # The limit of the rows instead of 11ᵀ/m, since lost messages move the average.
         deviation = product - product.mean(axis=int(self.directed), keepdims=True)

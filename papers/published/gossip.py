@@ -225,14 +225,14 @@ class PublishedLdpDsbo(dp.Algorithm):
 
     def endless_stream(self, job: GossipJob) -> float | None:
         """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
-        if self.constants is None or job.stream.kind != "accumulate":
+        if self.constants is None or job.sampling.kind != "streaming":
             return None
-        rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
+        rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.sampling.batch or 1
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
         noise, t = smallest_noise(job), np.arange(1.0, rounds + 1.0)
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in dp.CHANNELS], axis=1)
         weights, worst = np.unique(job.topology.neighbour_weight), 0.0
-        counts = dict.fromkeys(dp.SPLITS, job.stream.warm_start + batch * t)
+        counts = dict.fromkeys(dp.SPLITS, job.sampling.warm_start + batch * t)
         for split in dp.SPLITS:
             sensitivity = private_state(self.constants, steps, weights, counts, rounds, split)
             spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
@@ -432,12 +432,12 @@ class PublishedDpDsgd(single_level.OneLevel):
 
     protocol = "published"
 
-    heavy_ball: float = 0.0
+    momentum: float = 0.0
     local_steps: int | None = None
     centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("heavy_ball", "local_steps", "centring"):
+        for key in ("momentum", "local_steps", "centring"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 

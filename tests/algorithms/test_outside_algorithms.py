@@ -23,8 +23,8 @@ from decentral_dp.user_code import UserCodeError, run_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
-NAMES = ("heavy_ball", "hypergradient", "averaged")
-CLASSES = {"heavy_ball": "HeavyBall", "hypergradient": "Hypergradient", "averaged": "Averaged"}
+NAMES = ("momentum", "hypergradient", "averaged")
+CLASSES = {"momentum": "Momentum", "hypergradient": "Hypergradient", "averaged": "Averaged"}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_an_object_of_ours_is_ours(scenario: Any) -> None:
 
 
 def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
-    text = 'scenario = "heavy_ball.toml"\nseeds = 2\n\n[grid]\n"algorithm.friction" = [0.0, 0.5]\n'
+    text = 'scenario = "momentum.toml"\nseeds = 2\n\n[grid]\n"algorithm.friction" = [0.0, 0.5]\n'
     (folder / "study.toml").write_text(text, encoding="utf-8")
     found = conduct(load_study(str(folder / "study.toml"), []), folder / "out", 2, None, None)
     assert len(found.cells) == 4
@@ -94,12 +94,12 @@ def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
 
 def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
     """Another algorithm under the same name must not repeat draws: they would cancel in a difference."""
-    before = run_digest(build(load(folder / "heavy_ball.toml")))
-    same = run_digest(build(load(folder / "heavy_ball.toml")))
-    after = run_digest(build(changed(folder, "heavy_ball", "moved - self.y(t)", "moved - 1.0 * self.y(t)")))
+    before = run_digest(build(load(folder / "momentum.toml")))
+    same = run_digest(build(load(folder / "momentum.toml")))
+    after = run_digest(build(changed(folder, "momentum", "moved - self.y(t)", "moved - 1.0 * self.y(t)")))
     assert before == same
     assert before != after
-    one = run_digest(build(load(folder / "heavy_ball.toml"), algorithm=made(folder, "heavy_ball")))
+    one = run_digest(build(load(folder / "momentum.toml"), algorithm=made(folder, "momentum")))
     assert one not in (before, after)
 
 
@@ -112,13 +112,13 @@ REFUSED_CODE = {
     ('    channels = ("x", "y")\n', ""): "is no algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "y"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
-    ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of HeavyBall fails',
+    ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',
     ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release reads a record",
     ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): "the factor None in RELEASES",
     ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
-    ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0, expected a number",
+    ("default=0.5", "default=1.0"): "Momentum.friction: its default is 1.0, expected a number",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
     ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
         "fails: ValueError: never, in line 33 of "
@@ -129,7 +129,7 @@ REFUSED_CODE = {
 @pytest.mark.parametrize("change", REFUSED_CODE, ids=[f"{old.strip()}->{new.strip()}" for old, new in REFUSED_CODE])
 def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) -> None:
     with pytest.raises(InputError, match=re.escape(REFUSED_CODE[change])) as said:
-        build(changed(folder, "heavy_ball", *change))
+        build(changed(folder, "momentum", *change))
     assert "\n" not in str(said.value)
 
 
@@ -141,10 +141,10 @@ UNPLANNED = {
     ("State(s.x, moved - self.y(t) * gradient, own.y)", "State(s.x, own.y[:1], own.y)"): "sends y with 1 rows",
     ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
     ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "2 exchanges or more, and releases_per_round",
-    ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of HeavyBall returns State and never yields",
-    ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of HeavyBall yields ndarray",
+    ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of Momentum returns State and never yields",
+    ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of Momentum yields ndarray",
     ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
-    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of HeavyBall gives no rows of w",
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum gives no rows of w",
 }
 
 
@@ -152,7 +152,7 @@ UNPLANNED = {
 @pytest.mark.usefixtures("undrawn")
 def test_a_release_that_is_not_planned_ends_the_run(folder: Path, change: tuple[str, str]) -> None:
     """Build does not run the code: the plan binds every release when it is made."""
-    scenario = changed(folder, "heavy_ball", *change)
+    scenario = changed(folder, "momentum", *change)
     assert build(scenario).budget.epsilon.max() <= 4.0
     with pytest.raises(UserCodeError, match=re.escape(UNPLANNED[change])):
         decentral_dp.run(scenario, out=folder / "out")
@@ -225,7 +225,7 @@ class Fitted:
 
 def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     (folder / "fitted.py").write_text(BILEVEL, encoding="utf-8")
-    content = tomllib.loads(BLOCKS["heavy_ball.toml"])
+    content = tomllib.loads(BLOCKS["momentum.toml"])
     content["algorithm"] = {"kind": "fitted:Fitted", "rounds": 3, "y": {"scale": 0.5}}
     del content["privacy"]["mechanism"]
     run = decentral_dp.run(load(content, folder=folder))
@@ -239,12 +239,12 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
         (
             "self.y(t) * gradient, own.y",
             "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, own.y",
-            "round 5: step of HeavyBall: one train record may move y by",
+            "round 5: step of Momentum: one train record may move y by",
         ),
         (
             "yield Gossip(y=s.y)",
             "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
-            "round 5: step of HeavyBall: it releases x from records, which was not planned",
+            "round 5: step of Momentum: it releases x from records, which was not planned",
         ),
     ],
     ids=["dearer", "unplanned"],
@@ -255,9 +255,9 @@ def test_what_a_later_round_was_not_priced_for_is_not_released(
     """A rehearsal sees two rounds; the rest is held to the plan as it runs, before anything of a round is noised."""
     if engine == "ray":
         request.getfixturevalue("ray_cluster")
-    changed(folder, "heavy_ball", old, new)
-    scenario = load(folder / "heavy_ball.toml", [f'run.engine="{engine}"'])
-    with pytest.raises(UserCodeError, match=re.escape(said.replace("FILE", str(folder / "heavy_ball.py")))) as ended:
+    changed(folder, "momentum", old, new)
+    scenario = load(folder / "momentum.toml", [f'run.engine="{engine}"'])
+    with pytest.raises(UserCodeError, match=re.escape(said.replace("FILE", str(folder / "momentum.py")))) as ended:
         decentral_dp.run(scenario, out=folder / "run")
     assert "may have been released, and is on record in" in str(ended.value)
     found = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
@@ -275,11 +275,11 @@ LATER = {
 
 
 @pytest.mark.parametrize("case", LATER)
-@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+@pytest.mark.parametrize("name", ["momentum", "averaged"])
 def test_any_error_later_ends_the_run_in_a_sentence(folder: Path, name: str, case: str) -> None:
     """Custom errors inherit from Exception only, and an exit with 0 does not end a run."""
     new, said = LATER[case]
-    marker, file = {"heavy_ball": "        mixed =", "averaged": "        a = min("}[name], folder / f"{name}.py"
+    marker, file = {"momentum": "        mixed =", "averaged": "        a = min("}[name], folder / f"{name}.py"
     scenario = changed(folder, name, marker, f"        {new}\n{marker}")
     line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if new in text)
     with pytest.raises(UserCodeError, match=re.escape(said.replace("LINE", str(line)).replace("FILE", str(file)))):
@@ -287,7 +287,7 @@ def test_any_error_later_ends_the_run_in_a_sentence(folder: Path, name: str, cas
 
 
 AGAIN = {
-    "heavy_ball": ("        mixed =", "yield Gossip(y=s.y)", "round 5: step of HeavyBall makes 2 exchanges or more"),
+    "momentum": ("        mixed =", "yield Gossip(y=s.y)", "round 5: step of Momentum makes 2 exchanges or more"),
     "averaged": ("        a = min(", GRADIENTS, "round 5: step of Averaged publishes 2 times or more"),
 }
 
@@ -298,7 +298,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     """With a constant step, an extra exchange would use up the ledger entry of the next round."""
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
-    steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
+    steps = {"momentum": ["algorithm.y.decay=0"], "averaged": []}[name]
     said = f"{said}, and releases_per_round states 1. Fix it there."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
@@ -310,7 +310,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
 def test_one_that_diverges_at_once_is_cut_short_and_covered(folder: Path) -> None:
     """x is sent at the end alone, so that a run cut short has not sent it: its releases are those planned till then."""
     run = decentral_dp.run(
-        changed(folder, "heavy_ball", "return State(s.x, moved", "return State(s.x, float('nan') * moved"),
+        changed(folder, "momentum", "return State(s.x, moved", "return State(s.x, float('nan') * moved"),
         out=folder / "out",
     )
     assert run.result.has_diverged

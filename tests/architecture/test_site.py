@@ -176,7 +176,7 @@ def test_commands_and_links_are_found() -> None:
     shown = {p: list(shown_in((ROOT / p).read_text(encoding="utf-8"))) for p in NAMES}
     assert ["plan", "papers/scenarios/paper_boxed.toml"] in shown["docs/papers/ldp_dsbo.md"]
     assert ["resume", "runs/long"] in shown["docs/index.md"]
-    assert ["plan", "heavy_ball.toml"] in shown["docs/add_an_algorithm.md"]
+    assert ["plan", "momentum.toml"] in shown["docs/add_an_algorithm.md"]
     assert ["run", "ring_breast_cancer"] in shown["README.md"]
     assert sum(map(len, shown.values())) > 100
     assert len(LINK.findall((DOCS / "index.md").read_text(encoding="utf-8"))) > 10

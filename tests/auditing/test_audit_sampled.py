@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from decentral_dp.bounded import Bounded, Split
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
@@ -45,10 +45,10 @@ class Sampled(Setting):
             rows = np.tile([1e4, 0.0], (labels.size, 1))
             records[split] = [self.problem.prepare(rows, labels, "l1")] * self.copies
         agents, weights = np.arange(self.copies), np.full(self.copies, WEIGHT)
-        stream = Stream("minibatch", batch=1) if only is None else Stream("all")
+        sampling = Sampling("fixed_batch", batch=1) if only is None else Sampling("full")
         batches = Streams(seeded_root(side, b"sampled"), "batch", agents)
         clip = Clip("l1", x=CLIP, y=CLIP, z=CLIP)
-        dataset = LocalDataset(agents, self.problem, records, weights, stream, clip, batches)
+        dataset = LocalDataset(agents, self.problem, records, weights, sampling, clip, batches)
         host = Host(AgentNode(agents, self.program, dataset, releaser, (0,), sp.csr_array(weights[:, None])), ROUNDS)
         said = host.advance()
         for _ in range(ROUNDS * self.program.releases_per_round):

@@ -41,13 +41,13 @@ def _with_mean(job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-PAIRWISE = {"across": "pairwise", "ratio": 3.0}
+PAIRWISE = {"between_agents": "pairwise", "ratio": 3.0}
 CASES: dict[str, dict[str, Any]] = {
     "path": scenario(PAIRWISE, 0, {}),
     "colluder": scenario(PAIRWISE, 1, {"kind": "ring"}),
-    "scales": scenario({"across": "optimised"}, 0, {}),
-    "zero_sum": scenario({"across": "zero_sum", "ratio": 3.0}, 2, {}),
-    "mean": _with_mean(scenario({"across": "optimised"}, 1, {})),
+    "scales": scenario({"between_agents": "optimised"}, 0, {}),
+    "zero_sum": scenario({"between_agents": "zero_sum", "ratio": 3.0}, 2, {}),
+    "mean": _with_mean(scenario({"between_agents": "optimised"}, 1, {})),
     "lossy": scenario(PAIRWISE, 0, {"kind": "complete", "offline": 0.3, "drop": 0.2}),
 }
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from decentral_dp.algorithms import ALGORITHMS, Options
 from decentral_dp.algorithms.protocol import StepSize, tunes_x
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
-from decentral_dp.data.streams import Draw, Stream, draw_batch
+from decentral_dp.data.streams import Draw, Sampling, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.models.linear_terms import forward
@@ -138,8 +138,8 @@ def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[s
     def draw(split: Split, n: int, batch: int, row: Any) -> Draw:
         return Draw(np.array(drawn[row]), batch / n) if split == kind else Draw(np.arange(n), 1.0)
 
-    clip, stream, rows = Clip("l1", x=1.0, y=1.0, z=1.0), Stream("minibatch", batch=B), Rows()
-    dataset = LocalDataset(agents, problem, records, weights, stream, clip, rows)  # type: ignore[arg-type]
+    clip, sampling, rows = Clip("l1", x=1.0, y=1.0, z=1.0), Sampling("fixed_batch", batch=B), Rows()
+    dataset = LocalDataset(agents, problem, records, weights, sampling, clip, rows)  # type: ignore[arg-type]
     widths = {c: channel.width for c, channel in algorithm.releases(problem.p, problem.q).items()}
     script = Script(Ones(widths))  # type: ignore[arg-type]
     node = AgentNode(

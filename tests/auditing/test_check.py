@@ -42,12 +42,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def changed(folder: Path, name: str, *changes: tuple[str, str]) -> str:
     """Write the page's example with some of its text replaced, and return its name."""
-    text = BLOCKS["heavy_ball.py"]
+    text = BLOCKS["momentum.py"]
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
     (folder / name).write_text(text, encoding="utf-8")
-    return f"{name.removesuffix('.py')}:HeavyBall"
+    return f"{name.removesuffix('.py')}:Momentum"
 
 
 def verdicts(found: CheckResult) -> dict[str, str]:
@@ -58,7 +58,7 @@ def why(found: CheckResult, name: str) -> str:
     return next(row.why for row in found.rows if row.name == name)
 
 
-@pytest.mark.parametrize("what", ["heavy_ball:HeavyBall", "averaged:Averaged", "heavy_ball.toml"])
+@pytest.mark.parametrize("what", ["momentum:Momentum", "averaged:Averaged", "momentum.toml"])
 def test_the_pages_examples_pass(folder: Path, what: str) -> None:
     found = check(what, pairs=24)
     assert found.passed
@@ -74,7 +74,7 @@ def test_the_pages_examples_pass(folder: Path, what: str) -> None:
 
 def test_the_search_attains_the_sensitivity(folder: Path) -> None:
     """Unbounded records against a clip: two contributions of the largest norm, in opposite directions."""
-    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    toml = BLOCKS["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "far.toml").write_text(toml, encoding="utf-8")
     found = check("far.toml", pairs=24)
     ratio = found.rows[NAMES.index("search")].ratio
@@ -93,8 +93,8 @@ def test_leaks_by_extreme_records_are_detected(folder: Path) -> None:
     largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
     flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
     name = changed(folder, "flag.py", (STATED, FREE), (SENT, flag), ("from typing", "import numpy as np\nfrom typing"))
-    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
-    (folder / "flag.toml").write_text(toml.replace("heavy_ball:HeavyBall", name), encoding="utf-8")
+    toml = BLOCKS["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "flag.toml").write_text(toml.replace("momentum:Momentum", name), encoding="utf-8")
     build("flag.toml")
     assert verdicts(check("flag.toml", pairs=32))["neighbours"] == "failed"
 
@@ -112,8 +112,8 @@ def test_a_sequence_that_depends_on_records_is_detected(folder: Path, ends: str)
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
     step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
-    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
-    (folder / "ends.toml").write_text(toml.replace("heavy_ball:HeavyBall", name), encoding="utf-8")
+    toml = BLOCKS["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "ends.toml").write_text(toml.replace("momentum:Momentum", name), encoding="utf-8")
     build("ends.toml")
     found = check("ends.toml", pairs=32)
     assert not found.passed
@@ -174,7 +174,7 @@ def test_a_leak_in_a_late_round_is_detected(folder: Path, leak: str) -> None:
     """The leak begins in round 5, so two rounds do not find it."""
     row, changes = LATE[leak]
     name = changed(folder, "late.py", *changes)
-    toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball:HeavyBall", name).replace("rounds = 6", "rounds = 8")
+    toml = BLOCKS["momentum.toml"].replace("momentum:Momentum", name).replace("rounds = 6", "rounds = 8")
     # Contributions of the full clip.
     toml = toml.replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "late.toml").write_text(toml, encoding="utf-8")
@@ -230,7 +230,7 @@ def with_parts(folder: Path, factor: str = "1.0", draws: str = "generator", **fi
     """Write the page's scenario with a custom mechanism, partition and graph."""
     (folder / "parts.py").write_text(PARTS.replace("FACTOR", factor).replace("DRAWS", draws), encoding="utf-8")
     (folder / "graph.py").write_text(PARTS[PARTS.index("def graph") :], encoding="utf-8")
-    toml = BLOCKS["heavy_ball.toml"]
+    toml = BLOCKS["momentum.toml"]
     for old, new in (
         ('mechanism = "gaussian"', 'mechanism = "parts:Noise"'),
         ('kind = "ring"', 'kind = "graph:graph"'),
@@ -324,16 +324,16 @@ def invoke(*arguments: str) -> Any:
 
 def test_a_check_that_passed_verifies_nothing(folder: Path) -> None:
     """The code of a file may differ in rounds and on records that no check tries: its ε stays unverified."""
-    before = decentral_dp.plan(str(folder / "heavy_ball.toml")).privacy
-    assert invoke("heavy_ball:HeavyBall", "--pairs", "2").exit_code == 0
-    after = decentral_dp.plan(str(folder / "heavy_ball.toml")).privacy
+    before = decentral_dp.plan(str(folder / "momentum.toml")).privacy
+    assert invoke("momentum:Momentum", "--pairs", "2").exit_code == 0
+    after = decentral_dp.plan(str(folder / "momentum.toml")).privacy
     assert after.rests_on_unverified
     assert after.notes == before.notes
     assert {path.suffix for path in folder.iterdir()} == {".py", ".toml"}
 
 
 def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
-    done = invoke("heavy_ball:HeavyBall", "--pairs", "2")
+    done = invoke("momentum:Momentum", "--pairs", "2")
     assert done.exit_code == 0
     assert "checked: first" in done.output
     assert "proves nothing" in done.output
@@ -358,7 +358,7 @@ class Logistic:
     [
         ("ldp_dsbow", '"ldp_dsbo"'),
         ("missing:Name", "no module missing"),
-        ("heavy_ball:No", "defines no No"),
+        ("momentum:No", "defines no No"),
         ("missing.toml", "is no file"),
         ("stair:Logistic", "a scenario that uses it"),
         (np.zeros((2, 2)), "a scenario that uses it"),

@@ -119,7 +119,7 @@ def said(scenario: Any, **given: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+@pytest.mark.parametrize("name", ["momentum", "averaged"])
 def test_honest_algorithms_pass(tmp_path: Path, name: str) -> None:
     job = build_job(changed(tmp_path, name))
     probe(job)
@@ -137,13 +137,13 @@ OPENED = {
 
 @pytest.mark.parametrize("case", OPENED)
 def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) -> None:
-    text = said(changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, f"yield Gossip(y=s.y, u={OPENED[case]})")))
+    text = said(changed(tmp_path, "momentum", (STATED, FREE), (SENT, f"yield Gossip(y=s.y, u={OPENED[case]})")))
     assert "sends u in round" in text
     assert "without noise" in text
 
 
 def test_a_public_array_is_accepted(tmp_path: Path) -> None:
-    scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
+    scenario = changed(tmp_path, "momentum", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
     job = build_job(scenario)
     probe(job)
     assert "u" in statement_of(job).free_channels
@@ -151,7 +151,7 @@ def test_a_public_array_is_accepted(tmp_path: Path) -> None:
 
 def test_a_start_from_records_is_refused(tmp_path: Path) -> None:
     start = "State(x, y + dataset._records['train'][0][0].mean(), y)"
-    text = said(changed(tmp_path, "heavy_ball", ("return State(x, y, y)", f"return {start}")))
+    text = said(changed(tmp_path, "momentum", ("return State(x, y, y)", f"return {start}")))
     assert "sends y in round 0 without noise" in text
 
 
@@ -173,7 +173,7 @@ def test_a_bounded_value_made_by_hand_is_refused(tmp_path: Path, case: str) -> N
     text = said(
         changed(
             tmp_path,
-            "heavy_ball",
+            "momentum",
             ("from dataclasses import dataclass", "from dataclasses import dataclass, replace"),
             ("return State(s.x, moved - self.y(t) * gradient, own.y)", new),
         )
@@ -184,7 +184,7 @@ def test_a_bounded_value_made_by_hand_is_refused(tmp_path: Path, case: str) -> N
 def test_exchanges_that_depend_on_records_are_refused(tmp_path: Path) -> None:
     new = "**({'u': s.last} if t and s.y.value.sum() > 3e-3 else {'v': s.last})"
     free = STATED.replace("}}", '}, "u": {}, "v": {}}')
-    text = said(changed(tmp_path, "heavy_ball", (STATED, free), (SENT, f"yield Gossip(y=s.y, {new})")))
+    text = said(changed(tmp_path, "momentum", (STATED, free), (SENT, f"yield Gossip(y=s.y, {new})")))
     assert "other exchanges" in text or "releases something else than it plans" in text
 
 
@@ -268,7 +268,7 @@ def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("undrawn")
 def test_unverified_components_are_reported_in_every_medium(tmp_path: Path) -> None:
-    scenario = changed(tmp_path, "heavy_ball")
+    scenario = changed(tmp_path, "momentum")
     terminal = StringIO()
     print_privacy_plan(Plan.from_job(build_job(scenario)), console(terminal, 10_000))
     run = decentral_dp.run(scenario, out=tmp_path / "out")

@@ -91,7 +91,7 @@ def test_noise_of_another_size_is_measured(factor: float) -> None:
 
 
 ONE = ["algorithm.rounds=1", "run.average=1"]
-FEW_OF_MANY = [*ONE, 'problem.stream={kind="minibatch",batch=5}']
+FEW_OF_MANY = [*ONE, 'problem.sampling={kind="fixed_batch",batch_size=5}']
 
 
 def exact(first: Any, second: Any, cell: float, delta: float) -> float:

@@ -64,7 +64,7 @@ def test_low_bits_do_not_tell_what_a_neighbour_received() -> None:
     weight = math.pi / 9
     job = job_of(
         f"topology={{ kind = 'path', agents = 3, weights = {{ kind = 'constant', value = {weight!r} }} }}",
-        "algorithm.init.x=0.0", "algorithm.rounds=2", "problem.stream=all",
+        "algorithm.init.x=0.0", "algorithm.rounds=2", "problem.sampling=full",
     )  # fmt: skip
     first, second = messages(job)
     step = LAMBDA * 2.0**-0.2
@@ -92,7 +92,7 @@ def test_a_run_strays_from_real_arithmetic_by_less_than_the_bound(members: list[
     for t in range(job.rounds):
         step = LAMBDA * (t + 1.0) ** -0.2
         means = []
-        for records, n in zip(job.records["train"], job.stream.averaged_counts(t, job.counts["train"]), strict=True):
+        for records, n in zip(job.records["train"], job.sampling.averaged_counts(t, job.counts["train"]), strict=True):
             rows = records.features[:n]
             means.append((rows * np.minimum(1.0, CLIP / np.linalg.norm(rows, axis=1))[:, None]).mean(axis=0))
         real = path + told.mixing @ path - step * ((1 + RIDGE) * path - RIDGE * 0.3) + step * np.array(means)
@@ -151,7 +151,7 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     job = job_of()
     view = prepare(job, [[3], [0, 1]]).view()
     told = of(job)
-    seen = job.stream.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"])
+    seen = job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"])
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
     sensitivity = step[:, None] * 2 * CLIP / seen
     told = told._replace(sum_error=sensitivity * 1.01 * seen * (seen + told.dimension + 8) * 2.0**-53)

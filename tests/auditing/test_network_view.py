@@ -103,10 +103,10 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
 
 
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
-@pytest.mark.parametrize("stream", ["all", "{ batch = 2, warm_start = 1 }"])
-def test_the_engine_runs_the_linear_system(kind: str, stream: str) -> None:
+@pytest.mark.parametrize("sampling", ["full", "{ batch_size = 2, warm_start = 1 }"])
+def test_the_engine_runs_the_linear_system(kind: str, sampling: str) -> None:
     """The same noise in two data sets that differ in one record: every release moves as A_t, the clip and N_t say."""
-    one = job_of(f"algorithm.kind={kind}", f"problem.stream={stream}", "privacy.y.scale=1e-6")
+    one = job_of(f"algorithm.kind={kind}", f"problem.sampling={sampling}", "privacy.y.scale=1e-6")
     victim, record = 3, 4
     neighbours = []
     for sign in (1.0, -1.0):
@@ -134,7 +134,7 @@ def test_the_engine_runs_the_linear_system(kind: str, stream: str) -> None:
     expected = np.zeros(one.n_agents)
     for t, (a, b) in enumerate(zip(*neighbours, strict=True)):
         step = LAMBDA * (t + 1.0) ** -0.2
-        n = one.counts["train"][victim] if stream == "all" else min(one.counts["train"][victim], 1 + 2 * (t + 1))
+        n = one.counts["train"][victim] if sampling == "all" else min(one.counts["train"][victim], 1 + 2 * (t + 1))
         combined = mixed @ expected
         expected = combined - step * (1 + RIDGE) * (expected if kind == "ldp_single_level" else combined)
         expected[victim] += step * 2 * CLIP / n * (record < n)
@@ -154,8 +154,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "privacy.mechanism": {"privacy.mechanism": "laplace"},
     "privacy.guarantee": {"privacy.guarantee": "none"},
     "privacy.delta": {"privacy.delta": 0.0},
-    "problem.stream": {"problem.stream": {"kind": "minibatch", "batch": 3}},
-    "algorithm.heavy_ball": {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
+    "problem.sampling": {"problem.sampling": {"kind": "fixed_batch", "batch_size": 3}},
+    "algorithm.momentum": {"algorithm.kind": "dp_dsgd", "algorithm.momentum": 0.9},
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
     "no pair is left": {"topology": {"kind": "complete", "agents": 1}},

@@ -41,7 +41,7 @@ def job_of(kind: str, agents: int, rounds: int, network: dict[str, Any], seed: i
         },
         "topology": {"kind": kind, "agents": agents, **network},
         "algorithm": {
-            "kind": "dp_dsgd", "rounds": rounds, "heavy_ball": 0.0, "y": {"scale": STEP, "points": points},
+            "kind": "dp_dsgd", "rounds": rounds, "momentum": 0.0, "y": {"scale": STEP, "points": points},
         },
         "privacy": {
             "mechanism": "gaussian", "delta": 1e-5, "y": {"scale": NOISE}, "clip": {"y": CLIP}, "share": {"y": 1.0},

@@ -53,7 +53,7 @@ def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any)
         **PROBLEMS[problem],
         **more,
     }
-    parts = ["algorithm.heavy_ball=null", "algorithm.centring=null"]
+    parts = ["algorithm.momentum=null", "algorithm.centring=null"]
     return load("classification", [*parts, *(f"{key}={toml(value)}" for key, value in keys.items())])
 
 
@@ -137,7 +137,7 @@ def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
 
 
 def test_a_secret_batch_counts_in_every_round() -> None:
-    job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
+    job: Any = job_of(**{"problem.sampling": {"kind": "fixed_batch", "batch_size": 20}})
     steps = compute_steps(job, job.algorithm, job.problem)
     np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
     frame = prepare(job).view().to_frame()
@@ -222,8 +222,8 @@ def test_cyclic_graphs_and_functions_have_a_view() -> None:
 
 REFUSED = {
     "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: "),
-    "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: "),
-    "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: "),
+    "problem.sampling": ({"kind": "poisson", "rate": 0.1}, "problem.sampling: "),
+    "algorithm.momentum": (0.5, "algorithm.momentum: "),
     "topology.kind": ("isolated", "topology: "),
     "algorithm.centring": (True, "algorithm.centring: "),
     "topology.delay": (2, "topology.delay: "),
@@ -239,7 +239,7 @@ def test_jobs_without_factors_are_refused(key: str) -> None:
 
 
 def test_all_unsupported_settings_are_named() -> None:
-    with pytest.raises(InputError, match=r"^algorithm\.heavy_ball, algorithm\.centring: "):
+    with pytest.raises(InputError, match=r"^algorithm\.momentum, algorithm\.centring: "):
         decentral_dp.network_view("classification")
-    settings = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
+    settings = {"algorithm.momentum": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
     assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()

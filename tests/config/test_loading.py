@@ -54,8 +54,8 @@ REFUSED = {
     "problem.scale=standard": "problem.scale: got 'standard'",
     "problem.scale={Age=['a','b']}": 'problem.scale.Age.0: got "a", wanted a number',
     "problem.scale={'*'=[1.0,0.0]}": "low < high",
-    "problem.stream={kind='minibatch'}": 'problem.stream: a "minibatch" stream needs batch',
-    "problem.stream={kind='all',batch=3}": 'problem.stream: a "all" stream takes no batch',
+    "problem.sampling={kind='fixed_batch'}": 'problem.sampling: a "fixed_batch" stream needs batch',
+    "problem.sampling={kind='all',batch=3}": 'problem.sampling: a "all" stream takes no batch',
     "problem.ridge=1.0": "problem.ridge: logistic_hyperparameter takes none, only ",
     "problem.synthetic.records=3": "problem.synthetic.records: 'breast_cancer' takes none",
     "problem.test=nan": "problem.test: got NaN, wanted a number",
@@ -273,15 +273,15 @@ def test_a_seed_reproduces_bit_for_bit_and_says_so(scenario: Make) -> None:
 
 KEYS = [
     "seed", "title", "problem.kind", "problem.data", "problem.label", "problem.classes", "problem.partition",
-    "problem.validation", "problem.test", "problem.scale", "problem.normalise", "problem.stream", "problem.seed",
+    "problem.validation", "problem.test", "problem.scale", "problem.normalise", "problem.sampling", "problem.seed",
     "problem.synthetic.records", "topology", "topology.kind", "topology.file", "topology.agents", "topology.weights",
     "topology.degree", "algorithm.rounds", "algorithm.x", "algorithm.y.scale", "algorithm.z.decay", "algorithm.init",
     "privacy", "privacy.guarantee", "privacy.mechanism", "privacy.epsilon", "privacy.delta", "privacy.clip",
     "privacy.clip.y", "privacy.share", "privacy.box", "privacy.y.decay", "run.average", "run.blocks",
 ]  # fmt: skip
 WORDS = [
-    "ring", "random_regular", "erdos_renyi", "abilene", "metropolis", "constant", "iid", "column", "all", "minibatch",
-    "accumulate", "standard", "none", "l2", "box", "as_published", "certified", "gaussian", "laplace", "wine", "digits",
+    "ring", "random_regular", "erdos_renyi", "abilene", "metropolis", "constant", "iid", "column", "all", "fixed_batch",
+    "streaming", "standard", "none", "l2", "box", "as_published", "certified", "gaussian", "laplace", "wine", "digits",
     "synthetic_normal", "quadratic", "softmax_hyperparameter", "from_losses", "x", "y", "z", "kind", "share", "alpha",
     "name", "batch", "scale", "decay", "value", "agent", "a.csv", "a.npz", "a.graphml",
 ]  # fmt: skip
@@ -305,7 +305,7 @@ NUMERIC = [
     "privacy.y.decay_per_agent", "run.average", "run.blocks",
 ]  # fmt: skip
 WORDY = [
-    "problem.kind", "problem.data", "problem.scale", "problem.normalise", "problem.partition", "problem.stream",
+    "problem.kind", "problem.data", "problem.scale", "problem.normalise", "problem.partition", "problem.sampling",
     "topology.kind", "topology.weights", "algorithm.kind", "algorithm.protocol", "privacy.guarantee",
     "privacy.mechanism",
 ]  # fmt: skip

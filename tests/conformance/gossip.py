@@ -18,7 +18,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import RECORD, Unit
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support import naive
-from tests.support.naive import CLIPS, READ, STREAM_NAMES, STREAMS, UNCLIPPED, Scene, finished, ledgers, shares
+from tests.support.naive import CLIPS, READ, SAMPLING_NAMES, SAMPLINGS, UNCLIPPED, Scene, finished, ledgers, shares
 from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change
 
 Told = Sequence[Mapping[str, np.ndarray]]
@@ -90,11 +90,11 @@ class GossipConformance:
             metafunc.parametrize(name, cases[name], ids=str if name == "brief" else None)
 
     def content(
-        self, guarantee: str = "certified", mechanism: str = "laplace", stream: Any = "all", **tables: Any
+        self, guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "all", **tables: Any
     ) -> dict[str, Any]:
         """A small scenario; keyword tables change it."""
         content = self.small.base({**self.table, **tables.pop("algorithm", {})}, guarantee, mechanism, **tables)
-        content["problem"]["stream"] = stream
+        content["problem"]["sampling"] = sampling
         return content
 
     def made(self, kind: str, content: Mapping[str, Any], *, priced: bool = False) -> Job:
@@ -120,13 +120,13 @@ class GossipConformance:
         """Return the messages and received values of the agent in a replay."""
         raise NotImplementedError
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         """Asserts where the bound is reached; every: realised over certified change per seed, of which 0, 2, … are at
         worst."""
         raise NotImplementedError
 
     def data_sets(
-        self, kind: str, norm: Any = "l1", stream: Any = READ[0], seed: int = 0, algorithm: Any = None,
+        self, kind: str, norm: Any = "l1", sampling: Any = READ[0], seed: int = 0, algorithm: Any = None,
         problem: Any = None,
     ) -> list[list[dict[str, Any]]]:  # fmt: skip
         """One agent in two data sets that differ in one record of this kind, at worst where the seed is even."""
@@ -134,7 +134,7 @@ class GossipConformance:
         pair = self.small.neighbours(rng, kind, worst)
         return naive.data_sets(
             algorithm or self.certified(), problem or self.small.problem, self.rounds, self.scene(worst), pair, norm,
-            stream, rng,
+            sampling, rng,
         )  # fmt: skip
 
     def published(self, said: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -143,9 +143,9 @@ class GossipConformance:
 
     # Messages follow the formulas ------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("stream", STREAMS[:2], ids=STREAM_NAMES[:2])
-    def test_without_noise_it_is_the_loop(self, kind: str, stream: Any) -> None:
-        job = self.agrees(self.job(kind, "none", stream=stream, algorithm=self.longer), kind, quiet, UNCLIPPED)
+    @pytest.mark.parametrize("sampling", SAMPLINGS[:2], ids=SAMPLING_NAMES[:2])
+    def test_without_noise_it_is_the_loop(self, kind: str, sampling: Any) -> None:
+        job = self.agrees(self.job(kind, "none", sampling=sampling, algorithm=self.longer), kind, quiet, UNCLIPPED)
         # The real engine and mechanism say the same.
         last = finished(job).last_snapshot
         for channel, value in self.published(conversation(job)[-1]).items():
@@ -153,8 +153,8 @@ class GossipConformance:
 
     @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
     def test_released_values_are_used_with_their_noise(self, kind: str, mechanism: str) -> None:
-        for stream in STREAMS[:2]:
-            self.agrees(self.job(kind, mechanism=mechanism, stream=stream), kind, loud, CLIPS)
+        for sampling in SAMPLINGS[:2]:
+            self.agrees(self.job(kind, mechanism=mechanism, sampling=sampling), kind, loud, CLIPS)
 
     def test_printed_has_its_noise_where_the_paper_has_it(self, kind: str) -> None:
         self.agrees(self.job(kind, "as_published"), kind, loud, UNCLIPPED)
@@ -178,8 +178,8 @@ class GossipConformance:
         """Return the channels without noise; None if not tested."""
         return None
 
-    def hosted_content(self, mechanism: str, stream: Any, blocks: int) -> dict[str, Any]:
-        content = self.content("certified", mechanism, stream, run={"blocks": blocks})
+    def hosted_content(self, mechanism: str, sampling: Any, blocks: int) -> dict[str, Any]:
+        content = self.content("certified", mechanism, sampling, run={"blocks": blocks})
         content["problem"]["partition"] = {"kind": "dirichlet", "alpha": 3.0}
         content["problem"]["synthetic"] = {"dimension": 2, "records": 16, "test_records": 4}
         return content
@@ -189,13 +189,13 @@ class GossipConformance:
             for channel, value in ends[0].items():
                 np.testing.assert_allclose(end[channel], value, rtol=0, atol=1e-9)
 
-    @pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
+    @pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_NAMES)
     @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-    def test_planned_is_recorded_however_the_agents_are_hosted(self, host: str, mechanism: str, stream: Any) -> None:
+    def test_planned_is_recorded_however_the_agents_are_hosted(self, host: str, mechanism: str, sampling: Any) -> None:
         ends = []
         for blocks in self.blocks:
             # The plan does not know of blocks.
-            job = self.made(host, self.hosted_content(mechanism, stream, blocks), priced=not ends)
+            job = self.made(host, self.hosted_content(mechanism, sampling, blocks), priced=not ends)
             assert ends or np.isfinite(job.budget.epsilon).all()
             outcome = finished(job)
             assert outcome.ledger.same_releases(job.ledger)
@@ -207,30 +207,30 @@ class GossipConformance:
 
     # Adversaries -----------------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("stream", READ, ids=STREAM_NAMES)
+    @pytest.mark.parametrize("sampling", READ, ids=SAMPLING_NAMES)
     @pytest.mark.parametrize("norm", ["l1", "l2"])
     @pytest.mark.parametrize("split", ["train", "validation"])
     def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(
-        self, split: str, norm: Any, stream: Any
+        self, split: str, norm: Any, sampling: Any
     ) -> None:
-        every = [shares(self.data_sets(split, norm, stream, seed), split, norm) for seed in range(self.seeds)]
+        every = [shares(self.data_sets(split, norm, sampling, seed), split, norm) for seed in range(self.seeds)]
         for seed, one in enumerate(every):
             for channel, share in one.items():
                 assert (share <= 1.0 + 1e-9).all(), (channel, seed)
                 assert channel in self.moved[split] or (share == 0.0).all(), (channel, seed)
         # A fresh batch may leave the record out.
-        if stream.kind != "minibatch":
-            self.reached(split, stream.kind, every)
+        if sampling.kind != "fixed_batch":
+            self.reached(split, sampling.kind, every)
 
-    @pytest.mark.parametrize("stream", READ[:2], ids=STREAM_NAMES[:2])
-    def test_a_record_that_contributes_nothing_moves_half(self, stream: Any) -> None:
+    @pytest.mark.parametrize("sampling", READ[:2], ids=SAMPLING_NAMES[:2])
+    def test_a_record_that_contributes_nothing_moves_half(self, sampling: Any) -> None:
         """Sensitivities are planned, carried and attained; algorithms with a memory are refused."""
         algorithm, problem = self.certified(), self.small.problem
         if not algorithm.memoryless:
             with pytest.raises(InputError, match="to one record zeroed out is not derived"):
                 self.job(privacy={"neighbours": "zero_out"})
             return
-        public, largest = naive.public_of(self.rounds, stream, problem), 0.0
+        public, largest = naive.public_of(self.rounds, sampling, problem), 0.0
         plain, planned = (algorithm.planned_releases(public._replace(unit=unit)) for unit in (RECORD, _ZEROED))
         for split, seed in itertools.product(self.small.zeroed, range(6)):
             rng = np.random.default_rng([7, seed])
@@ -239,7 +239,7 @@ class GossipConformance:
             # Every term of this kind of records is a multiple of the features.
             other[split][0][0] = 0.0
             scene = self.scene(seed % 2 == 0)
-            runs = naive.data_sets(algorithm, problem, self.rounds, scene, (one, other), "l1", stream, rng, _ZEROED)
+            runs = naive.data_sets(algorithm, problem, self.rounds, scene, (one, other), "l1", sampling, rng, _ZEROED)
             for share in shares(runs, split, "l1").values():
                 assert (share <= 1.0 + 1e-9).all()
                 largest = max(largest, float(share.max(initial=0.0)))
@@ -251,9 +251,9 @@ class GossipConformance:
 
     def test_the_released_plan_states_what_the_replay_carries(self) -> None:
         """The sensitivity tested above is the planned one."""
-        for stream in READ:
-            planned = self.certified().planned_releases(naive.public_of(self.rounds, stream, self.small.problem))
-            run = self.data_sets("train", stream=stream)[0]
+        for sampling in READ:
+            planned = self.certified().planned_releases(naive.public_of(self.rounds, sampling, self.small.problem))
+            run = self.data_sets("train", sampling=sampling)[0]
             for split in ("train", "validation"):
                 for channel, sizes in certified_change(run, split).items():
                     listed = planned[channel].sensitivity.get(split, np.zeros((sizes.size, 1)))

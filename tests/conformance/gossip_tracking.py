@@ -11,7 +11,7 @@ import pytest
 from decentral_dp.algorithms.protocol import Planned
 from tests.conformance.gossip import GossipConformance
 from tests.support import naive
-from tests.support.naive import CLIPS, STREAM_NAMES, STREAMS, UNCLIPPED, finished
+from tests.support.naive import CLIPS, SAMPLING_NAMES, SAMPLINGS, UNCLIPPED, finished
 from tests.support.replay import loud
 
 
@@ -69,11 +69,11 @@ class TrackingConformance(GossipConformance):
     differs: ClassVar[str]
     asked: ClassVar[Mapping[str, Sequence[tuple[int, str]]]]
 
-    @pytest.mark.parametrize("stream", STREAMS[:2], ids=STREAM_NAMES[:2])
-    def test_where_no_clip_binds_it_is_the_tracking_of_the_paper(self, stream: Any) -> None:
+    @pytest.mark.parametrize("sampling", SAMPLINGS[:2], ids=SAMPLING_NAMES[:2])
+    def test_where_no_clip_binds_it_is_the_tracking_of_the_paper(self, sampling: Any) -> None:
         """One product along a difference equals a difference of products, with noise, unless a clip binds."""
         for kind in self.tracked_on:
-            wide, tight = self.content(stream=stream), self.content(stream=stream)
+            wide, tight = self.content(sampling=sampling), self.content(sampling=sampling)
             wide["privacy"]["clip"] = dict.fromkeys("xyz", 1e6)
             self.agrees(self.made(kind, wide), kind, loud, UNCLIPPED)
             clips = CLIPS | {"z": 0.01}

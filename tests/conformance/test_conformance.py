@@ -66,7 +66,7 @@ GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
     ("none", "released"): {"clip": {}},
     ("none", "private"): {"clip": {}},
 }
-STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 3}, {"kind": "minibatch", "batch": 4})
+SAMPLINGS: tuple[Any, ...] = ("full", {"batch_size": 2, "warm_start": 3}, {"kind": "fixed_batch", "batch_size": 4})
 TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusts_coordinator and entry.solves == "bilevel")
 # Algorithms without a trusted party.
 UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")
@@ -144,17 +144,19 @@ def test_every_algorithm_under_every_guarantee(
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("stream", STREAMS, ids=["all", "accumulate", "minibatch"])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["full", "streaming", "fixed_batch"])
 @pytest.mark.parametrize("problem", sorted(PROBLEMS))
-def test_every_problem_on_every_stream(scenario: Make, problem: str, stream: Any, mechanism: str) -> None:
-    content = scenario(problem={"kind": problem, "stream": stream, **TABLES[problem]}, privacy={"mechanism": mechanism})
+def test_every_problem_on_every_stream(scenario: Make, problem: str, sampling: Any, mechanism: str) -> None:
+    content = scenario(
+        problem={"kind": problem, "sampling": sampling, **TABLES[problem]}, privacy={"mechanism": mechanism}
+    )
     if PROBLEMS[problem].one_level:
-        centring = stream != STREAMS[1]
+        centring = sampling != SAMPLINGS[1]
         content["algorithm"] = {
             "kind": "dp_dsgd",
             "rounds": 2,
             "y": KEYS["y"],
-            "heavy_ball": 0.5,
+            "momentum": 0.5,
             "centring": centring,
         }
         if not centring:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.data import Stream, draw_batch
+from decentral_dp.data import Sampling, draw_batch
 
 
 @settings(max_examples=200, deadline=None)
@@ -18,23 +18,23 @@ def test_accumulating_counts_match_counting_one_by_one(n: int, batch: int, warm:
     arrived = min(n, warm)
     for _ in range(t + 1):
         arrived = min(n, arrived + batch)
-    stream = Stream("accumulate", batch, warm)
-    assert stream.pool_sizes(t, n) == arrived
-    assert stream.averaged_counts(t, n) == arrived
-    assert stream.rate(t, n) == 1
+    sampling = Sampling("streaming", batch, warm)
+    assert sampling.pool_sizes(t, n) == arrived
+    assert sampling.averaged_counts(t, n) == arrived
+    assert sampling.rate(t, n) == 1
 
 
 def test_counts_broadcast_and_do_not_overflow() -> None:
-    stream = Stream("accumulate", 5, 3)
-    assert stream.pool_sizes(np.arange(4)[:, None], np.array([10, 100])).tolist() == [
+    sampling = Sampling("streaming", 5, 3)
+    assert sampling.pool_sizes(np.arange(4)[:, None], np.array([10, 100])).tolist() == [
         [8, 8],
         [10, 13],
         [10, 18],
         [10, 23],
     ]
-    huge = Stream("accumulate", 2**62, 2**62)
+    huge = Sampling("streaming", 2**62, 2**62)
     assert huge.pool_sizes(2**62, 10**9) == 10**9
-    assert Stream("accumulate", 1).pool_sizes(2**62, 10**9) == 10**9
+    assert Sampling("streaming", 1).pool_sizes(2**62, 10**9) == 10**9
 
 
 @settings(max_examples=100, deadline=None)
@@ -46,7 +46,7 @@ def test_a_batch_has_the_size_and_the_rate_it_is_priced_at(n: int, batch: int, s
     assert draw.index.min() >= 0
     assert draw.index.max() < n
     assert draw.rate == draw.index.size / n
-    assert draw.rate == Stream("minibatch", batch).rate(0, n)
+    assert draw.rate == Sampling("fixed_batch", batch).rate(0, n)
 
 
 def test_every_subset_in_every_order_is_equally_likely() -> None:
@@ -64,11 +64,11 @@ def test_every_subset_in_every_order_is_equally_likely() -> None:
 @pytest.mark.parametrize("batch", [1, 3, 5, 8])
 def test_no_record_of_any_agent_is_read_again_before_the_least_gap(batch: int) -> None:
     """Reads of each record, counted: agents with few records read theirs most often."""
-    counts, stream = np.array([17, 6, 24]), Stream("turns", batch=batch)
+    counts, sampling = np.array([17, 6, 24]), Sampling("cyclic", batch=batch)
     gaps = [
         int(np.diff(np.flatnonzero(row)).min())
         for n in counts
         for row in (np.arange(n)[:, None] - min(batch, n) * np.arange(200)) % n < min(batch, n)
     ]
-    assert stream.least_gap(counts) == min(gaps)
-    assert stream.least_gap(counts) == min(stream.least_gap(int(n)) for n in counts)
+    assert sampling.least_gap(counts) == min(gaps)
+    assert sampling.least_gap(counts) == min(sampling.least_gap(int(n)) for n in counts)

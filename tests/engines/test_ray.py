@@ -42,7 +42,7 @@ COMPOSE = ROOT / "docker-compose.yml"
 @pytest.mark.parametrize("per_actor", [1, 2, 5])
 def test_ray_gives_the_same_numbers_and_the_same_ledger(scenario: Make, ray_cluster: None, per_actor: int) -> None:
     base = scenario(
-        topology={"kind": "random_regular", "degree": 4}, problem={"stream": {"kind": "minibatch", "batch": 6}}
+        topology={"kind": "random_regular", "degree": 4}, problem={"sampling": {"kind": "fixed_batch", "batch_size": 6}}
     )
     local = decentral_dp.run(base)
     base["run"] |= {"engine": "ray", "agents_per_actor": per_actor, "average": 3}

@@ -218,7 +218,7 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
         ({}, "D-SGD + momentum 0.9, centred features, tail average"),
         ({"topology": "torus", "agents": 16}, "D-SGD + centred features, tail average"),
         (
-            {"algorithm": {"kind": "dp_dsgd", "heavy_ball": 0.5, "centring": False}},
+            {"algorithm": {"kind": "dp_dsgd", "momentum": 0.5, "centring": False}},
             "D-SGD + momentum 0.5, tail average",
         ),
         ({"algorithm": "gradient_tracking"}, "gradient tracking + tail average"),

@@ -118,9 +118,9 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
 
             def end(over: threading.Event = over, machine: Any = machine) -> bool:
                 """Whether the machine was lost before the run was over."""
-                in_time = not over.wait(draw.uniform(0.5, 6.0))
+                over_rounds = not over.wait(draw.uniform(0.5, 6.0))
                 cluster.remove_node(machine, allow_graceful=False)
-                return in_time
+                return over_rounds
 
             with ThreadPoolExecutor(1) as pool:
                 ended = pool.submit(end)

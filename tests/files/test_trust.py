@@ -36,14 +36,14 @@ def _scenario(folder: Path) -> Path:
     text = (ROOT / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S))
     folder.mkdir()
-    for name in ("heavy_ball.py", "heavy_ball.toml"):
+    for name in ("momentum.py", "momentum.toml"):
         (folder / name).write_text(blocks[name], encoding="utf-8")
-    return folder / "heavy_ball.toml"
+    return folder / "momentum.toml"
 
 
 def _changed(folder: Path, mark: Path) -> None:
     """Put one more line into the code of a folder, which leaves a mark where it is run."""
-    code = folder / "code" / "heavy_ball.py"
+    code = folder / "code" / "momentum.py"
     code.write_text(code.read_text(encoding="utf-8") + MARK.format(str(mark)), encoding="utf-8")
 
 
@@ -75,8 +75,8 @@ def test_what_this_machine_has_run_needs_no_consent(complete: Path, state: Path)
         ["audit", "{}", "--runs", "20"],
         ["network", "{}/scenario.toml"],
         ["check", "{}/scenario.toml"],
-        ["check", "heavy_ball:HeavyBall"],
-        ["list", "heavy_ball:HeavyBall"],
+        ["check", "momentum:Momentum"],
+        ["list", "momentum:Momentum"],
     ],
     ids=lambda command: f"{command[0]} {command[1][3:]}",
 )
@@ -130,9 +130,9 @@ def test_resume_asks_for_consent(tmp_path: Path, state: Path, resume: Callable[.
 
 def test_code_outside_that_a_run_folder_names_needs_consent_as_well(complete: Path, tmp_path: Path) -> None:
     elsewhere, mark = tmp_path / "elsewhere.py", tmp_path / "mark"
-    elsewhere.write_text((complete / "code" / "heavy_ball.py").read_text() + MARK.format(str(mark)))
+    elsewhere.write_text((complete / "code" / "momentum.py").read_text() + MARK.format(str(mark)))
     scenario = complete / "scenario.toml"
-    changed = scenario.read_text().replace("heavy_ball:", "elsewhere:").replace('"code"', f'"{tmp_path}"')
+    changed = scenario.read_text().replace("momentum:", "elsewhere:").replace('"code"', f'"{tmp_path}"')
     scenario.write_text(changed)
     with pytest.raises(InputError, match=r"elsewhere\.py. is code of a run folder"):
         decentral_dp.plan(scenario)
@@ -145,16 +145,16 @@ def test_an_installed_module_that_a_run_folder_names_needs_consent_as_well(
     """Which function of a package is called, and with which keys, is in the scenario."""
     scenario, site = _scenario(tmp_path / "mine"), tmp_path / "site"
     (site / "my_moves").mkdir(parents=True)
-    (scenario.parent / "heavy_ball.py").rename(site / "my_moves" / "__init__.py")
+    (scenario.parent / "momentum.py").rename(site / "my_moves" / "__init__.py")
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "my_moves", raising=False)
-    scenario.write_text(scenario.read_text().replace("heavy_ball:", "my_moves:"))
+    scenario.write_text(scenario.read_text().replace("momentum:", "my_moves:"))
     decentral_dp.run(scenario, out=tmp_path / "run", set={"algorithm.rounds": 2})
     known = tmp_path / "run" / "scenario.toml"
     assert decentral_dp.plan(known).rounds == 2
     state.unlink()
     del sys.modules["my_moves"]
-    with pytest.raises(InputError, match=r"my_moves:HeavyBall. is code of a run folder"):
+    with pytest.raises(InputError, match=r"my_moves:Momentum. is code of a run folder"):
         decentral_dp.plan(known)
     assert "my_moves" not in sys.modules
     with decentral_dp.trusting():
@@ -171,7 +171,7 @@ def test_a_module_in_a_run_folder_on_pythons_path_is_not_imported(
     (complete / "hidden" / "moves.py").write_text(MARK.format(str(mark)))
     monkeypatch.syspath_prepend(str(complete))
     scenario = _scenario(tmp_path / "own")
-    scenario.write_text(scenario.read_text().replace("heavy_ball:", "hidden.moves:"))
+    scenario.write_text(scenario.read_text().replace("momentum:", "hidden.moves:"))
     with pytest.raises(InputError, match="in a run folder on Python's path"):
         decentral_dp.plan(scenario)
     assert not mark.exists()
@@ -179,9 +179,9 @@ def test_a_module_in_a_run_folder_on_pythons_path_is_not_imported(
 
 def test_consent_to_code_outside_a_run_folder_is_given_once(complete: Path, tmp_path: Path, state: Path) -> None:
     elsewhere = tmp_path / "elsewhere.py"
-    elsewhere.write_text((complete / "code" / "heavy_ball.py").read_text())
+    elsewhere.write_text((complete / "code" / "momentum.py").read_text())
     scenario = complete / "scenario.toml"
-    changed = scenario.read_text().replace("heavy_ball:", "elsewhere:").replace('"code"', f'"{tmp_path}"')
+    changed = scenario.read_text().replace("momentum:", "elsewhere:").replace('"code"', f'"{tmp_path}"')
     scenario.write_text(changed)
     state.unlink(missing_ok=True)
     with decentral_dp.trusting():

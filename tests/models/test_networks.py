@@ -133,7 +133,7 @@ def _scenario(model: Any, **tables: Any) -> dict[str, Any]:
             "scale": "public_ranges",
             "test": 0.2,
             "model": model,
-            "stream": {"kind": "minibatch", "batch": 16},
+            "sampling": {"kind": "fixed_batch", "batch_size": 16},
         },
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.3}},

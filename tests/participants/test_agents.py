@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.bounded import MIXED, Bounded
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -18,8 +18,8 @@ from decentral_dp.problems.protocol import Problem
 from tests.support.replay import CROSSED, CROSSED_PENALTY, Crossed, crossed
 
 D, COUNTS = 2, {"train": (3, 5), "validation": (4, 2)}
-ALL = Stream("all")
-FRESH = Stream("minibatch", batch=2)
+ALL = Sampling("full")
+FRESH = Sampling("fixed_batch", batch=2)
 CLIP = {"x": 0.7, "y": 0.5, "z": 0.3}
 VECTORS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 MATRICES = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
@@ -36,13 +36,13 @@ def rows(seed: int = 1, size: float = 1.0) -> dict[str, list[tuple[np.ndarray, n
 
 
 def dataset(
-    records: Any, norm: Any = "l1", stream: Stream = ALL, problem: Any = None, clip: Any = None
+    records: Any, norm: Any = "l1", sampling: Sampling = ALL, problem: Any = None, clip: Any = None
 ) -> LocalDataset:
     problem = problem or from_crossed_losses()
     prepared: Any = {k: [problem.prepare(a, b, norm) for a, b in pairs] for k, pairs in records.items()}
     batches = Streams(seeded_root(2, b"batch"), "batch", [0, 1])
     clip = clip or Clip(norm, **CLIP)
-    return LocalDataset(np.arange(2), problem, prepared, np.array([0.5, 0.5]), stream, clip, batches)
+    return LocalDataset(np.arange(2), problem, prepared, np.array([0.5, 0.5]), sampling, clip, batches)
 
 
 def point(seed: int = 3) -> dict[str, np.ndarray]:
@@ -160,7 +160,7 @@ def test_at_a_private_point_nothing_is_proven(name: str) -> None:
 
 def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified() -> None:
     records, at = rows(), point()
-    one = dataset(records, stream=FRESH, clip=Clip("l1"), problem=Crossed(D))
+    one = dataset(records, sampling=FRESH, clip=Clip("l1"), problem=Crossed(D))
     met: dict[int, np.ndarray] = {}
     values = set()
     for t in range(8):
@@ -184,7 +184,7 @@ def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_a
 
 def test_all_queries_of_a_batch_read_the_same_records() -> None:
     """∇²_yy l·z of a batch is its matrix times z, which draws apart would not be."""
-    one = dataset(rows(), stream=FRESH, clip=Clip("l1"))
+    one = dataset(rows(), sampling=FRESH, clip=Clip("l1"))
     for t in range(6):
         at, batch = point(t), one.batch(t, 3)
         matrix = ask(batch, "lower_hessian", at).private.reshape(2, D, D)
@@ -193,7 +193,7 @@ def test_all_queries_of_a_batch_read_the_same_records() -> None:
 
 
 def test_two_fresh_batches_in_one_value_are_not_amplified() -> None:
-    one, at = dataset(rows(), stream=FRESH), point()
+    one, at = dataset(rows(), sampling=FRESH), point()
     first, second = (ask(one.batch(0, k), "lower_hvp", at) for k in (0, 1))
     both = (first + second).sensitivities["train"]
     assert both.batch == MIXED
@@ -228,14 +228,14 @@ def test_contributions_that_are_not_finite_count_as_zero() -> None:
         np.testing.assert_array_equal(got.sensitivities[kind].sensitivity, want.sensitivities[kind].sensitivity)
 
 
-@pytest.mark.parametrize("stream", [ALL, FRESH, Stream("accumulate", batch=1)])
+@pytest.mark.parametrize("sampling", [ALL, FRESH, Sampling("streaming", batch=1)])
 @pytest.mark.parametrize("stacked", [True, False])
-def test_what_is_kept_from_round_to_round_is_what_each_round_finds_anew(stream: Stream, stacked: bool) -> None:
+def test_what_is_kept_from_round_to_round_is_what_each_round_finds_anew(sampling: Sampling, stacked: bool) -> None:
     """Numbers of records, groups and sensitivities: as records come in, when all are there, and at an earlier round."""
     problem = LogisticHyperparameter(D) if stacked else from_crossed_losses()
-    kept, at = dataset(rows(), stream=stream, problem=problem), point()
+    kept, at = dataset(rows(), sampling=sampling, problem=problem), point()
     for t in (0, 1, 2, 7, 8, 1):
-        found, anew = (d.oracle(t, **at) for d in (kept, dataset(rows(), stream=stream, problem=problem)))
+        found, anew = (d.oracle(t, **at) for d in (kept, dataset(rows(), sampling=sampling, problem=problem)))
         for name, value, expected in zip(found._fields, found, anew, strict=True):
             if not isinstance(expected, Bounded):
                 np.testing.assert_array_equal(value, expected)

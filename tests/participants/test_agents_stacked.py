@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.data.streams import Stream
+from decentral_dp.data.streams import Sampling
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.models import linear_terms
 from decentral_dp.participants import ClientBlock, LocalDataset
@@ -55,47 +55,47 @@ def shards(problem: Any, sizes: list[int], seed: int, train: bool) -> list[Any]:
     return out
 
 
-def dataset(problem: Any, chosen: np.ndarray, records: dict[str, list[Any]], stream: Stream) -> LocalDataset:
+def dataset(problem: Any, chosen: np.ndarray, records: dict[str, list[Any]], sampling: Sampling) -> LocalDataset:
     return LocalDataset(
         chosen,
         problem,
         {k: [some[i] for i in chosen] for k, some in records.items()},
         np.full(chosen.size, 0.5),
-        stream,
+        sampling,
         Clip("l2", 0.7, 0.9, 0.4),
         Streams(seeded_root(3, b"stacked"), "batch", chosen),
     )
 
 
-def directions(problem: Any, chosen: np.ndarray, records: Any, stream: Stream) -> dict[str, np.ndarray]:
+def directions(problem: Any, chosen: np.ndarray, records: Any, sampling: Sampling) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(4)
     every = (draw.normal(size=(len(TRAIN), d)) for d in (problem.p, problem.q, problem.q))
     x, y, z = (v[chosen] for v in every)
     with np.errstate(all="ignore"):
-        found = dataset(problem, chosen, records, stream).oracle(5, x, y, z)._asdict()
+        found = dataset(problem, chosen, records, sampling).oracle(5, x, y, z)._asdict()
     return {term: getattr(value, "private", value) for term, value in found.items()}
 
 
 @pytest.mark.parametrize(
-    "stream", [Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=2)], ids=str
+    "sampling", [Sampling("full"), Sampling("streaming", batch=1), Sampling("fixed_batch", batch=2)], ids=str
 )
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_an_agent_alone_computes_the_same_bits(name: str, stream: Stream) -> None:
+def test_an_agent_alone_computes_the_same_bits(name: str, sampling: Sampling) -> None:
     problem: Any = PROBLEMS[name]
     assert isinstance(problem, Stacked)
-    if stream.kind == "minibatch":
+    if sampling.kind == "fixed_batch":
         sizes: tuple[list[int], list[int]] = ([max(n, 2) for n in TRAIN], [max(n, 2) for n in VALIDATION])
     else:
         sizes = (TRAIN, VALIDATION)
     records = {"train": shards(problem, sizes[0], 1, True), "validation": shards(problem, sizes[1], 2, False)}
-    whole = directions(problem, np.arange(len(TRAIN)), records, stream)
+    whole = directions(problem, np.arange(len(TRAIN)), records, sampling)
     assert any(np.abs(value).max() > 0.0 for value in whole.values())
     for agent in range(len(TRAIN)):
-        alone = directions(problem, np.array([agent]), records, stream)
+        alone = directions(problem, np.array([agent]), records, sampling)
         for term, value in alone.items():
             np.testing.assert_array_equal(value[0], whole[term][agent], err_msg=f"{term} of agent {agent}")
     some = np.array([6, 0, 3, 1])
-    for term, value in directions(problem, some, records, stream).items():
+    for term, value in directions(problem, some, records, sampling).items():
         np.testing.assert_array_equal(value, whole[term][some], err_msg=term)
 
 
@@ -110,7 +110,7 @@ def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
     assert as_stacked(doubled) is None
     records = {"train": shards(plain, TRAIN, 1, True), "validation": shards(plain, VALIDATION, 2, False)}
     every = np.arange(len(TRAIN))
-    once, twice = (directions(problem, every, records, Stream("all")) for problem in (plain, doubled))
+    once, twice = (directions(problem, every, records, Sampling("full")) for problem in (plain, doubled))
     np.testing.assert_array_equal(twice["lower_grad_y"], 2.0 * once["lower_grad_y"])
     np.testing.assert_array_equal(twice["lower_hvp"], once["lower_hvp"])
 

@@ -1204,9 +1204,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "poisson batches of three times their size, whose steps pull apart",
         "auditing/network_view.py",
-        'job.stream.kind == "poisson" or (job.stream.kind == "minibatch" and not isinstance(job.problem, Training))',
-        'job.stream.kind in ("minibatch", "poisson") and not isinstance(job.problem, Training)',
-        (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[problem.stream]",),
+        'job.stream.kind == "poisson" or (job.stream.kind == "fixed_batch" and not isinstance(job.problem, Training))',
+        'job.stream.kind in ("fixed_batch", "poisson") and not isinstance(job.problem, Training)',
+        (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[problem.sampling]",),
     ),
     Mutation(
         "messages that are seen on the graph of their own round",
@@ -1869,11 +1869,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(
-        "a heavy ball on values before noise",
+        "a momentum on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = combined + self.heavy_ball * (combined - s.last_mixed) if",
-        "ahead = combined + self.heavy_ball * (s.y - s.last_mixed) if",
-        ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
+        "ahead = combined + self.momentum * (combined - s.last_mixed) if",
+        "ahead = combined + self.momentum * (s.y - s.last_mixed) if",
+        ("tests/algorithms/gossip/test_single_level.py::test_momentum_costs_nothing",),
     ),
     Mutation(
         "a server that goes on from one agent's answer",

@@ -106,7 +106,7 @@ def test_a_stream_without_end_is_not_priced_by_the_formula_of_another_mechanism(
         def sample(self, generator: Any, query: Any, grid: float, scale: float) -> Any:
             return grid * np.rint((query + generator.normal(scale=scale, size=query.shape)) / grid)
 
-    table, noise = scenario(problem={"stream": {"kind": "accumulate", "batch": 5}}), {"scale": 1.0}
+    table, noise = scenario(problem={"sampling": {"kind": "streaming", "batch_size": 5}}), {"scale": 1.0}
     table["privacy"] = {"mechanism": "gaussian", "clip": table["privacy"]["clip"], "y": noise, "z": noise}
     job = decentral_dp.build(table, mechanism=Dearer())
     assert np.isinf(job.simulation().budget.epsilon).all()
@@ -252,7 +252,7 @@ def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path,
     printed = content(scenario, privacy={"mechanism": NAME, "guarantee": "as_published"})
     with pytest.raises(InputError, match=r"privacy\.mechanism"):
         build(decentral_dp.load(printed))
-    batches = content(scenario, problem={"stream": {"kind": "minibatch", "batch": 5}})
+    batches = content(scenario, problem={"sampling": {"kind": "fixed_batch", "batch_size": 5}})
     with pytest.raises(InputError, match="no rule covers it"):
         build(decentral_dp.load(batches))
     for given in ({}, {"mechanism": made()}):

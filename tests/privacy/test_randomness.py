@@ -46,8 +46,8 @@ def _numbers(purpose: str, agent: int, index: int, name: str, n: int, secret: by
     if secret:
         key = keyed(key, b"agent", secret)
     key = blake2b(b"channel" + tag(name).to_bytes(8, "little"), key=key, digest_size=32).digest()
-    stream = Cipher(algorithms.AES(key), modes.CTR((index << 64).to_bytes(16, "big"))).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * n)), dtype="<u8")
+    sampling = Cipher(algorithms.AES(key), modes.CTR((index << 64).to_bytes(16, "big"))).encryptor()
+    return np.frombuffer(sampling.update(bytes(8 * n)), dtype="<u8")
 
 
 class _Numpys:

@@ -112,7 +112,7 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
         (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
         (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
         (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),
-        (content(), {"privacy.correlation": {"in_time": "banded_square_root"}}, "changes by round"),
+        (content(), {"privacy.correlation": {"over_rounds": "banded_square_root"}}, "changes by round"),
         (
             "dp_bilevel",
             {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},

@@ -20,7 +20,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.bounded import Array, Bounded, Norm
-from decentral_dp.data.streams import Stream
+from decentral_dp.data.streams import Sampling
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants import LocalDataset, Network
@@ -43,11 +43,11 @@ UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
 ALGORITHMS = ("dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum")
 # The factor of a mean in the first release that has one: λ_0, or 1 if the gradient itself is released.
 FACTOR = dict.fromkeys(ALGORITHMS, 0.7) | {"gradient_tracking": 1.0}
-STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 4})
+SAMPLINGS: tuple[Any, ...] = ("full", {"batch_size": 2, "warm_start": 1}, {"kind": "fixed_batch", "batch_size": 4})
 CLIP = 0.5
 
 
-def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "all", **tables: Any) -> dict[str, Any]:
+def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", sampling: Any = "all", **tables: Any) -> dict[str, Any]:
     """A small job of one level; keyword tables change it."""
     out: dict[str, Any] = {
         "seed": 3,
@@ -55,7 +55,7 @@ def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "all",
             "kind": "classification",
             "data": "synthetic_classification",
             "synthetic": {"dimension": 3, "records": 12, "test_records": 8},
-            "stream": stream,
+            "sampling": sampling,
         },
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": kind, "rounds": 4, "y": {"scale": 0.7, "decay": 0.1}},
@@ -66,9 +66,9 @@ def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "all",
     return out
 
 
-def refused(unit: Mapping[str, Any], stream: Any) -> bool:
+def refused(unit: Mapping[str, Any], sampling: Any) -> bool:
     """Records and groups that contribute nothing, in batches of fixed size."""
-    fixed = isinstance(stream, dict) and stream.get("kind") == "minibatch"
+    fixed = isinstance(sampling, dict) and sampling.get("kind") == "fixed_batch"
     return fixed and unit.get("neighbours") == "zero_out" and unit.get("unit") != "agent"
 
 
@@ -155,18 +155,18 @@ def test_fixed_batches_need_a_replacement() -> None:
         shown.append(np.maximum(with_it - math.exp(at) * without, 0.0).sum() * step <= delta)
     assert shown == [False, True]
     with pytest.raises(InputError, match="zero_out"):
-        built({"neighbours": "zero_out"}, stream={"kind": "minibatch", "batch": 4})
+        built({"neighbours": "zero_out"}, sampling={"kind": "fixed_batch", "batch_size": 4})
 
 
 # Neighbours ---------------------------------------------------------------------------------------------------------
 
 
-def dataset(problem: Any, records: Any, unit: Unit, norm: Norm, seed: int, stream: Stream) -> LocalDataset:
+def dataset(problem: Any, records: Any, unit: Unit, norm: Norm, seed: int, sampling: Sampling) -> LocalDataset:
     of_kinds = {"train": [records], "validation": [type(records)(*(column[:0] for column in records))]}
     streams = Streams(bytes([seed]) * 32, "batch", np.arange(1))
     lone = Network(sp.csr_array((1, 1)))
     return LocalDataset(
-        np.arange(1), problem, of_kinds, np.zeros(1), stream, Clip(norm, y=CLIP), streams, network=lone, unit=unit
+        np.arange(1), problem, of_kinds, np.zeros(1), sampling, Clip(norm, y=CLIP), streams, network=lone, unit=unit
     )  # type: ignore[arg-type]
 
 
@@ -197,14 +197,15 @@ def test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near(unit: U
     job = built({})
     problem, records = job.problem, job.records["train"][0]
     largest = 0.0
-    for stream in (Stream("all"), Stream("accumulate", batch=2, warm_start=3)):
+    for sampling in (Sampling("full"), Sampling("streaming", batch=2, warm_start=3)):
         for seed in range(30):
             draw = np.random.default_rng([9, seed])
             at, t = draw.normal(size=(1, problem.q)), int(draw.integers(4))
             at[0, 0] = 0.0
             pair = list(data_sets(records, unit, draw, extreme=seed % 3 == 0))
             means = [
-                dataset(problem, r, unit, norm, seed, stream).batch(t).lower_grad_y(np.zeros((1, 0)), at) for r in pair
+                dataset(problem, r, unit, norm, seed, sampling).batch(t).lower_grad_y(np.zeros((1, 0)), at)
+                for r in pair
             ]
             assert all(isinstance(mean, Bounded) for mean in means)
             allowed = float(means[0].sensitivities["train"].sensitivity[0])
@@ -265,25 +266,25 @@ def replayed(job: Any) -> list[Array]:
 # Plan and record ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=("all", "accumulate", "minibatch"))
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=("full", "streaming", "fixed_batch"))
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, Any], stream: Any) -> None:
-    if refused(keys, stream):
+def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, Any], sampling: Any) -> None:
+    if refused(keys, sampling):
         with pytest.raises(InputError, match=r"privacy\.neighbours: a batch of fixed size"):
-            built(keys, algorithm, stream)
+            built(keys, algorithm, sampling)
         return
-    run = decentral_dp.run(content(keys, algorithm, stream))
+    run = decentral_dp.run(content(keys, algorithm, sampling))
     job = run.simulation()
     assert run.result.status == "ok"
     assert run.records.same_releases(job.ledger)
-    assert not run.records.same_releases(built({"unit": 2}, algorithm, stream).ledger)
+    assert not run.records.same_releases(built({"unit": 2}, algorithm, sampling).ledger)
     c = job.ledger.charged_channels[0]
-    n = {"all": 12.0, "accumulate": 3.0, "minibatch": 4.0}[job.stream.kind]
+    n = {"all": 12.0, "streaming": 3.0, "fixed_batch": 4.0}[job.sampling.kind]
     k = {"record": 1.0, "agent": 12.0}.get(str(keys.get("unit", "record")), 3.0)
     clips = min(k, n) * (1.0 if job.unit.zeroed else 2.0)
     assert c.sensitivity["train"][0, 0] == pytest.approx(FACTOR[algorithm] * clips * CLIP / n, rel=1e-9)
-    fixed = job.stream.kind == "minibatch"
+    fixed = job.sampling.kind == "fixed_batch"
     assert c.rate["train"][0, 0] == pytest.approx(min(1.0, k * 4 / 12) if fixed else 1.0)
 
 
@@ -301,7 +302,7 @@ def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, A
         ("figure_2_as_published", "privacy.unit", "agent", '"as_published"'),
         ("dp_dsgd", "privacy.unit", 0, ""),
         ("dp_dsgd", "privacy.neighbours", "remove", ""),
-        ("ldp_dsbo", "problem.stream", {"kind": "poisson", "rate": 0.25}, "not accounted"),
+        ("ldp_dsbo", "problem.sampling", {"kind": "poisson", "rate": 0.25}, "not accounted"),
     ],
     ids=str,
 )
@@ -327,7 +328,7 @@ def test_an_audit_refutes_a_price_that_forgets_the_unit(
 ) -> None:
     """Accounted as half, as one record, or as an agent's records one by one. The correct ledger is not refuted."""
     noise = {"scale": 0.5 if keys.get("unit") == "agent" else 0.05}
-    scenario = content({**keys, "y": noise}, algorithm={"rounds": 2, "heavy_ball": 0.0})
+    scenario = content({**keys, "y": noise}, algorithm={"rounds": 2, "momentum": 0.0})
     right = decentral_dp.audit(scenario, runs=60)
     assert right.status == "ok"
     assert right.null_shown == 0.0
@@ -346,7 +347,7 @@ def test_an_audit_refutes_a_price_that_forgets_the_unit(
 @pytest.mark.parametrize(
     ("keys", "tables", "options", "why"),
     [
-        (KEYS[2], {"stream": {"kind": "minibatch", "batch": 4}}, {}, "a batch of fixed size"),
+        (KEYS[2], {"sampling": {"kind": "fixed_batch", "batch_size": 4}}, {}, "a batch of fixed size"),
         (KEYS[5], {"algorithm": {"local_steps": 2}}, {}, "without contributions"),
         (KEYS[4], {}, {"canaries": 4}, "a canary is one record"),
     ],
@@ -367,9 +368,9 @@ def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:
 # Local steps --------------------------------------------------------------------------------------------------------
 
 
-def moved_block(records: Any, unit: Unit, norm: Norm, stream: Stream, at: Array, step: float = 2.0) -> Bounded:
+def moved_block(records: Any, unit: Unit, norm: Norm, sampling: Sampling, at: Array, step: float = 2.0) -> Bounded:
     job = built({})
-    block = dataset(job.problem, records, unit, norm, 1, stream).local_steps(1, np.zeros((1, 0)), at, 5, step)
+    block = dataset(job.problem, records, unit, norm, 1, sampling).local_steps(1, np.zeros((1, 0)), at, 5, step)
     assert isinstance(block, Bounded)
     return block
 
@@ -378,13 +379,13 @@ def moved_block(records: Any, unit: Unit, norm: Norm, stream: Stream, at: Array,
 @pytest.mark.parametrize("unit", [Unit(None), Unit(None, True)], ids=str)
 def test_no_agent_moves_a_block_further_than_its_clip_says(unit: Unit, norm: Norm) -> None:
     records, largest = built({}).records["train"][0], 0.0
-    for stream in (Stream("all"), Stream("minibatch", batch=3)):
+    for sampling in (Sampling("full"), Sampling("fixed_batch", batch=3)):
         for seed in range(20):
             draw = np.random.default_rng([11, seed])
             at = draw.normal(size=(1, 4))
             at[0, 0] = 0.0
             pair = data_sets(records, unit, draw, extreme=seed % 2 == 0)
-            one, other = (moved_block(r, unit, norm, stream, at) for r in pair)
+            one, other = (moved_block(r, unit, norm, sampling, at) for r in pair)
             allowed = float(one.sensitivities["train"].sensitivity[0])
             assert allowed == pytest.approx(CLIP if unit.zeroed else 2.0 * CLIP, rel=1e-12)
             assert one.sensitivities["train"].rate[0] == 1.0
@@ -398,13 +399,13 @@ def test_no_agent_moves_a_block_further_than_its_clip_says(unit: Unit, norm: Nor
 def test_steps_that_overflow_count_as_none_and_records_have_no_bound() -> None:
     records = built({}).records["train"][0]
     with np.errstate(all="ignore"):
-        wild = moved_block(records, Unit(None), "l2", Stream("all"), np.full((1, 4), 1.0), step=1e308)
+        wild = moved_block(records, Unit(None), "l2", Sampling("full"), np.full((1, 4), 1.0), step=1e308)
     assert np.isfinite(wild.private).all()
     for unit in (RECORD, Unit(3)):
-        block = moved_block(records, unit, "l2", Stream("all"), np.full((1, 4), 1.0))
+        block = moved_block(records, unit, "l2", Sampling("full"), np.full((1, 4), 1.0))
         assert np.isinf(block.sensitivities["train"].sensitivity).all()
     with pytest.raises(TypeError, match="release it first"):
-        moved_block(records, Unit(None), "l2", Stream("all"), block)  # type: ignore[arg-type]
+        moved_block(records, Unit(None), "l2", Sampling("full"), block)  # type: ignore[arg-type]
 
 
 # Poisson samples ----------------------------------------------------------------------------------------------------
@@ -434,7 +435,9 @@ def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: U
     draw, at, largest = np.random.default_rng(1), np.zeros((1, problem.q)), 0.0
     for t in range(300):
         means = [
-            dataset(problem, data_set, unit, "l2", 5, Stream("poisson", share=0.5)).batch(t).lower_grad_y(at[:, :0], at)
+            dataset(problem, data_set, unit, "l2", 5, Sampling("poisson", share=0.5))
+            .batch(t)
+            .lower_grad_y(at[:, :0], at)
             for data_set in data_sets(records, unit, draw, extreme=t % 2 == 0)
         ]
         moved = np.linalg.norm(means[0].private - means[1].private)
@@ -502,7 +505,7 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
         problem.terms(np.zeros(0), at[0], at[0], one, one, Clip("l2", y=CLIP), ("lower_grad_y",)).lower_grad_y
         for one in (type(records)(records.features[k : k + 1], records.label[k : k + 1]) for k in range(n))
     ]
-    local = dataset(problem, records, RECORD, "l2", 5, Stream("poisson", share=0.25))
+    local = dataset(problem, records, RECORD, "l2", 5, Sampling("poisson", share=0.25))
     held, sizes = np.zeros(n), []
     for t in range(400):
         batch = local.batch(t)
@@ -525,9 +528,9 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
     [
         ({"privacy": {"mechanism": "laplace"}}, "under Gaussian noise only"),
         ({"privacy": {"unit": "agent"}}, "not for an agent"),
-        ({"problem": {"stream": {"kind": "poisson"}}}, "needs rate"),
-        ({"problem": {"stream": {"kind": "poisson", "rate": 0.5, "batch": 2}}}, "takes no batch"),
-        ({"problem": {"stream": {"kind": "minibatch", "rate": 0.5, "batch": 2}}}, "takes no rate"),
+        ({"problem": {"sampling": {"kind": "poisson"}}}, "needs rate"),
+        ({"problem": {"sampling": {"kind": "poisson", "rate": 0.5, "batch_size": 2}}}, "takes no batch"),
+        ({"problem": {"sampling": {"kind": "fixed_batch", "rate": 0.5, "batch_size": 2}}}, "takes no rate"),
     ],
 )
 def test_poisson_samples_without_a_price_are_refused(change: Any, why: str) -> None:
@@ -543,9 +546,9 @@ class Stating(DpDsgd):
     memoryless = True
 
 
-@pytest.mark.parametrize("keys", [{"stream": COINS}, {"keys": {"neighbours": "zero_out"}}], ids=str)
+@pytest.mark.parametrize("keys", [{"sampling": COINS}, {"keys": {"neighbours": "zero_out"}}], ids=str)
 def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> None:
-    own = content(keys.get("keys", {}), "dp_dsgd", keys.get("stream", "all"))
+    own = content(keys.get("keys", {}), "dp_dsgd", keys.get("sampling", "full"))
     assert max(decentral_dp.plan(own).epsilon) > 0
     with pytest.raises(InputError, match=r"not accounted|privacy\.neighbours: "):
         decentral_dp.plan(own, algorithm=Stating(StepSize(0.7)))

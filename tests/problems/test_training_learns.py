@@ -129,7 +129,7 @@ def test_settings_that_nobody_chose_come_near_scikit_learn(
     monkeypatch.chdir(tmp_path)
     flags = [*table.flags, "--agents", str(AGENTS)]
     if colluders is not None:
-        flags += ["--set", f"privacy.colluders={colluders}", "--set", "privacy.correlation.across=pairwise"]
+        flags += ["--set", f"privacy.colluders={colluders}", "--set", "privacy.correlation.between_agents=pairwise"]
     assert CliRunner().invoke(app, ["new", "t.toml", "--data", "t.csv", *flags]).exit_code == 0
     for epsilon, most in below.items():
         reached = []

@@ -95,7 +95,7 @@ def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
 
 
 def test_who_has_no_neighbour_shares_no_noise() -> None:
-    shared = {"privacy.correlation": {"across": "pairwise"}, "privacy.colluders": 1}
+    shared = {"privacy.correlation": {"between_agents": "pairwise"}, "privacy.colluders": 1}
     run = decentral_dp.run("classification", set=FEW | shared, baselines=True)
     assert run.simulation().pairs is not None
     compared = compare_with_baselines(run.result, {name: one.result for name, one in run.baselines.items()})

@@ -43,7 +43,7 @@ def test_a_plain_loop_of_projected_gossip_gives_the_same(scenario: Make, weights
     given = scenario(
         topology={"weights": weights},
         algorithm={"kind": "ldp_single_level", "rounds": 6, "init": {"x": -2.0, "y": 0.3}},
-        problem={"stream": "all"},
+        problem={"sampling": "full"},
     )
     for key in ("x", "z"):
         given["algorithm"].pop(key)

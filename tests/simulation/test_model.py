@@ -256,7 +256,7 @@ def test_runs_whose_weights_cannot_predict_are_refused(csv: Path) -> None:
     diverged = _scenario(
         csv,
         {**DAYS, "scale": "none"},
-        algorithm={"kind": "dp_dsgd", "rounds": 200, "y": {"scale": 1e9}, "heavy_ball": 0.0},
+        algorithm={"kind": "dp_dsgd", "rounds": 200, "y": {"scale": 1e9}, "momentum": 0.0},
         privacy={"guarantee": "none", "clip": {"y": 1e300}},
     )
     assert "diverged" in _refusal(lambda: decentral_dp.run(diverged).model)

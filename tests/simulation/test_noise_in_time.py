@@ -38,27 +38,37 @@ BANDED = 3
 
 
 def scenario(
-    in_time: Any = BANDED, batch: int | None = 30, rounds: int = 12, privacy: dict[str, Any] | None = None, **run: Any
+    over_rounds: Any = BANDED,
+    batch: int | None = 30,
+    rounds: int = 12,
+    privacy: dict[str, Any] | None = None,
+    **run: Any,
 ) -> dict[str, Any]:
-    stream = {} if batch is None else {"stream": {"kind": "turns", "batch": batch}}
+    sampling = {} if batch is None else {"sampling": {"kind": "cyclic", "batch_size": batch}}
     return {
         "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2, **stream},
+        "problem": {
+            "kind": "classification",
+            "data": "breast_cancer",
+            "scale": "public_ranges",
+            "test": 0.2,
+            **sampling,
+        },
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": 0.5}, "heavy_ball": 0.0},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": 0.5}, "momentum": 0.0},
         "privacy": {
             "mechanism": "gaussian",
             "epsilon": 4.0,
             "delta": 1e-5,
             "clip": {"y": 0.1},
-            "correlation": {"in_time": in_time},
+            "correlation": {"over_rounds": over_rounds},
             **(privacy or {}),
         },
         "run": {"evaluate_every": 4, "average": 1, "measures": ["lower_loss"], **run},
     }
 
 
-ACROSS = {"correlation": {"in_time": BANDED, "across": "pairwise", "ratio": 4.0}, "colluders": 1}
+ACROSS = {"correlation": {"over_rounds": BANDED, "between_agents": "pairwise", "ratio": 4.0}, "colluders": 1}
 CASES: dict[str, dict[str, Any]] = {
     "banded_square_root": scenario("banded_square_root"),
     "bands": scenario(4),
@@ -293,7 +303,7 @@ def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
 @pytest.mark.parametrize("batch", [30, None])
 def test_a_factor_of_ones_own(batch: int | None, tmp_path: Path) -> None:
     run = decentral_dp.run(scenario(OWN, batch, rounds=T), out=tmp_path / "run")
-    there = decentral_dp.run(scenario(batch=batch, rounds=T), set={"privacy.correlation.in_time": OWN})
+    there = decentral_dp.run(scenario(batch=batch, rounds=T), set={"privacy.correlation.over_rounds": OWN})
     for again in (decentral_dp.run(tmp_path / "run" / "scenario.toml"), there):
         assert np.array_equal(again.released["y"], run.released["y"])
         assert again.ledger.equals(run.ledger)
@@ -318,17 +328,20 @@ def test_what_is_no_factor_of_ones_own_is_refused(why: str) -> None:
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "laplace": ("under Gaussian noise only", {"privacy.mechanism": "laplace"}),
-    "minibatch": ("secret sample", {"problem.stream": {"kind": "minibatch", "batch": 30}}),
-    "poisson": ("secret sample", {"problem.stream": {"kind": "poisson", "rate": 0.1}}),
-    "accumulate": ("a batch assumes", {"problem.stream": {"kind": "accumulate", "batch": 3}}),
+    "fixed_batch": ("secret sample", {"problem.sampling": {"kind": "fixed_batch", "batch_size": 30}}),
+    "poisson": ("secret sample", {"problem.sampling": {"kind": "poisson", "rate": 0.1}}),
+    "streaming": ("a batch assumes", {"problem.sampling": {"kind": "streaming", "batch_size": 3}}),
     "steps": ("changes by round", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
     "noise": ("changes by round", {"privacy.y": {"decay": 0.5}}),
     "away": ("one release of one batch", {"topology.offline": 0.2}),
     "links": ("with the edges", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
-    "fresh": ("turns are accounted", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
+    "fresh": ("turns are accounted", {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}}),
     "nothing": ("expected across", {"privacy.correlation": {}}),
-    "a ratio alone": ("ratio is of across", {"privacy.correlation": {"in_time": "banded_square_root", "ratio": 2.0}}),
-    "no factor": ("banded_square_root", {"privacy.correlation": {"in_time": "antipgd"}}),
+    "a ratio alone": (
+        "ratio is of across",
+        {"privacy.correlation": {"over_rounds": "banded_square_root", "ratio": 2.0}},
+    ),
+    "no factor": ("banded_square_root", {"privacy.correlation": {"over_rounds": "antipgd"}}),
 }
 
 
@@ -346,7 +359,7 @@ def test_a_state_that_is_never_noised_is_refused() -> None:
             set={
                 "privacy.mechanism": "gaussian",
                 "algorithm.protocol": "private",
-                "privacy.correlation": {"in_time": "banded_square_root"},
+                "privacy.correlation": {"over_rounds": "banded_square_root"},
             },
         )
 

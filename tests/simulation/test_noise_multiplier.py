@@ -43,10 +43,10 @@ def test_the_sum_of_clipped_gradients_has_noise_z_times_the_clip() -> None:
     np.testing.assert_allclose(released, Z * 0.25 * 0.5 / job.counts["train"], rtol=1e-9)
 
 
-@pytest.mark.parametrize("sampling", [{"kind": "poisson", "rate": 0.2}, {"kind": "minibatch", "batch": 64}])
+@pytest.mark.parametrize("sampling", [{"kind": "poisson", "rate": 0.2}, {"kind": "fixed_batch", "batch_size": 64}])
 def test_a_sample_costs_less_at_the_same_multiplier(sampling: dict[str, Any]) -> None:
     full = decentral_dp.plan("dp_dsgd", set=FIXED).privacy.epsilon_max
-    sampled = decentral_dp.plan("dp_dsgd", set={**FIXED, "problem.stream": sampling}).privacy
+    sampled = decentral_dp.plan("dp_dsgd", set={**FIXED, "problem.sampling": sampling}).privacy
     assert 0.0 < sampled.epsilon_max < full
     assert sampled.signal["y"].noise_multiplier == pytest.approx(Z, rel=1e-9)
 

@@ -107,7 +107,9 @@ def test_blocks_and_the_compiled_part_do_not_matter(
     scenario: Make, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta = {} if mechanism == "laplace" else {"delta": 1e-5}
-    given = scenario(problem={"stream": {"kind": "minibatch", "batch": 8}}, privacy={"mechanism": mechanism, **delta})
+    given = scenario(
+        problem={"sampling": {"kind": "fixed_batch", "batch_size": 8}}, privacy={"mechanism": mechanism, **delta}
+    )
     rows, whole = _performed(given)
     others = [_performed({**given, "run": {**given["run"], "blocks": 3}})]
     monkeypatch.setattr(randomness, "_compiled", None)

@@ -14,7 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.errors import Stopped
 from decentral_dp.simulation.folder import journal
 
-PAIRWISE = {"across": "pairwise", "ratio": 4.0}
+PAIRWISE = {"between_agents": "pairwise", "ratio": 4.0}
 
 
 def scenario(
@@ -43,7 +43,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": "resample"},
     "lossy": {"drop": 0.3, "offline": 0.3, "delay": 1},
 }
-ZERO_SUM, OPTIMISED = {"across": "zero_sum", "ratio": 4.0}, {"across": "optimised"}
+ZERO_SUM, OPTIMISED = {"between_agents": "zero_sum", "ratio": 4.0}, {"between_agents": "optimised"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     **{kind: (PAIRWISE, changed) for kind, changed in NETWORKS.items()},
     **{f"zero_sum, {kind}": (ZERO_SUM, NETWORKS[kind]) for kind in ("ring", "matching", "lossy")},
@@ -112,7 +112,7 @@ def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:
 
 def test_all_variates_count_in_the_slack() -> None:
     own = {"epsilon": None, "y": {"scale": 0.02}}
-    even = {"across": "pairwise", "ratio": 1.0}
+    even = {"between_agents": "pairwise", "ratio": 1.0}
     shared, alone = (decentral_dp.plan(scenario({**own, "correlation": c})).privacy for c in (even, None))
     # Six agents and six links to each coordinate, where one agent's is one.
     assert shared.numerical_slack["epsilon"] > 3.0 * alone.numerical_slack["epsilon"]
@@ -122,7 +122,7 @@ def test_large_draws_are_as_fine_as_they_are() -> None:
     """Eight times the deviation on one grid is three bits more, so that each variate errs eight times as much."""
     own = {"epsilon": None, "y": {"scale": 0.02}}
     slack = [
-        decentral_dp.plan(scenario({**own, "correlation": {"across": "pairwise", "ratio": ratio}})).privacy
+        decentral_dp.plan(scenario({**own, "correlation": {"between_agents": "pairwise", "ratio": ratio}})).privacy
         for ratio in (1.0, 8.0)
     ]
     near, far = (one.numerical_slack["epsilon"] for one in slack)
@@ -131,7 +131,7 @@ def test_large_draws_are_as_fine_as_they_are() -> None:
 
 def test_samples_are_priced_with_it() -> None:
     job = scenario()
-    job["problem"]["stream"] = {"kind": "poisson", "rate": 0.2}
+    job["problem"]["sampling"] = {"kind": "poisson", "rate": 0.2}
     alone = {**job, "privacy": {k: v for k, v in job["privacy"].items() if k != "correlation"}}
     scale = [decentral_dp.plan(one).ledger.query("channel == 'y'")["scale"].max() for one in (job, alone)]
     # Calibrated to the same ε, both hide as much.
@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "alone": ({}, {"kind": "isolated"}, "no neighbour"),
     "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
     "one agent": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
-    "a ratio of many": ({"correlation": {"across": "optimised", "ratio": 2.0}}, {}, "a scale for each edge"),
+    "a ratio of many": ({"correlation": {"between_agents": "optimised", "ratio": 2.0}}, {}, "a scale for each edge"),
     "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "constant network"),
     "many colluders": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
     "large": ({"correlation": OPTIMISED, "colluders": 1}, {"agents": 60}, "or 40 against one colluder"),
@@ -205,7 +205,7 @@ def test_an_agent_is_left_whose_records_are_hidden() -> None:
 
 
 def test_a_ratio_that_is_left_out_errs_little() -> None:
-    correlation = {"across": "pairwise"}
+    correlation = {"between_agents": "pairwise"}
     chosen = decentral_dp.plan(scenario({"correlation": correlation})).privacy.shared.ratio
     assert 1.0 < chosen < 10.0
     against_one = decentral_dp.plan(scenario({"correlation": correlation, "colluders": 1}))

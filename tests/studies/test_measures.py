@@ -79,7 +79,7 @@ def test_an_unsupported_cell_has_its_reason() -> None:
 
 ROUNDS, WIDTH = 6, 31
 RING = {"kind": "ring", "agents": 6}
-SET = {"algorithm.rounds": ROUNDS, "algorithm.heavy_ball": 0.0, "run.evaluate_every": 2, "topology": RING}
+SET = {"algorithm.rounds": ROUNDS, "algorithm.momentum": 0.0, "run.evaluate_every": 2, "topology": RING}
 # Nothing is sent but weights.
 SET |= {"privacy.share": {"y": 1.0}}
 

@@ -755,7 +755,7 @@ def test_different_guarantees_of_one_epsilon_are_reported(tmp_path: Path) -> Non
     """Noise that neighbours share, a trusted server and another unit are certified at the same ε, of something else."""
     changes: dict[str, dict[str, Any]] = {
         "own noise": {},
-        "shared": {"privacy.correlation": {"across": "pairwise"}},
+        "shared": {"privacy.correlation": {"between_agents": "pairwise"}},
         "central": {"algorithm.kind": "central"},
         "zeroed": {"privacy.neighbours": "zero_out"},
     }

@@ -17,9 +17,9 @@ def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int, seed: 
     """(draws, d) noised copies of one query (d,), by the mechanism's own sampler: as many channels of one agent."""
     d = query.size
     g = m.grid(scale, d).reshape(1, 1)
-    every, stream = np.tile(query, draws)[None], Streams(seeded_root(seed, b"checks"), "noise", [0])
+    every, sampling = np.tile(query, draws)[None], Streams(seeded_root(seed, b"checks"), "noise", [0])
     grid, ratio = np.full_like(every, g), np.full_like(every, scale / g)
-    integers = m.sample(Unnoised(Draws(stream, 1, 0), every, grid, ratio, (d,) * draws, {}))
+    integers = m.sample(Unnoised(Draws(sampling, 1, 0), every, grid, ratio, (d,) * draws, {}))
     return np.asarray(g * integers).reshape(draws, d)
 
 

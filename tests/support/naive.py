@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 import decentral_dp
 from decentral_dp.algorithms.protocol import Public
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.participants import Network
@@ -40,8 +40,8 @@ from tests.support.replay import (
 
 Oracle = Mapping[str, Callable[..., np.ndarray]]
 Vectors = list[np.ndarray]
-STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2})
-STREAM_NAMES = ("all", "accumulate", "minibatch")
+SAMPLINGS: tuple[Any, ...] = ("full", {"batch_size": 2, "warm_start": 1}, {"kind": "fixed_batch", "batch_size": 2})
+SAMPLING_NAMES = ("all", "streaming", "fixed_batch")
 CLIPS = {"x": 0.4, "y": 0.5, "z": 0.3}
 UNCLIPPED = dict.fromkeys("xyz", np.inf)
 RIDGE = 0.5
@@ -157,7 +157,7 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     nodes = [n._replace(program=program) for n in job.nodes()]
     recorded = LocalEngine().run(nodes, job.rounds).ledger
     planned = plan(
-        program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.rounds,
+        program, job.problem, job.counts, job.sampling, job.topology.neighbour_weight, job.clip, job.rounds,
         PlannedNoise(job.mechanism, job.noise),
     )  # fmt: skip
     return recorded, planned
@@ -233,7 +233,7 @@ class Loop:
         records = self.job.records["train" if term.startswith("lower") else "validation"][i]
         rows = records.signed if hasattr(records, "signed") else records.features
         labels = np.ones(len(rows)) if hasattr(records, "signed") else records[1]
-        n = len(rows) if self.job.stream.kind == "all" else min(len(rows), 1 + 2 * (t + 1))
+        n = len(rows) if self.job.sampling.kind == "full" else min(len(rows), 1 + 2 * (t + 1))
         norm = 1 if self.job.mechanism.name == "laplace" else 2
         bound = self.clips[{"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x")]
         total = np.zeros_like(y)
@@ -295,7 +295,7 @@ def series(hessian: np.ndarray, smoothness: float, terms: int) -> np.ndarray:
 # Adversaries --------------------------------------------------------------------------------------------------------
 
 LABELS = np.array([1.0, 1.0, -1.0])
-READ = (Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=1))
+READ = (Sampling("full"), Sampling("streaming", batch=1), Sampling("fixed_batch", batch=1))
 # (round, exchange, rng) → what the agent says, and what it receives, (1, ·).
 Scene = Callable[[int, int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
 # kind of record → features and labels.
@@ -318,8 +318,8 @@ def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[D
 
 
 def data_sets(
-    algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[DataSet, DataSet], norm: Any, stream: Stream,
-    rng: np.random.Generator, unit: Unit = RECORD, clip: Clip | None = None,
+    algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[DataSet, DataSet], norm: Any,
+    sampling: Sampling, rng: np.random.Generator, unit: Unit = RECORD, clip: Clip | None = None,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
     """What one agent wants to say on one transcript, in each of two data sets."""
     script = [
@@ -330,8 +330,8 @@ def data_sets(
     return [
         replay(
             algorithm, problem, *(problem.prepare(*data_set[k], norm) for k in ("train", "validation")), rounds=rounds,
-            neighbour_weight=0.6, own=own, received=received, clip=clip or Clip(norm, *CLIPS.values()), stream=stream,
-            unit=unit,
+            neighbour_weight=0.6, own=own, received=received, clip=clip or Clip(norm, *CLIPS.values()),
+            sampling=sampling, unit=unit,
         )
         for data_set in pair
     ]  # fmt: skip
@@ -346,14 +346,14 @@ def shares(runs: list[list[dict[str, Any]]], kind: Any, norm: Any) -> dict[str, 
     return out
 
 
-def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
+def public_of(rounds: int, sampling: Sampling, problem: Any) -> Public:
     """What is public about the agent of `data_sets`."""
     t, counts = np.arange(rounds)[:, None], np.full((1, 1), LABELS.size)
     kinds = ("train", "validation")
     return Public(
         rounds,
-        {k: stream.averaged_counts(t, counts) * 1.0 for k in kinds},
-        {k: stream.rate(t, counts)[0] for k in kinds},
+        {k: sampling.averaged_counts(t, counts) * 1.0 for k in kinds},
+        {k: sampling.rate(t, counts)[0] for k in kinds},
         np.array([0.6]),
         problem.reads_records,
         Clip("l1", *CLIPS.values()),

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode
@@ -52,7 +52,7 @@ def replay(
     own: Sequence[Mapping[str, Array]],
     received: Sequence[Array],
     clip: Clip,
-    stream: Stream | None = None,
+    sampling: Sampling | None = None,
     unit: Unit = RECORD,
 ) -> list[dict[str, Value]]:
     """What the agent wants to release at indices 0..rounds·exchanges, given what it said and what it received.
@@ -65,7 +65,7 @@ def replay(
         problem,
         {"train": [train], "validation": [validation]},
         np.array([neighbour_weight]),
-        stream or Stream("all"),
+        sampling or Sampling("full"),
         clip,
         Streams(seeded_root(1, b"replay"), "batch", [0]),
         unit=unit,

@@ -79,7 +79,7 @@ def ledger(*lines: ChannelLedger) -> Ledger:
     return Ledger(lines[0].group.size, tuple(lines))
 
 
-def stream(rounds: int, agents: Sequence[int] = (1,), mechanism: str = "laplace", clip: float = 1.0) -> Ledger:
+def sampling(rounds: int, agents: Sequence[int] = (1,), mechanism: str = "laplace", clip: float = 1.0) -> Ledger:
     """One record of each kind a round, means over all seen, records clipped: train feeds y and z, validation z."""
     counts = np.arange(1.0, rounds + 1)
     index = np.arange(1, rounds + 1)

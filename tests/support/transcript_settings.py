@@ -21,7 +21,7 @@ from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingle
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
@@ -132,7 +132,7 @@ class Setting:
         batches = Streams(seeded_root(data_set, b"family"), "batch", agents)
         clip = Clip(norm, x=CLIP, y=CLIP, z=CLIP)
         weights = np.full(self.copies, WEIGHT)
-        dataset = LocalDataset(agents, self.problem, records, weights, Stream("all"), clip, batches)
+        dataset = LocalDataset(agents, self.problem, records, weights, Sampling("full"), clip, batches)
         mixing = sp.csr_array(weights[:, None])
         host = Host(AgentNode(agents, self.program, dataset, releaser, (0,), mixing), ROUNDS)
         said = host.advance()

@@ -107,7 +107,7 @@ def naive_mean(
 ) -> np.ndarray:
     """Mean over what agent i has seen of the clipped term, and the regulariser's."""
     records = job.records["train" if term.startswith("lower") else "validation"][i]
-    n = len(records.labels) if job.stream.kind == "all" else min(len(records.labels), 1 + 2 * (t + 1))
+    n = len(records.labels) if job.sampling.kind == "full" else min(len(records.labels), 1 + 2 * (t + 1))
     bound = clips[{"lower_grad_y": "y", "upper_grad_x": "x", "lower_jacobian": "x"}.get(term, "z")]
     shapes = {"upper_grad_x": 3, "lower_jacobian": (3, 2), "lower_hessian": (2, 2), "lower_hessian_product": (2, 3)}
     total = np.zeros(shapes.get(term, 2))

@@ -92,7 +92,7 @@ def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
 )
 def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: dict[str, Any]) -> None:
     """Compared with random start values that a loop mixes over many rounds."""
-    made, in_time = (
+    made, over_rounds = (
         over_time(kind, agents=9, graph="torus", **one) for one in (options, {**options, "delay": 0} if options else {})
     )
     start = np.random.default_rng(0).standard_normal((9, 500))
@@ -100,7 +100,7 @@ def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: d
     rounds = 32
     for t in range(rounds):
         mixed = values.copy()
-        for i, j in zip(*np.nonzero(weights := in_time.received_weights(t).toarray()), strict=True):
+        for i, j in zip(*np.nonzero(weights := over_rounds.received_weights(t).toarray()), strict=True):
             mixed[i] += weights[i, j] * (values[j] - values[i])
         values = mixed
     # Changes of the mean by losses are not disagreement.

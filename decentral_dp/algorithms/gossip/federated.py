@@ -72,7 +72,7 @@ class Federated(DpDsgd):
             x = self.shortened(answer.mean.m)
         else:
             answer = yield dp.Ask(u=u)
-        change = self.heavy_ball * (s.y - s.last_y) + answer.mean.u
+        change = self.momentum * (s.y - s.last_y) + answer.mean.u
         return Served(x, s.y + change, s.y)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -7,7 +7,7 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
 `dp_dsgd` (adapt, then combine: decentralised SGD, with noise on each local step before it is sent)
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) − λ_t ∇_y g_i(x, c_{i,t}),
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
-    β, `heavy_ball`, is the momentum, a difference of released values without privacy cost. It makes steps 1/(1 − β)
+    β, `momentum`, is the momentum, a difference of released values without privacy cost. It makes steps 1/(1 − β)
     times as long.
     With `centring` a linear model reads features from a centre x (`problems.training`): x_{i,1} is the clipped mean of
     the features of all of agent i's records, released once with fresh noise. Then
@@ -115,7 +115,7 @@ def feature_mean_release(public: dp.Public, index: NDArray[np.int64]) -> dp.Plan
 class DpDsgd(OneLevel):
     """Decentralised DP-SGD: a local step with noise, then gossip."""
 
-    heavy_ball: float = dp.option("β, momentum on released values", default=0.0, at_least=0.0, below=1.0)
+    momentum: float = dp.option("β, momentum on released values", default=0.0, at_least=0.0, below=1.0)
     local_steps: int | None = dp.option(
         'K, steps without noise between two exchanges, whose sum is clipped and released; with privacy.unit = "agent"',
         default=None,
@@ -149,7 +149,7 @@ class DpDsgd(OneLevel):
         # In place: a new array of all agents' weights takes as long as a product.
         combined = own_weight * released.y
         combined += neighbour_sum.y
-        ahead = combined + self.heavy_ball * (combined - s.last_mixed) if self.heavy_ball else combined
+        ahead = combined + self.momentum * (combined - s.last_mixed) if self.momentum else combined
         y = ahead + self.change(t, dataset, x, combined)
         if self.centring_rounds and t == 0:
             x = dataset.feature_mean()

@@ -179,7 +179,7 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
             copies[path] = path.relative_to(home).as_posix()
         elif path.suffix.lower() == ".py":
             copies |= _code_copies(path, copies)
-        elif place == ("privacy", "correlation", "in_time") or place[0] == "topology":
+        elif place == ("privacy", "correlation", "over_rounds") or place[0] == "topology":
             name = f"{INPUTS}/{path.name}"
             copies[path] = f"{INPUTS}/{len(copies)}-{path.name}" if name in copies.values() else name
     return copies

@@ -14,7 +14,7 @@ from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import NoiseTable, by_channel
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
 from decentral_dp.participants import Network
@@ -28,7 +28,7 @@ from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.privacy.time_factors import TimeFactor, charged_sensitivity
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.gossip_setup import (
-    IN_TIME,
+    OVER_ROUNDS,
     Resolved,
     averaged_noises,
     resolve_gossip,
@@ -67,7 +67,7 @@ def plan_releases(
     algorithm: Algorithm,
     problem: Problem,
     counts: Counts,
-    stream: Stream,
+    sampling: Sampling,
     neighbour_weight: Array,
     clip: Clip,
     rounds: int,
@@ -120,11 +120,14 @@ def plan_releases(
     # One-level problems have no validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
     # One row that is repeated where rounds do not differ.
-    read_rounds: Any = np.arange(rounds)[:, None] if stream.kind == "accumulate" else 0
+    read_rounds: Any = np.arange(rounds)[:, None] if sampling.kind == "streaming" else 0
     public = Public(
         rounds,
-        {k: np.broadcast_to(stream.averaged_counts(read_rounds, n) * 1.0, (rounds, n.size)) for k, n in sizes.items()},
-        {k: stream.rate(0, n) for k, n in sizes.items()},
+        {
+            k: np.broadcast_to(sampling.averaged_counts(read_rounds, n) * 1.0, (rounds, n.size))
+            for k, n in sizes.items()
+        },
+        {k: sampling.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
         clip,
@@ -132,7 +135,7 @@ def plan_releases(
         problem.q,
         network,
         unit,
-        "poisson" if stream.kind == "poisson" else "fixed",
+        "poisson" if sampling.kind == "poisson" else "fixed",
     )
     # A sensitivity that overflows is infinite, and accounted or refused as such.
     with np.errstate(over="ignore"):
@@ -223,7 +226,7 @@ def _check_in_time(
     )
     for applies, problem, fix in rules:
         if applies:
-            raise InputError(f"{IN_TIME}: {channel} {problem}. Fix: remove it, or {fix}.")
+            raise InputError(f"{OVER_ROUNDS}: {channel} {problem}. Fix: remove it, or {fix}.")
 
 
 def _check_noise(
@@ -311,7 +314,7 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
         InputError: the contribution of a record changes over the rounds, and no constant noise has this multiplier.
     """
     scaled = dict(noise)
-    batch = r.stream.batch if r.stream.kind == "minibatch" else None
+    batch = r.sampling.batch if r.sampling.kind == "fixed_batch" else None
     for c in ledger.charged_channels:
         contribution = largest_contribution(c, r.counts, r.unit, batch)
         # Of correlated noise the part that is an agent's own.
@@ -360,7 +363,7 @@ def gossip_job(c: Components) -> GossipJob:
     privacy, rounds, factor, m = r.privacy, r.s.algorithm.rounds, r.factor, r.topology.n_agents
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
-        facts = (r.counts, r.stream, weight, r.clip)
+        facts = (r.counts, r.sampling, weight, r.clip)
         return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
 
     noise = PlannedNoise(r.mechanism, {}, r.pairs, factor, is_final=False)
@@ -396,7 +399,7 @@ def gossip_job(c: Components) -> GossipJob:
         shards=r.shards,
         records=records_of(r.problem, r.shards, r.elsewhere, r.clip.norm),
         test=test_records(r.problem, r.shards, r.clip.norm),
-        stream=r.stream,
+        sampling=r.sampling,
         clip=r.clip,
         mechanism=r.mechanism,
         rounds=rounds,

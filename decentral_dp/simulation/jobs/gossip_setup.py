@@ -20,11 +20,11 @@ from decentral_dp.config.scenario_components import (
     deal,
     link_keys,
     local_problem_of,
-    stream_of,
+    sampling_of,
     with_clip,
 )
 from decentral_dp.config.schema import CorrelationTable, Partition, PrivacyTable, Scenario, by_channel
-from decentral_dp.data import Shards, Stream
+from decentral_dp.data import Sampling, Shards
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
@@ -47,7 +47,7 @@ MOST_FOR_RATIO, _FEW_COLLUDERS, MOST_FOR_SCALES = 256, 3, (256, 40)
 # Largest default ratio of pairwise to independent noise: in a dense graph more of it improves models after mixing, but
 # releases are published, and pairwise noise would dominate them.
 _LARGEST_RATIO = 4.0
-IN_TIME = "privacy.correlation.in_time"
+OVER_ROUNDS = "privacy.correlation.over_rounds"
 _INDEPENDENT = CorrelationTable.model_construct()
 
 
@@ -61,19 +61,19 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
     Raises:
         InputError: a custom factor has another number of rounds.
     """
-    rounds, factor = d.s.algorithm.rounds, d.correlation.in_time
+    rounds, factor = d.s.algorithm.rounds, d.correlation.over_rounds
     if factor is None:
         return None
     # Several records together may be read in any round.
     sizes = sorted({int(n) for some in counts.values() for n in some if n})
-    gap = d.stream.least_gap(np.array(sizes)) if d.unit.records == 1 else 1
+    gap = d.sampling.least_gap(np.array(sizes)) if d.unit.records == 1 else 1
     if factor == "banded_square_root":
         factor = gap
     if isinstance(factor, int):
         return banded_square_root(rounds, factor, apart=gap)
     if {rounds} != {len(factor), *map(len, factor)}:
-        raise InputError(f"{IN_TIME}: got {len(factor)} lines, expected {rounds} lines of {rounds} numbers.")
-    reads = np.vstack([d.stream.reads(n, rounds) for n in sizes]) if gap > 1 else None
+        raise InputError(f"{OVER_ROUNDS}: got {len(factor)} lines, expected {rounds} lines of {rounds} numbers.")
+    reads = np.vstack([d.sampling.reads(n, rounds) for n in sizes]) if gap > 1 else None
     return factor_of(np.array(factor), reads)
 
 
@@ -83,7 +83,7 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
     Args:
         d: the scenario, checked against the rows that need no record.
     """
-    across, ratio, network = d.correlation.across, d.correlation.ratio, d.network
+    across, ratio, network = d.correlation.between_agents, d.correlation.ratio, d.network
     rounds, colluders = d.s.algorithm.rounds, d.privacy.colluders
     if across is None:
         return None
@@ -128,7 +128,7 @@ class Setup:
     declared_topology: Topology
     topology: Topology
     network: Network
-    stream: Stream
+    sampling: Sampling
     unit: Unit
     mechanism: Mechanism
 
@@ -235,7 +235,7 @@ def resolve_gossip(c: Components) -> Resolved:
     problem = local_problem_of(c, shards)
     pairs = pair_noise_of(d)
     averaged = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
-    c, not_centred = with_settings(c, problem, shards, d.topology, averaged, d.stream)
+    c, not_centred = with_settings(c, problem, shards, d.topology, averaged, d.sampling)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
     declared = clip_of(s, norm)
@@ -291,7 +291,7 @@ def _setup_of(c: Components) -> Setup:
         declared_topology=full,
         topology=topology,
         network=public_network(topology, s.public_seed),
-        stream=stream_of(s),
+        sampling=sampling_of(s),
         unit=unit_of(s.privacy.unit, s.privacy.neighbours),
         mechanism=NO_NOISE if s.privacy.guarantee == "none" else c.mechanism,
     )
@@ -368,7 +368,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'take "replace"',
     ),
     Refusal(
-        lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.stream.kind == "minibatch",
+        lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.sampling.kind == "fixed_batch",
         "privacy.neighbours",
         "a batch of fixed size replaces a record that is not drawn by another one, so that "
         '"zero_out" gains nothing there',
@@ -376,16 +376,16 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     # Privacy: samples.
     Refusal(
-        lambda d: d.stream.kind == "poisson" and d.is_private and (d.mechanism != GAUSSIAN or d.unit.records is None),
-        "problem.stream",
+        lambda d: d.sampling.kind == "poisson" and d.is_private and (d.mechanism != GAUSSIAN or d.unit.records is None),
+        "problem.sampling",
         "Poisson samples are accounted under Gaussian noise only, for records and groups of records, not for an agent",
-        'set privacy.mechanism = "gaussian" and remove privacy.unit, or use "all"',
+        'set privacy.mechanism = "gaussian" and remove privacy.unit, or use "full"',
     ),
     Refusal(
-        lambda d: d.stream.kind == "turns" and d.is_private and d.correlation.in_time is None,
-        "problem.stream",
+        lambda d: d.sampling.kind == "cyclic" and d.is_private and d.correlation.over_rounds is None,
+        "problem.sampling",
         "turns are accounted with noise that is correlated over rounds, or fresh by a band of 1",
-        'set for example privacy.correlation = {{ in_time = 1 }}, or use "all"',
+        'set for example privacy.correlation = {{ over_rounds = 1 }}, or use "full"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
@@ -395,21 +395,21 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'remove it, or use mechanism = "gaussian"',
     ),
     Refusal(
-        lambda d: d.correlation.in_time is not None and d.stream.kind not in ("all", "turns"),
-        "privacy.correlation.in_time",
+        lambda d: d.correlation.over_rounds is not None and d.sampling.kind not in ("full", "cyclic"),
+        "privacy.correlation.over_rounds",
         "noise that is correlated over rounds reveals a secret sample in later rounds, and the privacy cost of a batch "
-        "assumes public rounds (got problem.stream {of.stream.kind})",
-        'remove it, or use problem.stream.kind = "turns"',
+        "assumes public rounds (got problem.sampling {of.sampling.kind})",
+        'remove it, or use problem.sampling.kind = "cyclic"',
     ),
     Refusal(
-        lambda d: d.correlation.across and d.correlation.in_time is not None and d.network.over_time,
+        lambda d: d.correlation.between_agents and d.correlation.over_rounds is not None and d.network.over_time,
         "privacy.correlation",
         "pairwise noise changes its size with the edges, and noise that is correlated over rounds is accounted at a "
         "constant size",
         "remove it, or use a constant network",
     ),
     Refusal(
-        lambda d: d.correlation.across and d.s.problem.manifest is not None,
+        lambda d: d.correlation.between_agents and d.s.problem.manifest is not None,
         "privacy.correlation",
         "agents that hold their records add secrets to their noise, which no neighbour has",
         "remove it, or give all records to one scenario",
@@ -417,8 +417,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         # The first agent without a neighbour to share noise with.
         lambda d: (
-            d.correlation.across
-            and (d.correlation.across != "zero_sum" or d.network.n_agents == 1)
+            d.correlation.between_agents
+            and (d.correlation.between_agents != "zero_sum" or d.network.n_agents == 1)
             and next((f"agent {k}" for k in np.setdiff1d(np.arange(d.network.n_agents), d.network.links())), "")
         ),
         "privacy.correlation",
@@ -428,7 +428,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     Refusal(
         lambda d: (
-            d.correlation.across
+            d.correlation.between_agents
             and _first(
                 {
                     name: table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
@@ -443,7 +443,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     Refusal(
         lambda d: (
-            d.correlation.across == "optimised"
+            d.correlation.between_agents == "optimised"
             and (
                 d.correlation.ratio
                 or (d.network.over_time is not None and d.network.over_time.kind != "fixed")
@@ -454,11 +454,11 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "privacy.correlation",
         f'"optimised" searches a scale for each edge, without a ratio, of a constant network of at most '
         f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
-        'remove ratio, or use across = "pairwise"',
+        'remove ratio, or use between_agents = "pairwise"',
     ),
     Refusal(
         lambda d: (
-            d.correlation.across in ("pairwise", "zero_sum")
+            d.correlation.between_agents in ("pairwise", "zero_sum")
             and d.correlation.ratio is None
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
@@ -603,13 +603,13 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     # Privacy: samples.
     Refusal(
         lambda r: (
-            r.stream.kind == "poisson"
+            r.sampling.kind == "poisson"
             and (r.components.algorithm.custom or not r.algorithm.one_mean or r.algorithm.protocol != "released")
             and _kinds_with("one_mean")
         ),
-        "problem.stream",
+        "problem.sampling",
         "releases of Poisson samples by {of.kind} are not accounted, only those of {it}",
-        'use one of these, or "minibatch"',
+        'use one of these, or "fixed_batch"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
@@ -621,22 +621,24 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         # An absence is public before the round.
-        lambda r: r.correlation.across and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None,
+        lambda r: (
+            r.correlation.between_agents and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
+        ),
         "privacy.correlation",
         "in some rounds of {of.kind} an agent sends nothing, and the noise of its neighbours does not cancel",
         "remove it, or use dp_dsgd",
     ),
     Refusal(
         lambda r: (
-            r.correlation.in_time is not None
+            r.correlation.over_rounds is not None
             and (
                 r.components.algorithm.custom
                 or r.algorithm.releases_per_round != 1
-                or (r.stream.kind == "turns" and not r.algorithm.one_mean)
+                or (r.sampling.kind == "cyclic" and not r.algorithm.one_mean)
                 or senders_of(r.algorithm, r.network) is not None
             )
         ),
-        "privacy.correlation.in_time",
+        "privacy.correlation.over_rounds",
         "it is accounted if every agent makes one release of one batch in every round, and that is false or unknown of "
         "{of.kind} on this network",
         "remove it, or use dp_dsgd without local steps on a network where all agents send",

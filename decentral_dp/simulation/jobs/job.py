@@ -14,7 +14,7 @@ from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tu
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
-from decentral_dp.data import Shards, Stream
+from decentral_dp.data import Sampling, Shards
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import (
     UNATTENDED,
@@ -273,7 +273,7 @@ class PlannedJob(Protocol):
     shards: Shards
     records: Mapping[Split, Sequence[Any]]
     test: Any | None
-    stream: Stream
+    sampling: Sampling
     clip: Clip
     mechanism: Mechanism
     rounds: int
@@ -486,7 +486,7 @@ class GossipJob(PlannedJob):
             if c.sensitivity:
                 moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
                 scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most_records, growth)
-        return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "heavy_ball", 0.0)))
+        return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "momentum", 0.0)))
 
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
@@ -556,7 +556,7 @@ class GossipJob(PlannedJob):
             self.problem,
             neighbour_weight=self.topology.neighbour_weight[agents],
             kept_weight=self.topology.kept_weight[agents],
-            stream=self.stream,
+            sampling=self.sampling,
             clip=self.clip,
             batches=Streams(self.root, "batch", agents),
             network=self.public_network,

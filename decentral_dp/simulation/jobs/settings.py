@@ -48,10 +48,10 @@ import numpy as np
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRED_STREAMS
+from decentral_dp.config.scenario_components import CENTRED_SAMPLINGS
 from decentral_dp.config.schema import PrivacyTable, Scenario, Schedule, by_channel
 from decentral_dp.constants import family_of
-from decentral_dp.data import Shards, Stream
+from decentral_dp.data import Sampling, Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
@@ -63,7 +63,7 @@ from decentral_dp.problems.protocol import PlannedTraining, StepFacts
 from decentral_dp.topology import Topology
 
 # Momentum and tail averages of the default hyper-parameters. Algorithms have neither unless a key sets it.
-HEAVY_BALL = 0.9
+MOMENTUM = 0.9
 TAIL_OF_LINEAR, TAIL_OF_NETWORK = 0.5, 0.2
 # Fraction of the largest stable learning rate 2/L, times 2. Momentum allows more.
 _OF_CURVATURE = 1.5
@@ -108,7 +108,7 @@ class TrainingFacts(NamedTuple):
         agents: m, whose noise is averaged.
         mu: μ; infinite without noise.
         rounds: T.
-        heavy_ball: β.
+        momentum: β.
         curvature: L.
         step: λ, if the scenario sets it.
         clip: C, if the scenario sets it.
@@ -121,7 +121,7 @@ class TrainingFacts(NamedTuple):
     agents: float
     mu: float
     rounds: int
-    heavy_ball: float
+    momentum: float
     curvature: float
     step: float | None = None
     clip: float | None = None
@@ -161,7 +161,7 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     if facts.start:
         rule = _NETWORK_OF_CLASSES if facts.classes else _NETWORK_OF_NUMBERS
         rule = rule._replace(displacement=rule.displacement * facts.start)
-    per_step = facts.rounds / (1.0 - facts.heavy_ball)
+    per_step = facts.rounds / (1.0 - facts.momentum)
     longest = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
         return StepAndClip(longest / per_step if facts.step is None else facts.step, math.inf, 0.0)
@@ -189,9 +189,9 @@ def stable_momentum(topology: Topology, kind: str) -> float:
         kind: name of the algorithm; those with a server or without edges do not mix.
     """
     if kind != "dp_dsgd":
-        return HEAVY_BALL
-    dies_out = (topology.delta_max - 1.0) * (1.0 + 2.0 * HEAVY_BALL) < 1.0
-    return HEAVY_BALL if dies_out and topology.over_time is None else 0.0
+        return MOMENTUM
+    dies_out = (topology.delta_max - 1.0) * (1.0 + 2.0 * MOMENTUM) < 1.0
+    return MOMENTUM if dies_out and topology.over_time is None else 0.0
 
 
 def _has_target(c: Components) -> bool:
@@ -219,7 +219,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
 
 
 def with_settings(
-    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float, stream: Stream
+    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float, sampling: Sampling
 ) -> tuple[Components, str]:
     """Fill in the learning rate, the clip and the share of centring that the scenario leaves out.
 
@@ -242,7 +242,7 @@ def with_settings(
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
-        reason = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
+        reason = _no_centre(s, topology, sampling) if centring else "algorithm.centring is off"
         if reason:
             raise InputError(
                 f"privacy.clip.x: it bounds privately centred features, and {reason}. Fix: "
@@ -266,7 +266,7 @@ def with_settings(
     elif noisy and has_target:
         mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta)
     if centring:
-        reason = _no_centre(s, topology, stream, model_facts)
+        reason = _no_centre(s, topology, sampling, model_facts)
         if not reason and unit.records is None:
             reason = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
         if not reason and noisy and (not has_target or s.privacy.epsilon is None):
@@ -283,7 +283,7 @@ def with_settings(
                 averaged,
                 mu * math.sqrt(1.0 - share),
                 s.algorithm.rounds,
-                float(c.keys.get("heavy_ball", 0.0)),
+                float(c.keys.get("momentum", 0.0)),
                 model_facts.curvature,
                 c.keys["y"].scale if "y" in c.keys else None,
                 by_channel(s.privacy.clip).get("y"),
@@ -370,7 +370,7 @@ def with_centring(
     return replace(algorithm, centring_rounds=centring, centre_noise=noise)
 
 
-def _no_centre(s: Scenario, topology: Topology, stream: Stream, model_facts: StepFacts | None = None) -> str:
+def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts: StepFacts | None = None) -> str:
     """Return the reason why features cannot be centred, or "".
 
     Args:
@@ -383,11 +383,11 @@ def _no_centre(s: Scenario, topology: Topology, stream: Stream, model_facts: Ste
         return "the model is not linear"
     if s.privacy.share and "x" not in s.privacy.share:
         return "privacy.share has no x"
-    if stream.kind not in CENTRED_STREAMS:
+    if sampling.kind not in CENTRED_SAMPLINGS:
         return "records come in a public order"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"
-    if s.privacy.correlation is not None and s.privacy.correlation.in_time is not None:
+    if s.privacy.correlation is not None and s.privacy.correlation.over_rounds is not None:
         return "noise is correlated over rounds"
     return ""
 
@@ -428,7 +428,7 @@ def settings_text(
     own_square = 1.0 if pairs is None else pairs.own_square()
     largest = schedule.select(np.array([np.argmax(schedule.scale)]))
     squares = np.square(largest.deviations(np.arange(1, rounds + 1))).sum()
-    change = math.sqrt(squares * own_square / averaged) / (1.0 - algorithm.heavy_ball)
+    change = math.sqrt(squares * own_square / averaged) / (1.0 - algorithm.momentum)
     return f"{text}. Accumulated noise per weight has the standard deviation {change:.2g}."
 
 
@@ -487,7 +487,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]
     """
-    beta = float(getattr(algorithm, "heavy_ball", 0.0))
+    beta = float(getattr(algorithm, "momentum", 0.0))
     least = 1.0 - topology.delta_max
     mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
     if not mixes:
@@ -522,8 +522,8 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         return ""
     if not largest:
         return (
-            f"Momentum {algorithm.heavy_ball:g} is unstable on this graph, whose weights have the eigenvalue "
-            f"{least:.3g}. Fix: algorithm.heavy_ball = 0, or another topology."
+            f"Momentum {algorithm.momentum:g} is unstable on this graph, whose weights have the eigenvalue "
+            f"{least:.3g}. Fix: algorithm.momentum = 0, or another topology."
         )
     # Three digits, rounded down.
     unit = 10.0 ** (math.floor(math.log10(largest)) - 2)

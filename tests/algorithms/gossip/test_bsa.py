@@ -139,7 +139,7 @@ class TestBsa(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         first = np.arange(9) % 3 == 0
         read, unread = (~first, first) if kind == "train" else (first, ~first)
         assert largest(every, "gx").min() > 0.999

@@ -36,7 +36,7 @@ def _job(frame: pd.DataFrame | None = None, seed: int = 1, **tables: Any) -> Any
             "scale": {"a": [-1, 1], "b": [-1, 1]},
         },
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}, "heavy_ball": 0.5, "centring": True},
+        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}, "momentum": 0.5, "centring": True},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": CLIP},
     }
     for name, table in tables.items():
@@ -76,7 +76,7 @@ def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
 
 # Channel, size of its values, and coordinates beyond D: of gossip, and of a server.
 _SAID = (("x", 1.0, 0), ("y", 3.0, 1), ("m", 1.0, 0), ("u", 0.3, 1))
-_BATCHES = [{"kind": "minibatch", "batch": 2}, {"kind": "poisson", "rate": 0.5}]
+_BATCHES = [{"kind": "fixed_batch", "batch_size": 2}, {"kind": "poisson", "rate": 0.5}]
 
 
 def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[str, float]:
@@ -160,14 +160,14 @@ def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch
         assert cut.numbers == numbers[:early].sum()
 
 
-@pytest.mark.parametrize("stream", ["all", *_BATCHES], ids=["all", "minibatch", "poisson"])
+@pytest.mark.parametrize("sampling", ["full", *_BATCHES], ids=["full", "fixed_batch", "poisson"])
 @pytest.mark.parametrize(("kind", "sent"), [("dp_dsgd", {"x", "y"}), ("federated", {"m", "u"})])
 def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it(
-    kind: str, sent: set[str], stream: Any
+    kind: str, sent: set[str], sampling: Any
 ) -> None:
     # Calibration is not tested here, and takes most of the time.
     scales = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}}
-    found = _search(algorithm={"kind": kind}, problem={"stream": stream}, privacy=scales)
+    found = _search(algorithm={"kind": kind}, problem={"sampling": sampling}, privacy=scales)
     assert found.keys() == sent
     for share in found.values():
         assert 0.95 < share <= 1.0 + 1e-9
@@ -177,16 +177,16 @@ def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches
 @pytest.mark.parametrize("unit", [1, 2, "agent"], ids=str)
 def test_under_shared_noise_no_unit_moves_more_than_is_planned(unit: Any, neighbours: str) -> None:
     privacy = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}, "unit": unit, "neighbours": neighbours}
-    found = _search(privacy={**privacy, "correlation": {"across": "pairwise", "ratio": 3.0}})
+    found = _search(privacy={**privacy, "correlation": {"between_agents": "pairwise", "ratio": 3.0}})
     assert found.keys() == {"x", "y"}
     for share in found.values():
         assert 0.95 < share <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("kind", ["dp_dsgd", "alone", "federated", "central"])
-@pytest.mark.parametrize("stream", _BATCHES, ids=["minibatch", "poisson"])
-def test_of_batches_the_mean_is_of_all_records_and_priced_without_amplification(kind: str, stream: Any) -> None:
-    job = _job(algorithm={"kind": kind}, problem={"stream": stream})
+@pytest.mark.parametrize("sampling", _BATCHES, ids=["fixed_batch", "poisson"])
+def test_of_batches_the_mean_is_of_all_records_and_priced_without_amplification(kind: str, sampling: Any) -> None:
+    job = _job(algorithm={"kind": kind}, problem={"sampling": sampling})
     mean, steps = sorted(job.ledger.charged_channels, key=lambda c: c.rounds.size)
     held = job.counts["train"][0]
     np.testing.assert_allclose(mean.sensitivity["train"], 2.0 * CLIP["x"] / held, rtol=1e-12)

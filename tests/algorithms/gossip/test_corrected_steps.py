@@ -16,7 +16,7 @@ from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
-from tests.support.naive import STREAM_NAMES, STREAMS, Loop, finished, made
+from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
 from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
@@ -161,7 +161,7 @@ class Corrected(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         assert all(set(one) == {self.channel} for one in every)
         assert kind == "validation" or largest(every, self.channel).min() > 0.99
 
@@ -187,7 +187,7 @@ class TestExactDiffusion(Corrected):
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
     bugs = (HalfExact, UnnoisedExact)
     refused = (
-        ("heavy_ball", 0.5, "algorithm.heavy_ball"),
+        ("momentum", 0.5, "algorithm.momentum"),
         ("protocol", "private", "takes none, only ldp_dsbo"),
     )
 
@@ -207,29 +207,29 @@ class TestChoco(Corrected):
     table = table(name)
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
     bugs = (HalfChoco,)
-    refused = (("heavy_ball", 0.5, "algorithm.heavy_ball"),)
+    refused = (("momentum", 0.5, "algorithm.momentum"),)
 
     def free(self, kind: str) -> set[str]:
         return {"x"}
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_NAMES)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_plan_is_the_hand_made_one(name: str, stream: Any) -> None:
+def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
     """One clipped mean a release, times λ where it is a step: 2C/N, not the 4C/N of a difference of two."""
     content = base(name)
-    content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
+    content["problem"] |= {"sampling": sampling, "partition": {"kind": "dirichlet", "alpha": 3.0}}
     job = made("crossed", content)
     (charged,) = job.ledger.charged_channels
     steps = 0.3 / np.arange(1, 6) ** 0.2 if name == "exact_diffusion" else np.ones(4)
     np.testing.assert_array_equal(charged.rounds, np.arange(1, steps.size + 1))
     for agent in range(job.n_agents):
         n = int(job.counts["train"][agent])
-        seen = {"all": [n] * 5, "accumulate": [3, 5, 7, 9, 11], "minibatch": [2] * 5}[job.stream.kind]
+        seen = {"all": [n] * 5, "streaming": [3, 5, 7, 9, 11], "fixed_batch": [2] * 5}[job.sampling.kind]
         averaged = np.minimum(seen, n)[: steps.size]
         column = charged.group[agent]
         np.testing.assert_allclose(charged.sensitivity["train"][:, column], steps * 2 * CLIP / averaged, rtol=1e-12)
-        rate = averaged / n if "mini" in job.stream.kind else 1.0
+        rate = averaged / n if "mini" in job.sampling.kind else 1.0
         np.testing.assert_allclose(charged.rate["train"][:, column], rate)
 
 

@@ -34,9 +34,11 @@ ALGORITHM: dict[str, Any] = {
 }
 
 
-def base(guarantee: str = "certified", mechanism: str = "laplace", stream: Any = "all", **more: Any) -> dict[str, Any]:
+def base(
+    guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "all", **more: Any
+) -> dict[str, Any]:
     content: dict[str, Any] = uneven.base(ALGORITHM | more, guarantee, mechanism)
-    content["problem"]["stream"] = stream
+    content["problem"]["sampling"] = sampling
     return content
 
 
@@ -196,7 +198,7 @@ class TestDsboJhip(TrackingConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         for one in every[::2]:
             assert min(one[channel].min() for channel in self.moved[kind]) > 0.999
 

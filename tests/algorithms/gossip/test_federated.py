@@ -17,7 +17,7 @@ from tests.conformance.gossip import GossipConformance, Shares, Told, halved, la
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished, made, squares
 
-TABLE = {"kind": "federated", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}, "heavy_ball": 0.4}
+TABLE = {"kind": "federated", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}, "momentum": 0.4}
 RING = {"kind": "ring", "agents": 4}
 
 
@@ -93,7 +93,7 @@ class TestFederated(GossipConformance):
         return {"x", "y"}
 
     def certified(self) -> Any:
-        return Federated(StepSize(0.5, 0.3), heavy_ball=0.4, start={"x": 1.0})
+        return Federated(StepSize(0.5, 0.3), momentum=0.4, start={"x": 1.0})
 
     def scene(self, worst: bool) -> Any:
         def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -101,7 +101,7 @@ class TestFederated(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         assert kind == "validation" or largest(every, "u").min() > 0.99
 
 

@@ -14,7 +14,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedGbdsbo
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
-from tests.support.naive import STREAMS, finished, misheard
+from tests.support.naive import SAMPLINGS, finished, misheard
 from tests.support.replay import Noise, conversation
 from tests.support.uneven import PROBLEMS, made, naive_mean, stationary
 
@@ -28,9 +28,11 @@ ALGORITHM: dict[str, Any] = {
 }
 
 
-def base(guarantee: str = "certified", mechanism: str = "laplace", stream: Any = "all", **more: Any) -> dict[str, Any]:
+def base(
+    guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "all", **more: Any
+) -> dict[str, Any]:
     content: dict[str, Any] = uneven.base(ALGORITHM | more, guarantee, mechanism)
-    content["problem"]["stream"] = stream
+    content["problem"]["sampling"] = sampling
     return content
 
 
@@ -143,14 +145,14 @@ class TestGbdsbo(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         for one in every[::2]:
             assert min(one[channel].min() for channel in self.moved[kind]) > 0.999
 
 
 def test_every_hessian_has_a_sample_of_its_own() -> None:
-    for stream, alike in zip(STREAMS, (True, True, False), strict=True):
-        said = conversation(made("all", base("none", stream=stream)))[1]
+    for sampling, alike in zip(SAMPLINGS, (True, True, False), strict=True):
+        said = conversation(made("all", base("none", sampling=sampling)))[1]
         assert np.array_equal(said["v1"], said["v2"]) == alike
 
 

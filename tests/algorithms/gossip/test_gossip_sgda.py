@@ -15,7 +15,7 @@ from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.saddle import Saddle
@@ -139,11 +139,13 @@ def test_with_one_agent_it_is_the_descent_ascent_of_a_coordinator(kind: str) -> 
 # The ledger ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", ["all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2}])
-def test_planned_is_recorded_however_the_agents_are_hosted(stream: Any) -> None:
+@pytest.mark.parametrize(
+    "sampling", ["full", {"batch_size": 2, "warm_start": 1}, {"kind": "fixed_batch", "batch_size": 2}]
+)
+def test_planned_is_recorded_however_the_agents_are_hosted(sampling: Any) -> None:
     ends = []
     for blocks in (1, 3):
-        job = job_of(problem={"stream": stream}, run={"blocks": blocks})
+        job = job_of(problem={"sampling": sampling}, run={"blocks": blocks})
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
         assert not outcome.ledger.same_releases(job.ledger.rescale(1.0 + 1e-9)), "the comparison has no power"
@@ -191,7 +193,7 @@ def changes(seed: int, algorithm: Any = ALGORITHM, problem: Any = PROBLEM) -> tu
     runs = [
         replay(
             algorithm, problem, problem.prepare(f, b, "l2"), problem.prepare(f[:0], b[:0], "l2"), rounds=4,
-            neighbour_weight=0.4, own=own, received=received, clip=Clip("l2", **CLIPS), stream=Stream("all"),
+            neighbour_weight=0.4, own=own, received=received, clip=Clip("l2", **CLIPS), sampling=Sampling("full"),
         )
         for f, b in ((rows, labels), (other, swapped))
     ]  # fmt: skip

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.data import Stream
+from decentral_dp.data import Sampling
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.clipping import Clip
@@ -46,7 +46,7 @@ def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips
 
     for i in range(m):
         x, y, z = at["x"][i], at["y"][i], at["z"][i]
-        n = {k: int(job.stream.averaged_counts(t, job.counts[k][i])) for k in ("train", "validation")}
+        n = {k: int(job.sampling.averaged_counts(t, job.counts[k][i])) for k in ("train", "validation")}
         grad, hvp, upper = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
         for a in job.records["train"][i].signed[: n["train"]]:
             s = 1 / (1 + np.exp(a @ y))
@@ -78,7 +78,7 @@ def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: st
         base = scenario(privacy={"mechanism": mechanism, "clip": {"y": 0.3, "z": 0.05}})
         base["algorithm"]["protocol"] = protocol
         clips = {"y": 0.3, "z": 0.05}
-    base["problem"]["stream"] = {"batch": 3, "warm_start": 2}
+    base["problem"]["sampling"] = {"batch_size": 3, "warm_start": 2}
     job = build(decentral_dp.load(base))
     snaps = transcript(job)
     for t, (before, after) in enumerate(pairwise(snaps)):
@@ -95,9 +95,9 @@ def test_planned_is_recorded(scenario: Make) -> None:
         {},
         {"algorithm": {"protocol": "private"}},
         {"privacy": {"mechanism": "gaussian"}},
-        {"problem": {"stream": {"batch": 4, "warm_start": 3}}},
-        {"problem": {"stream": {"kind": "minibatch", "batch": 5}}},
-        {"problem": {"stream": {"kind": "minibatch", "batch": 5}}, "algorithm": {"protocol": "private"}},
+        {"problem": {"sampling": {"batch_size": 4, "warm_start": 3}}},
+        {"problem": {"sampling": {"kind": "fixed_batch", "batch_size": 5}}},
+        {"problem": {"sampling": {"kind": "fixed_batch", "batch_size": 5}}, "algorithm": {"protocol": "private"}},
         {"problem": {"partition": {"kind": "dirichlet", "alpha": 2.0}, "seed": 1}, "run": {"blocks": 3}},
     ):
         job = build(decentral_dp.load(scenario(**changes)))
@@ -127,7 +127,7 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
     algorithm = LdpDsbo(StepSize(0.1, 0.9), StepSize(0.5, 0.8), StepSize(0.4, 0.7), protocol)
     problem = LogisticHyperparameter(d)
     clip = Clip(norm, y=0.2, z=0.1)
-    stream = Stream("accumulate", batch=1)
+    sampling = Sampling("streaming", batch=1)
     best = {"y": 0.0, "z": 0.0}
     for trial in range(60):
         scale = 10.0 ** rng.integers(0, 4)
@@ -146,7 +146,7 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
             records = {k: problem.prepare(v, labels, norm) for k, v in data_set.items()}
             pair = (records["train"], records["validation"])
             scene = {"rounds": rounds, "neighbour_weight": weight, "own": own, "received": received}
-            runs.append(replay(algorithm, problem, *pair, **scene, clip=clip, stream=stream))
+            runs.append(replay(algorithm, problem, *pair, **scene, clip=clip, sampling=sampling))
         change = realised_change(*runs, norm=norm)
         for channel, sizes in change.items():
             for t, size in enumerate(sizes):

@@ -238,7 +238,7 @@ class TestMaDsbo(TrackingConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         d = largest(every, "d").reshape(ROUNDS, INVERSE)
         # b is asked for once in a round, and is all that validation records move of d.
         read, unread = (d[:, 1:], d[:, 0]) if kind == "train" else (d[:, 0], d[:, 1:])

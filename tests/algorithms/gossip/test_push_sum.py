@@ -118,7 +118,7 @@ class TestPushSum(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         assert all(set(one) == {"y"} for one in every)
         assert kind == "validation" or largest(every, "y").min() > 0.99
 

@@ -94,7 +94,7 @@ class SingleLevel(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         assert all(set(one) == {"y"} for one in every)
         assert kind == "validation" or largest(every, "y").min() > 0.99
 
@@ -151,10 +151,10 @@ def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
 
 def heavy(beta: float, *guarantee: str) -> dict[str, Any]:
     """Small scenario with momentum."""
-    return base("dp_dsgd", *guarantee, algorithm={"heavy_ball": beta})
+    return base("dp_dsgd", *guarantee, algorithm={"momentum": beta})
 
 
-def test_a_heavy_ball_is_the_one_of_the_formula() -> None:
+def test_momentum_is_the_one_of_the_formula() -> None:
     """c + β (c − c before) − λ ∇g(c), by a loop over matrices that shares no code with it."""
     beta, job = 0.7, made("quadratic", heavy(0.7, "none"))
     got = finished(job).last_snapshot.released["y"]
@@ -168,7 +168,7 @@ def test_a_heavy_ball_is_the_one_of_the_formula() -> None:
         before = c if t == 0 else before
         slopes = []
         for i, at in enumerate(c):
-            seen = job.stream.averaged_counts(t, job.counts["train"])[i]
+            seen = job.sampling.averaged_counts(t, job.counts["train"])[i]
             records = type(job.records["train"][i])(*(part[:seen] for part in job.records["train"][i]))
             mean = job.problem.terms(x, at, at, records, records, clip, ("lower_grad_y",)).lower_grad_y
             slopes.append(mean + job.problem.regulariser(x[None], at[None], at[None]).grad_y[0])
@@ -176,7 +176,7 @@ def test_a_heavy_ball_is_the_one_of_the_formula() -> None:
     np.testing.assert_allclose(got, y, atol=1e-12)
 
 
-def test_a_heavy_ball_costs_nothing() -> None:
+def test_momentum_costs_nothing() -> None:
     """It is one of released values: every release moves by as much as without it, in the plan and in the run."""
     plain, heavier = (made("quadratic", heavy(beta), priced=True) for beta in (0.0, 0.9))
     assert heavier.ledger.same_releases(plain.ledger)
@@ -189,17 +189,17 @@ class Unreleased(DpDsgd):
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         own, near = yield next(super().step(t, dataset, s))
         mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
-        ahead = mixed + self.heavy_ball * (s.y - s.last_mixed)
+        ahead = mixed + self.momentum * (s.y - s.last_mixed)
         return s._replace(y=ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed), last_mixed=mixed)
 
 
-def test_a_heavy_ball_of_values_before_noise_is_refused() -> None:
+def test_momentum_of_values_before_noise_is_refused() -> None:
     job = made("quadratic", heavy(0.9))
     planned, recorded = ledgers(job, with_fields_of(Unreleased, job.algorithm))
     assert not recorded.same_releases(planned)
 
 
-@pytest.mark.parametrize(("key", "value"), [("heavy_ball", 0.5), ("local_steps", 2), ("centring", True)])
+@pytest.mark.parametrize(("key", "value"), [("momentum", 0.5), ("local_steps", 2), ("centring", True)])
 def test_the_published_form_has_no_such_part(key: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"^algorithm\.{key}"):
         made("quadratic", base("dp_dsgd", "as_published", algorithm={key: value}))

@@ -178,7 +178,7 @@ class TestVrdsbo(GossipConformance):
 
         return say
 
-    def reached(self, kind: str, stream: str, every: Shares) -> None:
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
         best = {channel: largest(every, channel) for channel in every[0]}
         # The first round sends one series, the others two; each begins with ∇_y f.
         start = np.resize([True, False], best["v"].size)
@@ -187,7 +187,7 @@ class TestVrdsbo(GossipConformance):
             assert best["zf"][-1] > 0.999
             assert best["zg"][:2].min() > 0.999
             # V telescopes: c_t − c_{t−1} is all that one record can do.
-            assert best["zg"].min() > 0.999 / (1.0 + KAPPA) * (1.0 if stream == "all" else 0.6)
+            assert best["zg"].min() > 0.999 / (1.0 + KAPPA) * (1.0 if sampling == "all" else 0.6)
             assert best["v"][~start].min() > 0.999
             assert (best["v"][start] == 0.0).all()
         else:

@@ -21,7 +21,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from tests.support.oracles import convolved_epsilon, gaussian_delta, hockey_stick, laplace_delta, sampled_twice_delta
 from tests.support.release_cost_oracle import grid
-from tests.support.schedules import deviations, ledger, line, pair_stream, steps, stream
+from tests.support.schedules import deviations, ledger, line, pair_stream, sampling, steps
 
 DELTA = 1e-5
 
@@ -44,7 +44,7 @@ def composed(losses: np.ndarray, delta: float = DELTA) -> float:
     [(100, 1.035444, 0.272299), (1000, 1.277571, 0.330742), (10_000, 1.465694, 0.373075)],
 )
 def test_stream_of_one_record_a_round(rounds: int, train: float, validation: float) -> None:
-    budget = price(stream(rounds), 0.0)
+    budget = price(sampling(rounds), 0.0)
     # The rounding grid adds at most 2⁻²⁰ of the cost.
     assert budget.records["train"].epsilon_pure[0] == pytest.approx(train, rel=1.5e-6)
     assert budget.records["validation"].epsilon_pure[0] == pytest.approx(validation, rel=3e-6)
@@ -359,7 +359,7 @@ def own_columns(losses: np.ndarray) -> Ledger:
 
 def test_more_columns_than_are_composed_one_by_one() -> None:
     factors = np.random.default_rng(4).uniform(0.5, 8.0, 2 * MOST_COLUMNS)
-    few, many = stream(40), stream(40, [1] * factors.size).rescale(factors)
+    few, many = sampling(40), sampling(40, [1] * factors.size).rescale(factors)
     budget = price(many, DELTA)
     each = np.array([epsilon_of(few.rescale(f), DELTA)[0] for f in factors])
     assert len(budget.notes) == 1
@@ -371,7 +371,7 @@ def test_more_columns_than_are_composed_one_by_one() -> None:
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_spending_along_a_run(mechanism: str) -> None:
-    whole = stream(120, [1, 4], mechanism)
+    whole = sampling(120, [1, 4], mechanism)
     rounds = [0, 1, 2, 10, 50, 120]
     curve = spending(whole, DELTA, rounds)
     worst = [epsilon_of(whole.truncate(t), DELTA).max() for t in rounds]

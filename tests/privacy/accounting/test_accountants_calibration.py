@@ -11,7 +11,7 @@ import pytest
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import calibrate, price
 from decentral_dp.privacy.ledger import Ledger
-from tests.support.schedules import ledger, line, stream
+from tests.support.schedules import ledger, line, sampling
 
 DELTA = 1e-5
 
@@ -44,7 +44,7 @@ def check(base: Ledger, epsilon: float, delta: float, shares: dict[str, float] |
 @pytest.mark.parametrize("epsilon", [0.1, 4.0, 30.0])
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_every_agent_meets_the_target(mechanism: str, epsilon: float, delta: float) -> None:
-    base = stream(60, [1, 5, 10, 5], mechanism)
+    base = sampling(60, [1, 5, 10, 5], mechanism)
     if mechanism == "gaussian" and delta == 0.0:
         with pytest.raises(InputError, match="no amount of noise"):
             calibrate(base, epsilon, delta)
@@ -54,7 +54,7 @@ def test_every_agent_meets_the_target(mechanism: str, epsilon: float, delta: flo
 
 def test_gaussian_channels_share_the_squares() -> None:
     shares = {"y": 0.25, "z": 0.75}
-    final = check(stream(60, [1, 10], "gaussian"), 3.0, DELTA, shares)
+    final = check(sampling(60, [1, 10], "gaussian"), 3.0, DELTA, shares)
     squares = {}
     for c in final.channels:
         squares[c.channel] = ((c.sensitivity["train"] / c.scale) ** 2).sum(axis=0)
@@ -82,7 +82,7 @@ def test_a_delta_that_sampling_uses_up_is_named() -> None:
 
 
 def test_what_cannot_be_calibrated_is_refused() -> None:
-    base = stream(10)
+    base = sampling(10)
     unbounded = ledger(line("y", {"train": np.array([np.inf])}, np.ones(1)))
     with pytest.raises(InputError, match="unbounded"):
         calibrate(unbounded, 1.0, DELTA)

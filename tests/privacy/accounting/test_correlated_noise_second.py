@@ -120,10 +120,10 @@ UNITS: list[tuple[dict[str, Any], Callable[[Array], Array]]] = [
 
 
 @pytest.mark.parametrize(
-    ("across", "colluders"),
+    ("between_agents", "colluders"),
     [*product(["pairwise", "zero_sum"], range(4)), ("optimised", 0), ("optimised", 1)],
 )
-def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: str, colluders: int) -> None:
+def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(between_agents: str, colluders: int) -> None:
     """Four agents who all know each other, and two in a row behind one of them, of whom one colluder isolates the last.
 
     One Gaussian vector of the messages of all rounds, the mean among them, with what every coalition knows.
@@ -134,7 +134,7 @@ def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: s
     graph, draw = nx.lollipop_graph(4, 2), np.random.default_rng(0)
     frame = pd.DataFrame(draw.uniform(-1.0, 1.0, (sum(SIZES), 2)), columns=["a", "b"])
     frame = frame.assign(label=np.arange(len(frame)) % 2, agent=np.repeat(np.arange(m), SIZES), split="train")
-    ratio = {} if across == "optimised" else {"ratio": 3.0}
+    ratio = {} if between_agents == "optimised" else {"ratio": 3.0}
     ranges = {"a": [-1, 1], "b": [-1, 1]}
     content = {
         "problem": {"kind": "classification", "label": "label", "classes": [0, 1], "scale": ranges},
@@ -144,16 +144,16 @@ def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: s
             "delta": 1e-5,
             "clip": clip,
             **{channel: {"scale": scale} for channel, scale in noise.items()},
-            "correlation": {"across": across, **ratio},
+            "correlation": {"between_agents": between_agents, **ratio},
             "colluders": colluders,
             **unit,
         },
     }
     job: Any = decentral_dp.build(content, data=frame, topology=graph).simulation()
     own, pair = np.ones(m), np.full((m, m), 3.0)
-    if across == "optimised":
+    if between_agents == "optimised":
         own, pair = job.pairs.own_deviation, job.pairs.ratio
-    edges = list(combinations(range(m), 2)) if across == "zero_sum" else sorted(map(sorted, graph.edges))
+    edges = list(combinations(range(m), 2)) if between_agents == "zero_sum" else sorted(map(sorted, graph.edges))
     for v in range(m):
         moved, size = np.zeros((rounds + 1, m)), float(clips(held)[v]) / SIZES[v]
         moved[:, v] = [size * clip["x"] / noise["x"], *[step * size * clip["y"] / noise["y"]] * rounds]

@@ -23,7 +23,7 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
 from decentral_dp.privacy.schedules import StepSize
 from decentral_dp.simulation.job_statement import gossip_horizon as limits
 from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.schedules import STEPS, noise, stream
+from tests.support.schedules import STEPS, noise, sampling
 
 
 def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingRelease]:
@@ -52,10 +52,10 @@ def test_rounds_are_priced_as_in_a_ledger(mechanism: str) -> None:
     rounds = 200
     if mechanism == "laplace":
         found = sum(round_losses(q, Arrivals(1), rounds).sum() for q in queries("y", "z"))
-        assert found == pytest.approx(price(stream(rounds), 0.0).epsilon_pure[0], rel=2e-6)
+        assert found == pytest.approx(price(sampling(rounds), 0.0).epsilon_pure[0], rel=2e-6)
     else:
         squares = sum((round_losses(q, Arrivals(1), rounds, "gaussian") ** 2).sum() for q in queries("y", "z"))
-        ledger = price(stream(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
+        ledger = price(sampling(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
         # The rounding grid adds 2⁻¹⁶ a coordinate to every μ.
         assert float(gaussian_epsilon(math.sqrt(squares), 1e-5)) == pytest.approx(ledger, rel=1e-2)
 
@@ -109,13 +109,13 @@ def test_nothing_charged_costs_nothing_and_no_noise_costs_everything() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("stream", ["all", {"batch": 4}, {"kind": "minibatch", "batch": 5}])
+@pytest.mark.parametrize("sampling", ["full", {"batch_size": 4}, {"kind": "fixed_batch", "batch_size": 5}])
 def test_a_job_says_what_its_finite_shards_cost_for_ever(
-    scenario: Callable[..., dict[str, Any]], mechanism: str, stream: Any
+    scenario: Callable[..., dict[str, Any]], mechanism: str, sampling: Any
 ) -> None:
     """Steps that decay faster than noise by more than t^{1/2} have a finite ε(δ), and no finite pure ε."""
     base = scenario(
-        problem={"stream": stream},
+        problem={"sampling": sampling},
         algorithm={"rounds": 60, "y": {"decay": 0.9}, "z": {"decay": 0.8}},
         privacy={"mechanism": mechanism, "y": {"decay": 0.1}, "z": {"decay": 0.1}},
     )

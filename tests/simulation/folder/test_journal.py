@@ -144,7 +144,7 @@ def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Pa
     ],
 )
 def test_a_run_with_an_unplanned_release_has_no_epsilon(old: str, new: str, said: str, tmp_path: Path) -> None:
-    loaded = _page_algorithm("heavy_ball", tmp_path, old, new)
+    loaded = _page_algorithm("momentum", tmp_path, old, new)
     with pytest.raises(UnplannedReleaseError, match=said):
         decentral_dp.run(loaded, out=tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
@@ -153,7 +153,7 @@ def test_a_run_with_an_unplanned_release_has_no_epsilon(old: str, new: str, said
     assert {agent["epsilon"] for agent in result["privacy"]["agents"]} == {"inf"}
 
 
-@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+@pytest.mark.parametrize("name", ["momentum", "averaged"])
 def test_an_algorithm_in_a_file_resumes_from_a_saved_state(name: str, tmp_path: Path) -> None:
     loaded = _page_algorithm(name, tmp_path)
     interrupt(loaded, tmp_path / "run", 4)
@@ -162,7 +162,7 @@ def test_an_algorithm_in_a_file_resumes_from_a_saved_state(name: str, tmp_path: 
 
 
 def test_a_run_whose_state_cannot_be_saved_resumes_from_its_start(tmp_path: Path) -> None:
-    loaded = _page_algorithm("heavy_ball", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
+    loaded = _page_algorithm("momentum", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
     code = loaded.with_suffix(".py")
     code.write_text(
         code.read_text() + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n"

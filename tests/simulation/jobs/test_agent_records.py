@@ -257,7 +257,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
         ("ldp_single_level", []),
         (
             "ring_breast_cancer",
-            ["problem.stream={kind='minibatch', batch=5}", "problem.partition={kind='by_class', share=0.5}"],
+            ["problem.sampling={kind='fixed_batch', batch_size=5}", "problem.partition={kind='by_class', share=0.5}"],
         ),
     ],
 )

@@ -28,7 +28,7 @@ from decentral_dp.simulation.jobs.settings import (
 )
 
 AGENTS, RECORDS = 5, 800
-TWO = TrainingFacts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, heavy_ball=0.9, curvature=0.2525)
+TWO = TrainingFacts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, momentum=0.9, curvature=0.2525)
 
 
 def _scenario(**tables: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
     assert 0.0 < step <= 1.5 / facts.curvature * (1.0 + 1e-12)
     assert clip <= (0.25 if classes else 0.5)
     assert noise <= 8.0 * (1.0 + 1e-9)
-    time = facts.rounds * step / (1.0 - facts.heavy_ball)
+    time = facts.rounds * step / (1.0 - facts.momentum)
     assert math.isclose(noise, clip * time * 2.0 / (records * mu * math.sqrt(5)), rel_tol=1e-9)
 
 
@@ -97,14 +97,14 @@ def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind
     run = decentral_dp.run(_scenario(algorithm=table, topology=graph, run={"measures": ["test_loss"]}))
     job = run.simulation()
     assert run.result.method == decentral_dp.plan(job.scenario).method == name
-    assert [getattr(job.algorithm, key, 0.0) for key in ("heavy_ball", "centring_rounds")] == [0, 0]
+    assert [getattr(job.algorithm, key, 0.0) for key in ("momentum", "centring_rounds")] == [0, 0]
     assert job.problem.p == 0
     assert not any(name.endswith("_last") for name in run.result.metrics)
     assert all(np.array_equal(run.released[channel], value) for channel, value in run.published.items())
 
 
 def test_plans_runs_and_comparisons_name_the_options_of_the_algorithm(tmp_path: Path) -> None:
-    table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "centring": True}
+    table = {"kind": "dp_dsgd", "rounds": 20, "momentum": 0.9, "centring": True}
     content = _scenario(algorithm=table, run={"average": 0.5, "measures": ["test_loss"]})
     method = "D-SGD + momentum 0.9, centred features, tail average"
     plan = decentral_dp.plan(content)
@@ -135,16 +135,18 @@ def test_the_learning_rate_and_the_clip_bound_each_other() -> None:
     assert default_hyperparameters(TWO._replace(step=0.2, mu=math.inf))[:2] == (0.2, math.inf)
 
 
-@pytest.mark.parametrize("across", [None, "pairwise", "optimised"])
-def test_the_settings_text_has_the_accumulated_noise(across: str | None) -> None:
+@pytest.mark.parametrize("kind", [None, "pairwise", "optimised"])
+def test_the_settings_text_has_the_accumulated_noise(kind: str | None) -> None:
     """From the noise that the job draws: the deviation of a sum of all rounds' noise, averaged over agents."""
-    tables = _scenario(topology={"kind": "path", "agents": 9}, privacy={"correlation": across and {"across": across}})
+    tables = _scenario(
+        topology={"kind": "path", "agents": 9}, privacy={"correlation": kind and {"between_agents": kind}}
+    )
     job = decentral_dp.build(tables).simulation()
     (node,) = job.nodes()
     releaser, ones, zero = node.make_releaser(), np.ones(9), np.zeros((9, job.problem.q))
     nothing = Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
-    moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.heavy_ball)
+    moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.momentum)
     text = job.settings_text
     assert f"of step {job.algorithm.y.scale:g}" in text
     assert float(text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
@@ -210,10 +212,10 @@ def test_the_share_of_the_mean_of_features_is_bounded(features: int, mu: float, 
         ({"privacy": {"guarantee": "none"}}, True),
         ({"privacy": {"guarantee": "none", "share": {"y": 1.0}}}, False),
         ({"problem": {"model": {"kind": "mlp", "hidden": [8]}}}, False),
-        ({"problem": {"stream": {"kind": "minibatch", "batch": 8}}}, True),
-        ({"problem": {"stream": {"kind": "accumulate", "batch": 8}}}, False),
-        ({"privacy": {"correlation": {"across": "pairwise", "ratio": 4.0}}}, True),
-        ({"privacy": {"correlation": {"in_time": 2}}}, False),
+        ({"problem": {"sampling": {"kind": "fixed_batch", "batch_size": 8}}}, True),
+        ({"problem": {"sampling": {"kind": "streaming", "batch_size": 8}}}, False),
+        ({"privacy": {"correlation": {"between_agents": "pairwise", "ratio": 4.0}}}, True),
+        ({"privacy": {"correlation": {"over_rounds": 2}}}, False),
         ({"topology": {"drop": 0.1}}, False),
         ({"algorithm": {"kind": "federated"}}, True),
     ],
@@ -311,7 +313,7 @@ def _trained(features: Array, labels: Array, classes: int, epsilon: float, model
         "seed": 7,
         "problem": problem,
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"heavy_ball": 0.9, "centring": model == "linear"},
+        "algorithm": {"momentum": 0.9, "centring": model == "linear"},
         "privacy": {"mechanism": "gaussian", "epsilon": epsilon, "delta": 1e-5},
         "run": {"evaluate_every": 1000, "average": 0.5 if model == "linear" else 0.2},
     }
@@ -401,7 +403,7 @@ def test_a_custom_problem_with_step_facts_has_default_hyperparameters() -> None:
     for curvature in (4.0, 0.2525):
         problem = CustomProblem(inner, StepFacts(2, curvature, 0.0, linear=True))
         job = decentral_dp.build(_scenario(), problem=problem).simulation()
-        fewest, momentum = int(job.shards.train_counts.min()), job.algorithm.heavy_ball
+        fewest, momentum = int(job.shards.train_counts.min()), job.algorithm.momentum
         step, clip, _ = default_hyperparameters(TrainingFacts(2, fewest, AGENTS, mu, job.rounds, momentum, curvature))
         assert (job.algorithm.y.scale, job.clip.y) == pytest.approx((step, clip), rel=5e-3)
         assert problem.clips == [job.clip]
