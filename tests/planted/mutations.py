@@ -874,7 +874,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "algorithms/plans.py",
         "np.where(factor[t] == 0.0, 0.0, factor[t] * state) + bound",
         "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * state) + bound",
-        (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
+        (f"{_PRICES}::test_memory_fades_as_in_a_loop",),
     ),
     Mutation(
         "an exact minimiser that is not",
@@ -1251,7 +1251,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.received_weights(t + 1).toarray()",
-        (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
+        (f"{_VIEW_OF_TRAINING}::test_time_varying_networks_count_arriving_and_visible_messages[lossy]",),
     ),
     Mutation(
         "noise that neighbours share, used again in the next round",
@@ -1683,8 +1683,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no noise where one kind of record moves nothing",
         "privacy/releasers.py",
-        "                still = not any(bounds.values())\n",
-        "                still = not all(bounds.values())\n",
+        "is_public = not any(bounds.values())",
+        "is_public = not all(bounds.values())",
         (f"{_GUARDS}::test_records_of_one_split_get_noise",),
     ),
     Mutation(
