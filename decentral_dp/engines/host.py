@@ -24,6 +24,7 @@ from decentral_dp.exchange import (
     Gossip,
     NeighbourReleases,
     Reply,
+    Senders,
     senders_of,
 )
 from decentral_dp.privacy.recorder import Recorder
@@ -154,6 +155,8 @@ class Host:
         network = getattr(self._dataset, "network", None)
         # Rounds are drawn in order, and late messages are of earlier rounds.
         self._senders, self._arriving = senders_of(node.program, network), senders_of(node.program, network)
+        chosen = getattr(node.program, "senders", None)
+        self._has_silent = chosen is not None and chosen(network) is not None
         # Some programs publish another value than their messages.
         self._solution: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = getattr(
             node.program, "solution", None
@@ -281,6 +284,11 @@ class Host:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
         if self._node.over_time is not None:
             self._load_weights(self._round, self._node.over_time)
+        if self._has_silent:
+            # A silent neighbour has no term in the sums, so its weight does not count.
+            rows, near = self._neighbour_index()
+            weights = np.where(self._arriving_mask()[near], self._weights.data, 0.0)
+            self._dataset.neighbour_weight = np.bincount(rows, weights, minlength=self._node.agents.size)[:, None]
         program = self._node.program
         self._running = running_step(program, self._round, self._dataset, self._state)
         try:
@@ -350,14 +358,7 @@ class Host:
     def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
         """Return the releases of every neighbour, in the order of the sums."""
         weights = self._weights
-        if self._neighbour_rows is None:
-            rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
-            columns = self._node.columns
-            # Constant weights have a column for every agent of the blocks that are read.
-            network = self._dataset.network
-            near = network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
-            self._neighbour_rows = rows, near
-        rows, agents = self._neighbour_rows
+        rows, agents = self._neighbour_index()
         ends = np.cumsum([v.shape[1] for v in released.values()])
         received = stacked[weights.indices]
         if self._node.compression is not None:
@@ -365,10 +366,23 @@ class Host:
             received = released.concatenate()[rows] + correction
         parts = np.split(received, ends[:-1], axis=1)
         releases = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
-        if self._arriving is None:
-            return releases
+        return releases if self._arriving is None else releases.select(self._arriving_mask()[agents])
+
+    def _neighbour_index(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return, for each weight, its row of the block and the number of the neighbour."""
+        if self._neighbour_rows is None:
+            weights, columns = self._weights, self._node.columns
+            rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
+            # Constant weights have a column for every agent of the blocks that are read.
+            network = self._dataset.network
+            near = network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
+            self._neighbour_rows = rows, near
+        return self._neighbour_rows
+
+    def _arriving_mask(self) -> NDArray[np.bool_]:
+        """Return the mask (m,) of the agents whose messages arrive in this round."""
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
-        return releases.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
+        return cast(Senders, self._arriving).mask_of_round(max(0, self._round - delay))
 
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
         if not isinstance(exchange, Ask if self._central else Gossip):

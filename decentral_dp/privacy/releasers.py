@@ -483,10 +483,16 @@ class CheckedReleaser:
                 fits |= ~sends
             if not fits.all():
                 row = int(np.argmin(fits))
+                fix = (
+                    "change the plan of releases, or `step`"
+                    if np.isfinite(moved.sensitivity[row])
+                    else "a gradient at an unreleased value has no bound; take it at `own`, or at values computed from "
+                    "releases"
+                )
                 raise ReleaseRefusedError(
                     f"{self._step_location(index)} one {split} record may move {channel} by "
                     f"{moved.sensitivity[row]:.6g}, planned {np.broadcast_to(planned, fits.shape)[row]:.6g}; nothing "
-                    "of this round was released. Fix: change the plan of releases, or `step`."
+                    f"of this round was released. Fix: {fix}."
                 )
 
     def _step_location(self, index: int) -> str:
