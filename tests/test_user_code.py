@@ -197,8 +197,8 @@ def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("heavy_bal:Momentum", "no module heavy_bal; did you mean momentum"),
-        ("momentum:HeavyBal", "momentum defines no HeavyBal; did you mean Momentum"),
+        ("momentun:Momentum", "no module momentun; did you mean momentum"),
+        ("momentum:Momentun", "momentum defines no Momentun; did you mean Momentum"),
         ("momentum.py:Momentum", "no algorithm 'momentum.py:Momentum'"),
         ("momentum.inner:Momentum", "no module momentum.inner"),
         ("momentum", "no algorithm 'momentum'"),

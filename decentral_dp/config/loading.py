@@ -366,7 +366,11 @@ def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
 
 
 _STEP = "algorithm.y (training) or algorithm.x, .y and .z (bilevel)"
-_AGENTS, _ROUNDS, _BATCH = "topology.agents", "algorithm.rounds", "problem.sampling.batch_size"
+_AGENTS, _ROUNDS, _BATCH = (
+    "topology.agents",
+    "algorithm.rounds",
+    'problem.sampling = { kind = "fixed_batch", batch_size = … }',
+)
 _CLIP, _NOISE = "privacy.clip", "privacy.noise_multiplier, or the standard deviation privacy.y.scale"
 
 # Names that other libraries and papers use. Unknown key → our key.
@@ -382,7 +386,7 @@ OTHER_KEYS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("n_clients", "num_clients", "clients", "n_agents", "num_agents", "nodes", "n_nodes"), _AGENTS),
         "graph": "topology",
         **dict.fromkeys(("batch_size", "batch", "minibatch"), _BATCH),
-        **dict.fromkeys(("sample_rate", "sampling_rate"), "problem.sampling.rate"),
+        **dict.fromkeys(("sample_rate", "sampling_rate"), 'problem.sampling = { kind = "poisson", rate = … }'),
         "momentum": "algorithm.momentum",
         "dataset": "problem.data",
         "n_jobs": "the option --jobs of decentral-dp study",

@@ -132,7 +132,7 @@ class SamplingTable(KindTable):
     )
     optional = MappingProxyType({"streaming": ["warm_start"]})
 
-    kind: Literal["streaming", "full", "fixed_batch", "poisson", "cyclic"] = "streaming"
+    kind: Literal["streaming", "full", "fixed_batch", "poisson", "cyclic"]
     """ "full": every record in every round; "fixed_batch": a fresh sample without replacement in each round; "poisson":
     each record with probability rate in each round, secretly; "cyclic": the next records of a public cyclic order;
     "streaming": records arrive round by round."""

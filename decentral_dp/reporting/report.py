@@ -436,7 +436,7 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
         clipped.append(f"gradients {shares}")
     if features := result.features_cut:
         most = max(features.values())
-        few = f"values of {len(features)} features (up to {100.0 * most:.2g}%)"
+        few = f"values of {len(features)} feature{'s' * (len(features) > 1)} (up to {100.0 * most:.2g}%)"
         listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
         more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
         clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")

@@ -109,7 +109,7 @@ def delta_cautions(job: PlannedJob) -> list[str]:
     if job.mechanism == NO_NOISE or together is None or delta * most < _LARGE_DELTA * together:
         return []
     return [
-        f"δ = {delta_text(delta)} is large: with probability δ·{most}/{together} = {delta * most / together:.2g} a "
+        f"δ = {delta_text(delta)} is large: with probability {min(1.0, delta * most / together):.2g} a "
         f"mechanism that satisfies it may publish {'a record' if together == 1 else f'{together} records'} of an agent "
         f"with {most} records. Fix: choose δ far below {together}/{most}."
     ]

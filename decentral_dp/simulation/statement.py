@@ -363,7 +363,7 @@ class PrivacyStatement:
     def certainty(self) -> str:
         """The kind of guarantee: "certified", or its limits."""
         word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
-        return f"{word}, with unverified components (see decentral-dp plan)" if self.rests_on_unverified else word
+        return f"{word}, with unverified components (listed by decentral-dp plan)" if self.rests_on_unverified else word
 
     @property
     def summary(self) -> str:

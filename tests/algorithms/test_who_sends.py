@@ -229,7 +229,8 @@ def test_the_weights_of_silent_neighbours_do_not_count(blocks: int, scenario: An
     silent["algorithm"] = {"kind": "sending:OnePerRound", "rounds": 3 * M}
     job = build(scenario("OnePerRound", **silent))
     done = decentral_dp.run(scenario("OnePerRound", **silent))
-    assert done.result.status == "ok" and (masks(job).sum(axis=1) == 1).all()
+    assert done.result.status == "ok"
+    assert (masks(job).sum(axis=1) == 1).all()
     np.testing.assert_allclose(done.released["y"], 1.0, rtol=1e-12)
 
 

@@ -34,6 +34,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "estimators",
         "api",
         "cli",
+        "__main__",
         "central",
         "auditing studies",
     )
@@ -82,6 +83,7 @@ FORBIDDEN = {
     "simulation/jobs": ["decentral_dp.simulation.job_statement"],
 }
 TOP_LEVEL = {
+    "__main__",
     "__init__",
     "annexes",
     "errors",

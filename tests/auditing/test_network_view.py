@@ -103,7 +103,7 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
 
 
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
-@pytest.mark.parametrize("sampling", ["full", "{ batch_size = 2, warm_start = 1 }"])
+@pytest.mark.parametrize("sampling", ["full", "{ kind = 'streaming', batch_size = 2, warm_start = 1 }"])
 def test_the_engine_runs_the_linear_system(kind: str, sampling: str) -> None:
     """The same noise in two data sets that differ in one record: every release moves as A_t, the clip and N_t say."""
     one = job_of(f"algorithm.kind={kind}", f"problem.sampling={sampling}", "privacy.y.scale=1e-6")
@@ -134,7 +134,7 @@ def test_the_engine_runs_the_linear_system(kind: str, sampling: str) -> None:
     expected = np.zeros(one.n_agents)
     for t, (a, b) in enumerate(zip(*neighbours, strict=True)):
         step = LAMBDA * (t + 1.0) ** -0.2
-        n = one.counts["train"][victim] if sampling == "all" else min(one.counts["train"][victim], 1 + 2 * (t + 1))
+        n = one.counts["train"][victim] if sampling == "full" else min(one.counts["train"][victim], 1 + 2 * (t + 1))
         combined = mixed @ expected
         expected = combined - step * (1 + RIDGE) * (expected if kind == "ldp_single_level" else combined)
         expected[victim] += step * 2 * CLIP / n * (record < n)

@@ -273,7 +273,7 @@ def test_without_a_seed_no_two_runs_share_noise(scenario: Make) -> None:
 def test_a_start_from_data_is_not_free() -> None:
     recorder = Recorder(1)
     recorder.charge(0, "y", "laplace", np.ones(1), query(2, sensitivity=0.0))
-    with pytest.raises(ValueError, match="starts from data"):
+    with pytest.raises(ValueError, match="not charged, but reads records"):
         recorder.charge(0, "y", "laplace", np.ones(1), query(2))
 
 

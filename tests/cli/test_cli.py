@@ -120,7 +120,7 @@ def test_a_target_below_what_float64_costs_is_refused_by_plan_and_run(command: C
         for verb in ("plan", "run"):
             said = command(verb, name, "--set", "privacy.epsilon=1e-6")
             assert said.code == 2
-            assert "float64 sampling" in said.err
+            assert "rounding and sampling in float64" in said.err
     # Its integer draws have no smallest ε.
     assert command("run", "exponential_mechanism", "--set", "privacy.epsilon=1e-6").code == 0
 

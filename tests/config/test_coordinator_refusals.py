@@ -69,7 +69,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("problem.sampling", {"batch_size": 5}, "reads all records in every round"),
+        ("problem.sampling", {"kind": "streaming", "batch_size": 5}, "reads all records in every round"),
         ("run.average", 3, "not averages"),
         ("privacy.x", {"scale": 1.0}, "follows from privacy.epsilon and delta"),
         ("privacy.box", {"x": 1.0}, "plans its whole budget in advance"),
@@ -100,7 +100,7 @@ def test_keys_of_no_bilevel_coordinator_are_refused(kind: str, key: str, value: 
     [
         ("problem.validation", 0.5),
         ("problem.intercept", True),
-        ("problem.sampling", {"batch_size": 5}),
+        ("problem.sampling", {"kind": "streaming", "batch_size": 5}),
         ("problem.corrupt", 0.1),
         ("problem.positive_share", None),
         ("algorithm.sampler", "stratified"),

@@ -90,7 +90,7 @@ class GossipConformance:
             metafunc.parametrize(name, cases[name], ids=str if name == "brief" else None)
 
     def content(
-        self, guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "all", **tables: Any
+        self, guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "full", **tables: Any
     ) -> dict[str, Any]:
         """A small scenario; keyword tables change it."""
         content = self.small.base({**self.table, **tables.pop("algorithm", {})}, guarantee, mechanism, **tables)

@@ -290,8 +290,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a batch of fixed size without a record, amplified",
         "simulation/jobs/gossip_setup.py",
-        "d.unit.zeroed and d.unit.records is not None and d.stream",
-        "False and d.stream",
+        "d.unit.zeroed and d.unit.records is not None and d.sampling",
+        "False and d.sampling",
         (f"{_UNITS}::test_fixed_batches_need_a_replacement",),
     ),
     Mutation(
@@ -1204,9 +1204,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "poisson batches of three times their size, whose steps pull apart",
         "auditing/network_view.py",
-        'job.stream.kind == "poisson" or (job.stream.kind == "fixed_batch" and not isinstance(job.problem, Training))',
-        'job.stream.kind in ("fixed_batch", "poisson") and not isinstance(job.problem, Training)',
+        'job.sampling.kind == "poisson"\n'
+        '            or (job.sampling.kind == "fixed_batch" and not isinstance(job.problem, Training))',
+        'job.sampling.kind in ("fixed_batch", "poisson") and not isinstance(job.problem, Training)',
         (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[problem.sampling]",),
+    ),
+    Mutation(
+        "weights of neighbours that sent nothing",
+        "engines/host.py",
+        "if self._has_silent:",
+        "if False:",
+        ("tests/algorithms/test_who_sends.py::test_the_weights_of_silent_neighbours_do_not_count",),
     ),
     Mutation(
         "messages that are seen on the graph of their own round",

@@ -43,11 +43,15 @@ UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
 ALGORITHMS = ("dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum")
 # The factor of a mean in the first release that has one: λ_0, or 1 if the gradient itself is released.
 FACTOR = dict.fromkeys(ALGORITHMS, 0.7) | {"gradient_tracking": 1.0}
-SAMPLINGS: tuple[Any, ...] = ("full", {"batch_size": 2, "warm_start": 1}, {"kind": "fixed_batch", "batch_size": 4})
+SAMPLINGS: tuple[Any, ...] = (
+    "full",
+    {"kind": "streaming", "batch_size": 2, "warm_start": 1},
+    {"kind": "fixed_batch", "batch_size": 4},
+)
 CLIP = 0.5
 
 
-def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", sampling: Any = "all", **tables: Any) -> dict[str, Any]:
+def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", sampling: Any = "full", **tables: Any) -> dict[str, Any]:
     """A small job of one level; keyword tables change it."""
     out: dict[str, Any] = {
         "seed": 3,
@@ -280,7 +284,7 @@ def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, A
     assert run.records.same_releases(job.ledger)
     assert not run.records.same_releases(built({"unit": 2}, algorithm, sampling).ledger)
     c = job.ledger.charged_channels[0]
-    n = {"all": 12.0, "streaming": 3.0, "fixed_batch": 4.0}[job.sampling.kind]
+    n = {"full": 12.0, "streaming": 3.0, "fixed_batch": 4.0}[job.sampling.kind]
     k = {"record": 1.0, "agent": 12.0}.get(str(keys.get("unit", "record")), 3.0)
     clips = min(k, n) * (1.0 if job.unit.zeroed else 2.0)
     assert c.sensitivity["train"][0, 0] == pytest.approx(FACTOR[algorithm] * clips * CLIP / n, rel=1e-9)
@@ -347,8 +351,13 @@ def test_an_audit_refutes_a_price_that_forgets_the_unit(
 @pytest.mark.parametrize(
     ("keys", "tables", "options", "why"),
     [
-        (KEYS[2], {"sampling": {"kind": "fixed_batch", "batch_size": 4}}, {}, "a batch of fixed size"),
-        (KEYS[5], {"algorithm": {"local_steps": 2}}, {}, "without contributions"),
+        (
+            KEYS[2],
+            {"sampling": {"kind": "fixed_batch", "batch_size": 4}},
+            {},
+            "batches of fixed size are audited for single records only",
+        ),
+        (KEYS[5], {"algorithm": {"local_steps": 2}}, {}, "records all contribute nothing is not audited"),
         (KEYS[4], {}, {"canaries": 4}, "a canary is one record"),
     ],
 )

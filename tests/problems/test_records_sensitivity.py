@@ -106,7 +106,7 @@ def test_clips_near_the_smallest_floats_are_refused():
 
 def test_a_scenario_with_such_a_clip_is_refused():
     for name, channel in (("ldp_dsbo", "y"), ("ldp_dsbo", "z"), ("dp_bilevel", "x"), ("dp_sgda", "y")):
-        with pytest.raises(InputError, match=rf"privacy\.clip\.{channel}: got 1e-57"):
+        with pytest.raises(InputError, match=rf"privacy\.clip\.{channel}: too small for float64"):
             build(load(name, [f"privacy.clip.{channel}=1e-57"]))
 
 

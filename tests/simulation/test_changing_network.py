@@ -131,7 +131,7 @@ def test_who_is_away_releases_nothing_and_pays_nothing() -> None:
     [
         ("classification", {"topology.drop": 1.0}, "topology.drop: got 1.0, wanted a number below 1"),
         ("bsa", {"topology.drop": 0.1}, "answer a server"),
-        ("dp_bilevel_breast_cancer", {"topology.drop": 0.1}, "answer a server"),
+        ("dp_bilevel_breast_cancer", {"topology.drop": 0.1}, "send messages to a server only"),
         ("figure_1_as_published", {"topology.drop": 0.1}, "constant network"),
     ],
 )

@@ -215,7 +215,7 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
         ("classification", {"topology.over_time": "matching"}, "replicas of an agent's messages diverge"),
         ("classification", {"topology.delay": 1}, "replicas of an agent's messages diverge"),
         ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
-        ("dp_bilevel_breast_cancer", {}, "answer a server"),
+        ("dp_bilevel_breast_cancer", {}, "send messages to a server only"),
         ("push_sum", {}, "do not conserve mass"),
         ("figure_1_as_published", {}, r"topology\.compression: guarantee = \"as_published\" runs"),
     ],
@@ -226,5 +226,5 @@ def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[st
 
 
 def test_pairs_of_agents_are_priced_for_whole_messages() -> None:
-    with pytest.raises(InputError, match="an observer inside learns of compressed messages"):
+    with pytest.raises(InputError, match="network DP is not derived for compressed messages"):
         decentral_dp.build("network_view", set={"topology.compression": KINDS["sign"]}).network()

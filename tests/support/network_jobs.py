@@ -15,7 +15,7 @@ SCENARIO: dict[str, Any] = {
     "seed": 5,
     "problem": {
         "kind": "mean_estimation", "data": "wine", "scale": "public_ranges", "normalise": "l2", "ridge": RIDGE,
-        "sampling": {"batch_size": 2, "warm_start": 1},
+        "sampling": {"kind": "streaming", "batch_size": 2, "warm_start": 1},
     },
     "topology": {"kind": "small_world", "agents": 9, "degree": 2, "rewire": 0.4, "seed": 3},
     "algorithm": {"kind": "ldp_single_level", "rounds": 7, "y": {"scale": LAMBDA, "decay": 0.2}, "init": {"x": 0.3}},

@@ -43,7 +43,7 @@ seed = 7
 [problem]
 kind = "logistic_hyperparameter"
 data = "breast_cancer"
-sampling = "all"
+sampling = "full"
 
 [topology]
 kind = "ring"

@@ -9,7 +9,7 @@ hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithm
     Z^F_t = P Z^F_{t−1} + U_t − U_{t−1},     Z^G_t = P Z^G_{t−1} + V_t − V_{t−1}        Z_{−1} = 0
     x_{t+1} = x_t + η_t (P x_t − β_{1,t} Z^F_t − x_t),     y_{t+1} = y_t + η_t (P y_t − β_{2,t} Z^G_t − y_t)
 
-η → averaging, α → momentum (one for both levels), β_1 → x, β_2 → y, L → smoothness, b → inverse.
+η → averaging, α → recursive_momentum (one for both levels), β_1 → x, β_2 → y, L → smoothness, b → inverse.
 
 `released` (certified)
     every own value on a right-hand side is the released one, except U and V, which are only added up. Charged are the
@@ -74,14 +74,14 @@ class Vrdsbo(dp.Algorithm):
 
     Args:
         x, y: step sizes β.
-        averaging, momentum: η, α.
+        averaging, recursive_momentum: η, α.
         smoothness, inverse: L, b.
     """
 
     x: dp.StepSize = dp.option("β of x")
     y: dp.StepSize = dp.option("β of y")
     averaging: dp.StepSize = dp.option("η, of the interpolation between old and new points")
-    momentum: float = dp.option(
+    recursive_momentum: float = dp.option(
         "α of κ_t = max(0, 1 − α η_t²), the weight of the past in both estimates", example="0.5", at_least=0
     )
     smoothness: float = dp.neumann_smoothness()
@@ -93,7 +93,7 @@ class Vrdsbo(dp.Algorithm):
 
     def kept_share(self, t: int) -> float:
         """Return κ_t."""
-        return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
+        return 0.0 if t == 0 else max(0.0, 1.0 - self.recursive_momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: dp.LocalDataset) -> VrdsboState:
         x, y = self.starts(dataset)

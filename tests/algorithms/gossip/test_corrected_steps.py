@@ -225,11 +225,11 @@ def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
     np.testing.assert_array_equal(charged.rounds, np.arange(1, steps.size + 1))
     for agent in range(job.n_agents):
         n = int(job.counts["train"][agent])
-        seen = {"all": [n] * 5, "streaming": [3, 5, 7, 9, 11], "fixed_batch": [2] * 5}[job.sampling.kind]
+        seen = {"full": [n] * 5, "streaming": [3, 5, 7, 9, 11], "fixed_batch": [2] * 5}[job.sampling.kind]
         averaged = np.minimum(seen, n)[: steps.size]
         column = charged.group[agent]
         np.testing.assert_allclose(charged.sensitivity["train"][:, column], steps * 2 * CLIP / averaged, rtol=1e-12)
-        rate = averaged / n if "mini" in job.sampling.kind else 1.0
+        rate = averaged / n if job.sampling.kind == "fixed_batch" else 1.0
         np.testing.assert_allclose(charged.rate["train"][:, column], rate)
 
 

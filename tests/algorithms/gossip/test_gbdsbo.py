@@ -29,7 +29,7 @@ ALGORITHM: dict[str, Any] = {
 
 
 def base(
-    guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "all", **more: Any
+    guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "full", **more: Any
 ) -> dict[str, Any]:
     content: dict[str, Any] = uneven.base(ALGORITHM | more, guarantee, mechanism)
     content["problem"]["sampling"] = sampling

@@ -18,6 +18,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
+from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.closed_forms import closed_form
 from tests.support.replay import realised_change, replay
@@ -78,7 +79,7 @@ def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: st
         base = scenario(privacy={"mechanism": mechanism, "clip": {"y": 0.3, "z": 0.05}})
         base["algorithm"]["protocol"] = protocol
         clips = {"y": 0.3, "z": 0.05}
-    base["problem"]["sampling"] = {"batch_size": 3, "warm_start": 2}
+    base["problem"]["sampling"] = {"kind": "streaming", "batch_size": 3, "warm_start": 2}
     job = build(decentral_dp.load(base))
     snaps = transcript(job)
     for t, (before, after) in enumerate(pairwise(snaps)):
@@ -95,7 +96,7 @@ def test_planned_is_recorded(scenario: Make) -> None:
         {},
         {"algorithm": {"protocol": "private"}},
         {"privacy": {"mechanism": "gaussian"}},
-        {"problem": {"sampling": {"batch_size": 4, "warm_start": 3}}},
+        {"problem": {"sampling": {"kind": "streaming", "batch_size": 4, "warm_start": 3}}},
         {"problem": {"sampling": {"kind": "fixed_batch", "batch_size": 5}}},
         {"problem": {"sampling": {"kind": "fixed_batch", "batch_size": 5}}, "algorithm": {"protocol": "private"}},
         {"problem": {"partition": {"kind": "dirichlet", "alpha": 2.0}, "seed": 1}, "run": {"blocks": 3}},
@@ -165,8 +166,8 @@ def test_a_forgotten_clip_breaks_the_certificate() -> None:
     problem, clip = LogisticHyperparameter(2), Clip("l1", y=0.1, z=0.1)
 
     class Unclipped(LogisticHyperparameter):
-        def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip) -> Any:
-            return super().terms(x, y, z, train, validation, Clip("l1"))
+        def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = TERMS) -> Any:
+            return super().terms(x, y, z, train, validation, Clip("l1"), wanted)
 
     def biggest(p: LogisticHyperparameter) -> float:
         own = [{c: np.zeros((1, 2)) for c in "xyz"} for _ in range(2)]

@@ -35,7 +35,7 @@ ALGORITHM = {
     "x": {"scale": 0.4, "decay": 0.2},
     "y": {"scale": 0.5, "decay": 0.1},
     "averaging": {"scale": 0.9, "decay": 0.3},
-    "momentum": 1.1,
+    "recursive_momentum": 1.1,
     "smoothness": 3.0,
     "inverse": 3,
 }
@@ -52,7 +52,7 @@ class Naive(Loop):
         for t in range(self.job.rounds):
             eta = a.averaging.scale / (t + 1) ** a.averaging.decay
             beta = [s.scale / (t + 1) ** s.decay for s in (a.x, a.y)]
-            kappa = 0.0 if t == 0 else max(0.0, 1.0 - a.momentum * eta * eta)
+            kappa = 0.0 if t == 0 else max(0.0, 1.0 - a.recursive_momentum * eta * eta)
             x_said, y_said = (self.say(t * e, c, values, self.printed) for c, values in (("x", x), ("y", y)))
             new_u, new_v = self.directions(t, x, y, t * e + 1)
             last_u, last_v = u, v
@@ -147,8 +147,8 @@ class TestVrdsbo(GossipConformance):
     bugs = (Once, Unreleased)
     refused = (
         ("averaging", None, "algorithm.averaging: missing"),
-        ("momentum", None, "algorithm.momentum: missing"),
-        ("momentum", -1.0, "algorithm.momentum"),
+        ("recursive_momentum", None, "algorithm.recursive_momentum: missing"),
+        ("recursive_momentum", -1.0, "algorithm.recursive_momentum"),
         ("smoothness", 0.0, "algorithm.smoothness"),
         ("inverse", 0, "algorithm.inverse"),
         ("dual", {"scale": 0.1}, "algorithm.dual: vrdsbo takes none"),
@@ -187,7 +187,7 @@ class TestVrdsbo(GossipConformance):
             assert best["zf"][-1] > 0.999
             assert best["zg"][:2].min() > 0.999
             # V telescopes: c_t − c_{t−1} is all that one record can do.
-            assert best["zg"].min() > 0.999 / (1.0 + KAPPA) * (1.0 if sampling == "all" else 0.6)
+            assert best["zg"].min() > 0.999 / (1.0 + KAPPA) * (1.0 if sampling == "full" else 0.6)
             assert best["v"][~start].min() > 0.999
             assert (best["v"][start] == 0.0).all()
         else:
@@ -197,7 +197,7 @@ class TestVrdsbo(GossipConformance):
 
     def test_the_published_steps_forget_the_old_point_at_first(self) -> None:
         """α = 3, η = 1.2/(t+1)^.95: 1 − α η² is −3.3 and −0.16 at t = 0, 1. Then nothing of the old point is sent."""
-        more = {"averaging": {"scale": 1.2, "decay": 0.95}, "momentum": 3.0, "rounds": 4}
+        more = {"averaging": {"scale": 1.2, "decay": 0.95}, "recursive_momentum": 3.0, "rounds": 4}
         job = self.agrees(self.job(algorithm=more), "crossed", loud, CLIPS)
         assert isinstance(job.algorithm, Vrdsbo | PublishedVrdsbo)
         assert [job.algorithm.kept_share(t) for t in range(2)] == [0.0, 0.0]

@@ -109,7 +109,9 @@ def test_nothing_charged_costs_nothing_and_no_noise_costs_everything() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-@pytest.mark.parametrize("sampling", ["full", {"batch_size": 4}, {"kind": "fixed_batch", "batch_size": 5}])
+@pytest.mark.parametrize(
+    "sampling", ["full", {"kind": "streaming", "batch_size": 4}, {"kind": "fixed_batch", "batch_size": 5}]
+)
 def test_a_job_says_what_its_finite_shards_cost_for_ever(
     scenario: Callable[..., dict[str, Any]], mechanism: str, sampling: Any
 ) -> None:

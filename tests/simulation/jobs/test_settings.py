@@ -251,9 +251,9 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
     ("tables", "sentence"),
     [
         ({"problem": {"scale": None}}, "algorithm.y: missing. It is planned if features have declared ranges"),
-        ({"privacy": {"mechanism": "laplace"}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
-        ({"privacy": {"epsilon": None}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
-        ({"privacy": {"delta": 0.0}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
+        ({"privacy": {"mechanism": "laplace"}}, "algorithm.y: missing. It is planned for Gaussian noise with a target"),
+        ({"privacy": {"epsilon": None}}, "algorithm.y: missing. It is planned for Gaussian noise with a target"),
+        ({"privacy": {"delta": 0.0}}, "algorithm.y: missing. It is planned for Gaussian noise with a target"),
         ({"problem": {"validation": 0.5}}, "problem.validation: classification takes none. Leave it out."),
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
