@@ -247,9 +247,11 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
         text = "One cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         text += "; privacy and facts also over those that diverged"
-    methods = "; ".join(method for method in dict.fromkeys(cells.get("method", ())) if " + " in method)
+    counts = cells["method"].value_counts(sort=False).to_dict() if "method" in cells else {}
+    methods = [f"{method} ({n} cells)" if len(counts) > 1 else method for method, n in counts.items()]
+    has_parts = any(" + " in method for method in counts)
     sentences = [f"{text}.", intervals_text(means), failures_text(cells)]
-    return " ".join(filter(None, [*sentences, f"Algorithms: {methods}." if methods else ""]))
+    return " ".join(filter(None, [*sentences, f"Algorithms: {'; '.join(methods)}." if has_parts else ""]))
 
 
 def intervals_text(means: pd.DataFrame) -> str:
