@@ -247,8 +247,8 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
         text = "One cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         text += "; privacy and facts also over those that diverged"
-    counts = cells["method"].value_counts(sort=False).to_dict() if "method" in cells else {}
-    methods = [f"{method} ({n} cells)" if len(counts) > 1 else method for method, n in counts.items()]
+    counts = Counter(map(str, cells.get("method", ())))
+    methods = [f"{method} ({n} of {len(cells)} cells)" if len(counts) > 1 else method for method, n in counts.items()]
     has_parts = any(" + " in method for method in counts)
     sentences = [f"{text}.", intervals_text(means), failures_text(cells)]
     return " ".join(filter(None, [*sentences, f"Algorithms: {'; '.join(methods)}." if has_parts else ""]))
