@@ -63,7 +63,7 @@ class Plan:
         data_notes: differences between the records and those of the scenario.
         method: the algorithm's name, with every part that is on.
         settings_text: default hyper-parameters of training; "" for other problems.
-        stability_text: a warning of learning rates that may be unstable on this graph, or "".
+        setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
         problem: the problem, the data and the record counts, as in `result.json`.
         unmeasured: the metrics that would take too long to compute, or "".
         settings: the hyper-parameters of a coordinator's program, else None.
@@ -88,7 +88,7 @@ class Plan:
     records: Ledger
     method: str = ""
     settings_text: str = ""
-    stability_text: str = ""
+    setting_warnings: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
     unmeasured: str = ""
     communication: Communication | None = None
@@ -106,7 +106,7 @@ class Plan:
             data_notes=tuple(job.shards.notes),
             method=method_name(job),
             settings_text=job.settings_text,
-            stability_text=job.stability_text,
+            setting_warnings=job.setting_warnings,
             problem=problem_summary(job),
             settings=settled_parameters(job),
             records=job.ledger,
@@ -197,7 +197,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += [("Settings", plan.settings_text)] if verbose and plan.settings_text else []
     # The notes of a guarantee contain those on the data.
     notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
-    warnings = [plan.stability_text, *(notes if not verbose else privacy.cautions), plan.unmeasured]
+    warnings = [*plan.setting_warnings, *(notes if not verbose else privacy.cautions), plan.unmeasured]
     items += [("Warning", text) for text in warnings if text]
     print_items(out, items)
     if (budgets := tabulate_budgets(privacy, graph)) is not None:

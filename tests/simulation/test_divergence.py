@@ -171,9 +171,9 @@ def test_a_plan_names_the_largest_step_that_is_stable_on_the_graph() -> None:
     np.fill_diagonal(links, 0.0)
     least = float(np.linalg.eigvalsh(links + np.diag(1.0 - links.sum(axis=1)))[0])
     assert least == pytest.approx(-1.0 / 3.0)
-    largest = float(plan.stability_text.rstrip(".").rpartition(" ")[2])
+    largest = float(plan.setting_warnings[0].rstrip(".").rpartition(" ")[2])
     # A quarter of the square of the longest record, and the strength exp(0), shared by the coordinates.
     assert largest == pytest.approx((1.0 + least) / 1.25, rel=0.01)
-    assert " ".join(plan.stability_text.split()) in " ".join(str(plan).split())
-    assert decentral_dp.plan(_content(0.99 * largest, 10)).stability_text == ""
-    assert decentral_dp.plan(_content(1.01 * largest, 10)).stability_text != ""
+    assert " ".join(plan.setting_warnings[0].split()) in " ".join(str(plan).split())
+    assert decentral_dp.plan(_content(0.99 * largest, 10)).setting_warnings == ()
+    assert decentral_dp.plan(_content(1.01 * largest, 10)).setting_warnings != ()

@@ -391,8 +391,9 @@ def gossip_job(c: Components) -> GossipJob:
     if factor is None:
         averaged = averaged_noises(r.topology)
         text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
-    text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
+    not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
+    warnings = (stability_text(r.kind, r.algorithm, r.topology, curvature, rounds), not_centred)
     return GossipJob(
         components=r.components,
         topology=r.topology,
@@ -412,5 +413,5 @@ def gossip_job(c: Components) -> GossipJob:
         factor=factor,
         pools_records=r.pools,
         settings_text=text,
-        stability_text=stability_text(r.kind, r.algorithm, r.topology, curvature, rounds),
+        setting_warnings=tuple(filter(None, warnings)),
     )

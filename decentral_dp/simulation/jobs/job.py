@@ -247,7 +247,7 @@ class PlannedJob(Protocol):
         ledger: the planned releases.
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
-        stability_text: a warning of learning rates that may be unstable on this graph, or "".
+        setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
         of_classes: metrics of probabilities that are computed.
         root: the noise key; secret without a seed.
 
@@ -280,7 +280,7 @@ class PlannedJob(Protocol):
     ledger: Ledger
     budget: Budget
     settings_text: str = ""
-    stability_text: str = ""
+    setting_warnings: tuple[str, ...] = ()
     of_classes: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
 
