@@ -59,7 +59,7 @@ def test_a_run_records_what_was_planned() -> None:
 @pytest.mark.parametrize(
     ("key", "change"),
     [
-        ("privacy.x.scale|privacy.y.scale", {"privacy.epsilon": 1.0}),
+        (r"^privacy\.noise_multiplier: epsilon is set, too", {"privacy.epsilon": 1.0}),
         ("privacy.noise_multiplier", {"algorithm.y": {"scale": 0.5, "decay": 0.5}, "privacy.clip": {"y": 0.25}}),
     ],
 )

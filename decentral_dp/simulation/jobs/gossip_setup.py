@@ -660,6 +660,13 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "add for example clip.{it} = 1.0",
     ),
     Refusal(
+        lambda r: r.privacy.epsilon is not None and r.privacy.noise_multiplier is not None,
+        "privacy.noise_multiplier",
+        "epsilon is set, too, and each of them determines the other (got {of.privacy.noise_multiplier} and epsilon = "
+        "{of.privacy.epsilon})",
+        "set one of them to null, or remove it",
+    ),
+    Refusal(
         lambda r: _first(
             {
                 family: [r.privacy.epsilon, r.privacy.noise_multiplier, getattr(table, "scale", None)].count(None) != 2
