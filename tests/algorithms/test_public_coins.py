@@ -29,7 +29,7 @@ class Coordinates(DpDsgd):
         own, near = yield Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * own.y + near.y
         mixed = np.where(dataset.public_rng(t).random(dataset.q) < 0.5, combined, own.y)
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
+        return s._replace(y=mixed - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
 """
 
 
@@ -45,7 +45,7 @@ def scenario(tmp_path: Path) -> dict[str, Any]:
             "synthetic": {"dimension": 8, "records": 20, "test_records": 20},
         },
         "code_folders": [str(tmp_path)],
-        "algorithm": {"kind": "coordinates:Coordinates", "y": {"scale": 0.5}, "rounds": 3},
+        "algorithm": {"kind": "coordinates:Coordinates", "learning_rate": {"scale": 0.5}, "rounds": 3},
         "privacy": {"guarantee": "none"},
     }
 

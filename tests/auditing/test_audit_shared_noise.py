@@ -21,7 +21,7 @@ def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, An
         "seed": 5,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "path", "agents": 5, **topology},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 4, "learning_rate": {"scale": 0.5}},
         "privacy": {
             "mechanism": "gaussian",
             "epsilon": 4.0,

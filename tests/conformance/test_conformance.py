@@ -155,7 +155,7 @@ def test_every_problem_on_every_stream(scenario: Make, problem: str, sampling: A
         content["algorithm"] = {
             "kind": "dp_dsgd",
             "rounds": 2,
-            "y": KEYS["y"],
+            "learning_rate": KEYS["y"],
             "momentum": 0.5,
             "centring": centring,
         }
@@ -175,7 +175,7 @@ def test_every_topology(scenario: Make, kind: str) -> None:
     content = scenario(topology={"kind": kind, "agents": agents, **parameters})
     if kind == "directed_exponential":
         # Weights that are the same both ways are refused there.
-        content["algorithm"] = {"kind": "push_sum", "rounds": 2, "y": KEYS["y"]}
+        content["algorithm"] = {"kind": "push_sum", "rounds": 2, "learning_rate": KEYS["y"]}
         del content["privacy"]["clip"]["x"], content["privacy"]["clip"]["z"]
     run = finish(content)
     assert run.result["topology"]["kind"] == kind

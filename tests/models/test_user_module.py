@@ -126,7 +126,7 @@ def _trained(tmp_path, **privacy):
     content = {
         "problem": problem,
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 2, "y": {"scale": 0.1}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 2, "learning_rate": {"scale": 0.1}},
         "privacy": privacy,
     }
     return decentral_dp.plan(decentral_dp.load(content, folder=tmp_path))

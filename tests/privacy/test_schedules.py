@@ -27,7 +27,7 @@ def content(kind: str = "dp_dsgd", **tables: Any) -> dict[str, Any]:
         "seed": 2,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": kind, "rounds": ROUNDS, "y": STEP},
+        "algorithm": {"kind": kind, "rounds": ROUNDS, "learning_rate": STEP},
         "privacy": {"mechanism": "gaussian", "delta": DELTA, "clip": {"y": CLIP}, "y": NOISE},
         "run": {"average": 1, "evaluate_every": 4, "measures": ["lower_loss"]},
     }
@@ -108,7 +108,11 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
 @pytest.mark.parametrize(
     ("name", "keys", "words"),
     [
-        (content(), {"algorithm.y.points": [[3, 1.0], [1, 0.5]]}, r"algorithm\.y\.points.*each above the one before"),
+        (
+            content(),
+            {"algorithm.learning_rate.points": [[3, 1.0], [1, 0.5]]},
+            r"algorithm\.learning_rate\.points.*each above the one before",
+        ),
         (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
         (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
         (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),

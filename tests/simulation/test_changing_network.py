@@ -39,7 +39,7 @@ def scenario(table: dict[str, Any], **changes: Any) -> dict[str, Any]:
             "test": 0.2,
         },
         "topology": {"kind": "ring", "agents": 6, **table},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
         "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
     }

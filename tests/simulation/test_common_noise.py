@@ -48,7 +48,7 @@ def training(algorithm: str, graph: str, **tables: dict[str, Any]) -> dict[str, 
             "test": 0.2,
         },
         "topology": {"kind": graph, "agents": 6},
-        "algorithm": {"kind": algorithm, "rounds": 3, "y": {"scale": 0.5}},
+        "algorithm": {"kind": algorithm, "rounds": 3, "learning_rate": {"scale": 0.5}},
         "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "clip": {"y": 1.0}},
         "run": {"evaluate_every": 3},
     }
@@ -165,7 +165,7 @@ def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeyp
     ("table", "key", "value"),
     [
         ("privacy", "clip", {"y": 0.5}),
-        ("algorithm", "y", {"scale": 0.25}),
+        ("algorithm", "learning_rate", {"scale": 0.25}),
         ("topology", "kind", "star"),
         ("problem", "test", 0.1),
         ("", "seed", 5),

@@ -14,7 +14,10 @@ from decentral_dp.data import SYNTHETIC, synthetic
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import Plan
 
-GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
+GOSSIP = {
+    "topology": {"kind": "ring", "agents": 6},
+    "algorithm": {"kind": "dp_dsgd", "learning_rate": {"scale": 0.1}, "rounds": 3},
+}
 
 DRAWN = {name: getattr(synthetic, name) for name in ("heterogeneous", "gaussian_classes", "census")}
 

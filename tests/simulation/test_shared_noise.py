@@ -24,7 +24,7 @@ def scenario(
         "seed": 5,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "ring", "agents": 6, **(topology or {})},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 12, "y": {"scale": 0.5}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 12, "learning_rate": {"scale": 0.5}},
         "privacy": {
             "mechanism": "gaussian",
             "epsilon": 4.0,

@@ -15,7 +15,7 @@ CLIP = CLIPS["y"]
 
 
 def table(name: str) -> dict[str, Any]:
-    return {"kind": name, "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
+    return {"kind": name, "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 
 
 def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.conformance.gossip import halved
 from tests.support import naive
 from tests.support.naive import finished, made, squares
 
-TABLE = {"kind": "random_walk", "rounds": 30, "y": {"scale": 0.3, "decay": 0.2}}
+TABLE = {"kind": "random_walk", "rounds": 30, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 STAR, RING = {"kind": "star", "agents": 5}, {"kind": "ring", "agents": 4}
 
 
@@ -64,7 +64,7 @@ def test_an_agent_pays_for_its_visits_alone() -> None:
     inner = job.simulation()
     holders = np.array(_walk(inner, inner.rounds + 1))
     (y,) = inner.ledger.charged_channels
-    move = 2 * inner.clip.y * inner.algorithm.y.scale
+    move = 2 * inner.clip.y * inner.algorithm.learning_rate.scale
     for agent in range(inner.n_agents):
         column = y.group[agent]
         paid = np.flatnonzero(y.sensitivity["train"][:, column])
