@@ -93,7 +93,7 @@ def content(**privacy: Any) -> dict[str, Any]:
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "delta": 1e-5, **privacy},
+        "privacy": {"mechanism": "gaussian", "clip": CLIP, "delta": 1e-5, **privacy},
     }
 
 

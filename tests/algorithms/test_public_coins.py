@@ -70,7 +70,7 @@ def test_coins_are_of_the_round_and_of_the_seed(scenario: dict[str, Any]) -> Non
 
 def test_what_is_released_is_planned_and_certified(scenario: dict[str, Any]) -> None:
     """Coins choose among released values alone, so that the step costs what it cost without them."""
-    private = {"guarantee": "certified", "epsilon": 4.0, "clip": {"y": 1.0}, "mechanism": "gaussian"}
+    private = {"guarantee": "certified", "epsilon": 4.0, "clip": 1.0, "mechanism": "gaussian"}
     run = decentral_dp.run({**scenario, "privacy": private})
     assert run.result.status == "ok"
     assert run.result.privacy.epsilon_max == pytest.approx(4.0, abs=0.01)

@@ -132,7 +132,7 @@ def scenario(tmp_path: Path) -> Any:
             },
             "code_folders": [str(tmp_path)],
             "algorithm": {"kind": f"sending:{name}", "learning_rate": {"scale": STEP}, "rounds": ROUNDS},
-            "privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": CLIP}, "y": {"scale": SIGMA}},
+            "privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": CLIP, "y": {"scale": SIGMA}},
         } | changes
 
     return of

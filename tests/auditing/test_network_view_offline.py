@@ -44,7 +44,7 @@ def job_of(kind: str, agents: int, rounds: int, network: dict[str, Any], seed: i
             "kind": "dp_dsgd", "rounds": rounds, "momentum": 0.0, "learning_rate": {"scale": STEP, "points": points},
         },
         "privacy": {
-            "mechanism": "gaussian", "delta": 1e-5, "y": {"scale": NOISE}, "clip": {"y": CLIP}, "share": {"y": 1.0},
+            "mechanism": "gaussian", "delta": 1e-5, "y": {"scale": NOISE}, "clip": CLIP, "share": {"y": 1.0},
         },
     }  # fmt: skip
     data = {

@@ -47,7 +47,7 @@ def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any)
         "algorithm.kind": algorithm,
         "algorithm.rounds": 12,
         "algorithm.learning_rate.scale": 6.0,
-        "privacy.clip.y": 0.05,
+        "privacy.clip": 0.05,
         "topology.agents": 6,
         "problem.l2": 0.02,
         **PROBLEMS[problem],

@@ -159,7 +159,7 @@ def _training_job(model: dict[str, Any], noisy: bool, rounds: int) -> Job:
         "problem": {"kind": "classification", "data": "digits", "model": model},
         "topology": {"kind": "ring", "agents": TRAINERS},
         "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "learning_rate": {"scale": 0.1}},
-        "privacy": {**kept, "clip": {"y": 1.0}},
+        "privacy": {**kept, "clip": 1.0},
         "run": {"evaluate_every": rounds, "average": 1},
     }
     return build(decentral_dp.load(content), data=data)

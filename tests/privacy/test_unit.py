@@ -59,7 +59,7 @@ def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", sampling: Any = "all
         },
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": kind, "rounds": 4, "learning_rate": {"scale": 0.7, "decay": 0.1}},
-        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5}, "delta": 1e-6, **keys},
+        "privacy": {"mechanism": "gaussian", "clip": CLIP, "y": {"scale": 0.5}, "delta": 1e-6, **keys},
     }
     for table, values in tables.items():
         out[table] = out.get(table, {}) | values

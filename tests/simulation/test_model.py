@@ -85,7 +85,7 @@ def _refusal(call: Any, *given: Any) -> str:
 def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: Any) -> None:
     own = {} if model is None else {"model": model}
     steps = {} if model is None else {"learning_rate": {"scale": 0.3}}
-    clip = {} if model is None else {"clip": {"y": 0.5}}
+    clip = {} if model is None else {"clip": 0.5}
     run = decentral_dp.run(
         _scenario(csv, {**SICK, **own}, algorithm=SHORT | steps, privacy=PRIVACY | clip), out=csv.parent / "run"
     )
@@ -212,7 +212,7 @@ def test_a_module_of_ones_own_has_its_own_names(
     chosen = f"net:{function}"
     steps = {
         "algorithm": SHORT | {"learning_rate": {"scale": 0.3}, "rounds": 2},
-        "privacy": PRIVACY | {"clip": {"y": 0.5}},
+        "privacy": PRIVACY | {"clip": 0.5},
     }
     run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
     assert list(run.model.weights) == names
@@ -260,7 +260,7 @@ def test_runs_whose_weights_cannot_predict_are_refused(csv: Path) -> None:
         csv,
         {**DAYS, "scale": "none"},
         algorithm={"kind": "dp_dsgd", "rounds": 200, "learning_rate": {"scale": 1e9}, "momentum": 0.0},
-        privacy={"guarantee": "none", "clip": {"y": 1e300}},
+        privacy={"guarantee": "none", "clip": 1e300},
     )
     assert "diverged" in _refusal(lambda: decentral_dp.run(diverged).model)
 

@@ -60,7 +60,7 @@ def scenario(
             "mechanism": "gaussian",
             "epsilon": 4.0,
             "delta": 1e-5,
-            "clip": {"y": 0.1},
+            "clip": 0.1,
             "correlation": {"over_rounds": over_rounds},
             **(privacy or {}),
         },

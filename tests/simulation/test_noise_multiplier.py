@@ -38,7 +38,7 @@ def test_epsilon_is_that_of_the_gaussian_mechanism(neighbours: str, contribution
 def test_the_sum_of_clipped_gradients_has_noise_z_times_the_clip() -> None:
     job = decentral_dp.build(
         "dp_dsgd",
-        set={**FIXED, "algorithm.learning_rate": {"scale": 0.5}, "privacy.clip": {"y": 0.25}, "topology.agents": 5},
+        set={**FIXED, "algorithm.learning_rate": {"scale": 0.5}, "privacy.clip": 0.25, "topology.agents": 5},
     ).simulation()
     released = job.noise["y"].scale
     np.testing.assert_allclose(released, Z * 0.25 * 0.5 / job.counts["train"], rtol=1e-9)
@@ -63,7 +63,7 @@ def test_a_run_records_what_was_planned() -> None:
         ("privacy.x.scale|privacy.y.scale", {"privacy.epsilon": 1.0}),
         (
             "privacy.noise_multiplier",
-            {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}, "privacy.clip": {"y": 0.25}},
+            {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}, "privacy.clip": 0.25},
         ),
     ],
 )

@@ -47,7 +47,7 @@ def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
 @pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}])
 def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> None:
     problem = {"kind": "logistic_hyperparameter", "data": data, "synthetic": {"dimension": 5, "records": 30}, **more}
-    scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
+    scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": 1.0}, "seed": 1}
     plan = decentral_dp.plan(scenario)
     with pytest.raises(AssertionError, match="were drawn"):
         build_job(scenario)
@@ -71,7 +71,7 @@ def test_records_are_drawn_where_somebody_reads_them(no_draws: None, tmp_path: P
                     **GOSSIP,
                     "code_folders": [str(tmp_path)],
                     "problem": problem | more,
-                    "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}},
+                    "privacy": {"epsilon": 2.0, "clip": 1.0},
                     "seed": 1,
                 }
             )

@@ -29,7 +29,7 @@ def scenario(
             "mechanism": "gaussian",
             "epsilon": 4.0,
             "delta": 1e-5,
-            "clip": {"y": 0.1},
+            "clip": 0.1,
             "correlation": PAIRWISE,
             **(privacy or {}),
         },

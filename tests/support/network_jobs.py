@@ -20,7 +20,7 @@ SCENARIO: dict[str, Any] = {
     "topology": {"kind": "small_world", "agents": 9, "degree": 2, "rewire": 0.4, "seed": 3},
     "algorithm": {"kind": "ldp_single_level", "rounds": 7,
                   "learning_rate": {"scale": LAMBDA, "decay": 0.2}, "init": {"x": 0.3}},
-    "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5, "decay": 0.1}},
+    "privacy": {"mechanism": "gaussian", "clip": CLIP, "y": {"scale": 0.5, "decay": 0.1}},
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:
 
 def only_y(privacy: Mapping[str, Any]) -> dict[str, Any]:
     out = {key: value for key, value in privacy.items() if key not in ("x", "z")}
-    return out | ({"clip": {"y": CLIP}} if "clip" in out else {})
+    return out | ({"clip": CLIP} if "clip" in out else {})
 
 
 def moments(job: Job) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -242,7 +242,7 @@ def with_settings(
     if not isinstance(problem, PlannedTraining) or s.privacy.guarantee == "as_published" or not has_rate:
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
-    if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
+    if "x" in s.privacy.clips and any(option.key == "centring" for option in c.algorithm.keys):
         reason = _no_centre(s, topology, sampling) if centring else "algorithm.centring is off"
         if reason:
             raise InputError(
@@ -254,7 +254,7 @@ def with_settings(
         "privacy.clip": bool(s.privacy.clip) or not noisy,
     }
     missing = [name for name, declared in is_declared.items() if not declared]
-    centring = centring and "x" not in s.privacy.clip
+    centring = centring and "x" not in s.privacy.clips
     if not missing and not centring:
         return c, ""
     model_facts = problem.step_facts()
@@ -290,7 +290,7 @@ def with_settings(
                 float(c.keys.get("momentum", 0.0)),
                 model_facts.curvature,
                 c.keys["learning_rate"].scale if "learning_rate" in c.keys else None,
-                by_channel(s.privacy.clip).get("y"),
+                by_channel(s.privacy.clips).get("y"),
                 clips,
                 model_facts.start,
             )
@@ -298,11 +298,10 @@ def with_settings(
         step, clip = (float(f"{value:.3g}") for value in planned[:2])
     changes: dict[str, Any] = {} if "learning_rate" in c.keys else {"learning_rate": Schedule(scale=step)}
     changes |= {"centring": False} if reason else {}
-    bounds = dict(s.privacy.clip) if s.privacy.clip or not noisy else {"y": clip}
-    update: dict[str, Any] = {"clip": bounds}
+    update: dict[str, Any] = {"clip": s.privacy.clip if s.privacy.clip or not noisy else clip}
     if share:
         # Features in declared ranges have norm at most 1.
-        update["clip"] = {"x": 1.0, **bounds}
+        update["clip"] = {"x": 1.0, **s.privacy.model_copy(update=update).clips}
         if noisy:
             update["share"] = {"x": float(f"{share:.3g}"), "y": 1.0 - float(f"{share:.3g}")}
     privacy = s.privacy.model_copy(update=update)

@@ -28,7 +28,7 @@ def base(*guarantee: str, **changes: Any) -> dict[str, Any]:
 
 def only_y(privacy: Any) -> dict[str, Any]:
     out = {key: value for key, value in privacy.items() if key not in ("x", "z")}
-    return out | ({"clip": {"y": CLIPS["y"]}} if "clip" in out else {})
+    return out | ({"clip": CLIPS["y"]} if "clip" in out else {})
 
 
 class Naive(Loop):
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused(name: str, changes: dict[str, Any], words: st
 
 
 def test_all_that_an_agent_holds_is_one_clipped_block() -> None:
-    given = {"algorithm.learning_rate": {"scale": 0.5}, "privacy.clip": {"y": 1.0}}
+    given = {"algorithm.learning_rate": {"scale": 0.5}, "privacy.clip": 1.0}
     job = decentral_dp.build("federated", set=SET | given | {"privacy.unit": "agent", "algorithm.local_steps": 3})
     (u,) = job.simulation().ledger.charged_channels
     assert u.channel == "u"

@@ -96,7 +96,7 @@ class TestPushSum(GossipConformance):
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)
         privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
-        privacy |= {"clip": {"y": {"scale": CLIPS["y"], "decay": FALL}}} if "clip" in privacy else {}
+        privacy |= {"clip": {"scale": CLIPS["y"], "decay": FALL}} if "clip" in privacy else {}
         return content | {"privacy": privacy, "topology": GRAPH}
 
     def told(self, job: Job, *rest: Any) -> Told:
@@ -318,7 +318,7 @@ def test_steps_that_fall_have_a_price_for_ever() -> None:
     plans = []
     for decay in (0.0, 0.3):
         table = {"kind": "push_sum", "rounds": 50, "learning_rate": {"scale": 0.1, "decay": 0.8}}
-        clip = {"y": {"scale": 0.5, "decay": decay} if decay else 0.5}
+        clip = {"scale": 0.5, "decay": decay} if decay else 0.5
         privacy = {"mechanism": "gaussian", "y": {"scale": 1.0}, "clip": clip, "delta": 1e-5}
         content = naive.base(table) | {"privacy": privacy}
         plans.append(decentral_dp.plan(content).privacy)

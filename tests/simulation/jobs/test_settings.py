@@ -202,11 +202,11 @@ def test_the_share_of_the_mean_of_features_is_bounded(features: int, mu: float, 
         ({}, True),
         ({"algorithm": {"kind": "central"}}, True),
         ({"privacy": {"share": {"y": 1.0}}}, False),
-        ({"privacy": {"clip": {"y": 0.1}}}, True),
+        ({"privacy": {"clip": 0.1}}, True),
         ({"privacy": {"epsilon": 0.1}}, False),
         (
             {
-                "privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": {"y": 0.1}},
+                "privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": 0.1},
                 "algorithm": {"learning_rate": {"scale": 0.1}},
             },
             False,
