@@ -269,7 +269,7 @@ class _Decentralised(Private):
                 "mechanism": "gaussian",
                 "epsilon": self.epsilon,
                 "delta": self.delta,
-                **({} if self.clip == "auto" else {"clip": {"y": self.clip}}),
+                **({} if self.clip == "auto" else {"clip": self.clip}),
             },
             # Scores would read the records, and there are no held-out ones.
             "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},

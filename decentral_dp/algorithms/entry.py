@@ -288,7 +288,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         except (AttributeError, TypeError) as error:
             fault = (
                 f"{kind} states its releases in another form than it is read ({reason(error)}). Fix: state them as in "
-                'RELEASES = {"y": {"lower_grad_y": "y"}} or QUERIES = ("grad_x", "grad_y").'
+                'RELEASES = {"y": {"lower_grad_y": "learning_rate"}} or QUERIES = ("grad_x", "grad_y").'
             )
     if fault:
         raise InputError(f"algorithm.kind: {fault}")

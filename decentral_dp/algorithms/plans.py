@@ -8,7 +8,7 @@ A gossip algorithm states, for every channel that it sends each round, the terms
 name of the step size (or of the number) that multiplies it, and its plan is derived (`Derived`):
 
     channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "y"}}
+    RELEASES = {"y": {"lower_grad_y": "learning_rate"}}
 
     def init(self, dataset, x, y): ...           x, y: where all agents start, (b, p) and (b, q)
     def step(self, t, dataset, s): ...           one `Gossip` (or `Ask`) a round

@@ -23,6 +23,8 @@ from typing import Any, Literal
 import numpy as np
 
 from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.algorithms.plans import stated_terms
+from decentral_dp.algorithms.protocol import ONE_LEVEL
 from decentral_dp.auditing.component_runs import (
     ROUNDS,
     WatchedRun,
@@ -404,13 +406,16 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
         algorithm = _ALGORITHMS[graph]
     objects = {"algorithm" if algorithms else "problem": code} if is_object else {}
     refusal, first = InputError(f"check: no scenario fits {name}. Fix: give one."), None
-    for problem, clip in product(problems, _CLIPS):
+    tables: list[Any] = [dict.fromkeys(channels, 1.0) for channels in _CLIPS]
+    stated = set(stated_terms(entry.algorithm)) if algorithms else set()
+    is_training = graph == "ring" and bool(stated) and stated <= set(ONE_LEVEL)
+    for problem, clip in product(problems, [1.0] if is_training else [*tables, 1.0]):
         content = {
             "seed": 1,
             "problem": {**_DATA, **problem},
             "topology": {"kind": graph, "agents": 4},
             "algorithm": {**algorithm, "rounds": _TRIAL_ROUNDS},
-            "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)},
+            "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": clip},
         }
         try:
             target = Target(name, load_scenario(content), **objects)

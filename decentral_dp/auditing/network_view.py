@@ -103,7 +103,7 @@ def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: T
     """
     length = cast(float, problem.length)
     rounds = np.arange(job.rounds)
-    step = algorithm.y.series(job.rounds)
+    step = algorithm.learning_rate.series(job.rounds)
     averaged = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
@@ -506,7 +506,7 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
     if all(len(members) == job.n_agents for members in observers):
         raise InputError("network: every agent is an observer, so no pair is left. Fix: name fewer agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
-    step = algorithm.y.series(job.rounds)
+    step = algorithm.learning_rate.series(job.rounds)
     averaged = job.sampling.averaged_counts(rounds[:, None], counts)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     changes = job.topology.over_time
@@ -546,7 +546,7 @@ def _bound_rounding(
     """Return ν of every observer."""
     algorithm: Any = job.algorithm
     step, averaged = (
-        algorithm.y.series(job.rounds),
+        algorithm.learning_rate.series(job.rounds),
         job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
     )
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")

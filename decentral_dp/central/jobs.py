@@ -21,6 +21,7 @@ from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
+    check_clip_form,
     check_levels,
     check_server,
     clip_of,
@@ -130,7 +131,7 @@ _COORDINATED = (
     ),
     _TOO_LONG,
     _row(
-        lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clip.values()),
+        lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clips.values()),
         "privacy.clip",
         "{it} has the same clipping norm in every round",
         "give numbers",
@@ -185,7 +186,7 @@ _MINIMAX = (
         "a minimax problem defines the sets of x and y itself",
     ),
     _row(
-        lambda c: "z" in c.s.privacy.clip,
+        lambda c: "z" in c.s.privacy.clips,
         "privacy.clip.z",
         "a minimax problem has gradients by x and y only",
     ),
@@ -555,6 +556,7 @@ def build_coordinator_job(
     program = cast(Coordinated, algorithm_of(c))
     if _releases_share(s):
         program = ClassShare(program, start=program.start)
+    check_clip_form(c, program.queries)
     refuse(_Subject(s, c, program), _COORDINATED)
     topology = c.topology.make()
     check_server(s, topology)

@@ -276,7 +276,7 @@ def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | 
         yield value["$ref"].rpartition("/")[2], place
     if "properties" in value:
         yield value, place
-    for inner in value.get("anyOf", ()):
+    for inner in (*value.get("anyOf", ()), *value.get("oneOf", ())):
         yield from _inner_tables(inner, place)
     if isinstance(value.get("items"), Mapping):
         yield from _inner_tables(value["items"], place)

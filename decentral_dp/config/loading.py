@@ -365,7 +365,7 @@ def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
     return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
-_STEP = "algorithm.y (training) or algorithm.x, .y and .z (bilevel)"
+_STEP = "algorithm.learning_rate (training) or algorithm.x, .y and .z (bilevel)"
 _AGENTS, _ROUNDS, _BATCH = (
     "topology.agents",
     "algorithm.rounds",
@@ -376,7 +376,7 @@ _CLIP, _NOISE = "privacy.clip", "privacy.noise_multiplier, or the standard devia
 # Names that other libraries and papers use. Unknown key → our key.
 OTHER_KEYS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("lr", "learning_rate", "step", "step_size", "eta", "alpha"), _STEP),
+        **dict.fromkeys(("lr", "step", "step_size", "eta", "alpha"), _STEP),
         **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
         **dict.fromkeys(("sigma", "noise_scale", "noise_std"), _NOISE),
         "noise_multiplier": "privacy.noise_multiplier",

@@ -17,7 +17,7 @@ from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.components import Components
-from decentral_dp.config.loading import refuse_unread
+from decentral_dp.config.loading import refuse_unread, toml_value
 from decentral_dp.config.outside import problem_type
 from decentral_dp.config.schema import (
     DomainTable,
@@ -35,7 +35,7 @@ from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.problems import PROBLEMS, ProblemEntry, ProblemFacts
-from decentral_dp.problems.protocol import PlannedTraining, Predictor, Problem
+from decentral_dp.problems.protocol import CLIP_OF_TERM, PlannedTraining, Predictor, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
@@ -251,6 +251,41 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
         )
 
 
+def check_clip_form(c: Components, terms: Collection[str]) -> None:
+    """Refuse one clipping norm for several gradients, and a table of norms for the one gradient of training.
+
+    Args:
+        c: components of the scenario.
+        terms: terms in the releases of the algorithm.
+
+    Raises:
+        InputError: privacy.clip has the other form.
+    """
+    clip, kind = c.scenario.privacy.clip, c.scenario.algorithm.kind
+    if c.algorithm.trusts_coordinator or not set(terms) <= set(ONE_LEVEL):
+        if terms and not isinstance(clip, dict):
+            families = sorted({CLIP_OF_TERM.get(term, "x") for term in terms})
+            names = " and ".join(filter(None, (", ".join(families[:-1]), families[-1])))
+            table = ", ".join(f"{family} = 1.0" for family in families)
+            raise InputError(
+                f"privacy.clip: one number for an algorithm that clips {names} "
+                f"(got {_clip_text(clip)}, expected a table). Fix: clip = {{ {table} }}."
+            )
+    elif isinstance(clip, dict) and clip and not ("x" in clip and c.keys.get("centring")):
+        norm = _clip_text(clip.get("y", 1.0))
+        raise InputError(
+            f"privacy.clip: a table for {kind}, which clips one gradient (got {_clip_text(clip)}, expected one norm). "
+            f"Fix: clip = {norm}."
+        )
+
+
+def _clip_text(clip: Any) -> str:
+    """Write a value of privacy.clip as TOML."""
+    if isinstance(clip, dict):
+        return f"{{ {', '.join(f'{channel} = {_clip_text(norm)}' for channel, norm in clip.items())} }}"
+    return toml_value(clip.model_dump(exclude_unset=True) if isinstance(clip, Schedule) else clip)
+
+
 # Members of a custom problem that clips by itself; the first one identifies it.
 _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
@@ -330,8 +365,8 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
 
 def clip_of(s: Scenario, norm: Norm) -> Clip:
     """Return the clipping norms of privacy.clip, with their schedules."""
-    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, Schedule)}
-    bounds = by_channel(s.privacy.clip)
+    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clips.items() if isinstance(v, Schedule)}
+    bounds = by_channel(s.privacy.clips)
     return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()))
 
 
@@ -360,7 +395,7 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
         c.model.value,
         shards.l2,
         shards.trajectory,
-        {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clip),
+        {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clips),
     )
 
 

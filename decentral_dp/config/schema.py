@@ -17,8 +17,10 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     create_model,
     field_validator,
     model_validator,
@@ -505,6 +507,26 @@ def _check_clip(clip: Schedule) -> Schedule:
     return clip
 
 
+_ClipSchedule = Annotated[Schedule, AfterValidator(_check_clip)]
+
+
+def _clip_form(value: Any) -> str:
+    """Return the form of privacy.clip. Errors then speak of this form only."""
+    if isinstance(value, Schedule) or (
+        isinstance(value, Mapping) and not value.keys().isdisjoint(Schedule.model_fields)
+    ):
+        return "Schedule"
+    return "dict[channel]" if isinstance(value, Mapping) else "float"
+
+
+# Tags are no keys (`loading._is_key`).
+ClipNorms: TypeAlias = Annotated[
+    Annotated[Positive, Tag("float")]
+    | Annotated[_ClipSchedule, Tag("Schedule")]
+    | Annotated[dict[Channel, Positive | _ClipSchedule], Tag("dict[channel]")],
+    Discriminator(_clip_form),
+]
+
 # A numpy array is accepted as a list of rows.
 Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
 
@@ -570,9 +592,10 @@ class PrivacyTable(Table):
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     """δ of the guarantee; 0 for pure ε."""
 
-    clip: dict[Channel, Positive | Annotated[Schedule, AfterValidator(_check_clip)]] = {}
-    """Variable → clipping norm of one record's contribution: l1 for Laplace noise, l2 for Gaussian noise. For gossip
-    algorithms also a schedule { scale, decay, points }, as a learning rate."""
+    clip: ClipNorms = {}
+    """Clipping norm of one record's gradient: l1 for Laplace noise, l2 for Gaussian noise. For gossip algorithms also a
+    schedule { scale, decay, points }, as a learning rate. A table from channels to norms for bilevel, minimax and
+    coordinator algorithms, and for training with centring (x and y)."""
 
     box: dict[Channel, Finite] = {}
     """Variable → bound on the size of every coordinate (x: an upper bound). Released values are projected onto it, as
@@ -613,6 +636,11 @@ class PrivacyTable(Table):
                 "table with kind and options"
             )
         return mechanism
+
+    @property
+    def clips(self) -> dict[Channel, float | Schedule]:
+        """Channel → clipping norm. One norm is that of the gradient of training, y."""
+        return dict(self.clip) if isinstance(self.clip, dict) else {"y": self.clip}
 
     @property
     def domain(self) -> dict[str, tuple[float, float]]:

@@ -7,7 +7,7 @@ from typing import cast
 
 from decentral_dp.algorithms import Entry, Options
 from decentral_dp.algorithms.options import Option
-from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, StepSize
 from decentral_dp.data import ENVIRONMENTS
 from decentral_dp.problems.protocol import CLIP_OF_TERM
 
@@ -18,11 +18,14 @@ def algorithm_tables(entry: Entry) -> str:
         return _trusted_tables(entry)
     needed = [option for option in entry.keys if option.required]
     lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in needed)]
-    read = {CLIP_OF_TERM[term] for term in channel_terms(entry)}
+    terms = channel_terms(entry)
+    read = {CLIP_OF_TERM[term] for term in terms}
     # Only some problems have records in the gradient of the upper loss by x or in the Jacobian.
     minimax = entry.solves == "minimax"
     notes = {} if minimax else {"x": "  # read only by problems whose losses have records and x in one term"}
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
+    if terms <= set(ONE_LEVEL):
+        clips = ["clip = 1.0"]
     privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
     return "\n".join([*lines, "", *privacy])
 

@@ -65,7 +65,7 @@ def learning(
     if outcome.last_snapshot.divergence is not None:
         return []
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
-    step = "algorithm.y.scale" if job.sends_steps else "the steps"
+    step = "algorithm.learning_rate.scale" if job.sends_steps else "the steps"
     if job.components.one_level:
         metrics = {**metrics, "name": np.where(metrics["name"] == "lower_loss", "train_loss", metrics["name"])}
     return [text for text in (score, loss_sentence(metrics, step, bool(score))) if text]

@@ -364,7 +364,7 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
         fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
-        steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
+        steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in fed}
         queries = [
             infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c))
             for c, step in steps.items()
@@ -383,6 +383,12 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
         cost = infinite_horizon.price_endless(queries, batch, sampling.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
+
+
+def _step_of(algorithm: OneStep, channel: str) -> StepSize:
+    """Return the learning rate of a channel: one-level training has one."""
+    step: StepSize = getattr(algorithm, channel if isinstance(algorithm, LdpDsbo | GossipSgda) else "learning_rate")
+    return step
 
 
 def smallest_noise(job: GossipJob) -> dict[str, StepSize]:

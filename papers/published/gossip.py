@@ -401,7 +401,10 @@ def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_l
 def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
     """x is published unchanged; nothing is proved of y after a step on records."""
     indices = np.arange(1, public.rounds + 1)
-    return {"x": dp.free_release(public, indices[-1:]), "y": dp.nothing_proven(public, indices, program.y.scale > 0.0)}
+    return {
+        "x": dp.free_release(public, indices[-1:]),
+        "y": dp.nothing_proven(public, indices, program.learning_rate.scale > 0.0),
+    }
 
 
 @final
@@ -446,7 +449,7 @@ class PublishedDpDsgd(single_level.OneLevel):
     ) -> dp.GossipSteps[single_level.OneLevelState]:
         _, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
-        return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+        return s._replace(y=combined - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
     init, planned_releases = _begin, _plan
 

@@ -96,7 +96,9 @@ def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
     """Another algorithm under the same name must not repeat draws: they would cancel in a difference."""
     before = run_digest(build(load(folder / "momentum.toml")))
     same = run_digest(build(load(folder / "momentum.toml")))
-    after = run_digest(build(changed(folder, "momentum", "moved - self.y(t)", "moved - 1.0 * self.y(t)")))
+    after = run_digest(
+        build(changed(folder, "momentum", "moved - self.learning_rate(t)", "moved - 1.0 * self.learning_rate(t)"))
+    )
     assert before == same
     assert before != after
     one = run_digest(build(load(folder / "momentum.toml"), algorithm=made(folder, "momentum")))
@@ -106,17 +108,17 @@ def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
 # Replacement in the code → error.
 REFUSED_CODE = {
     ("@dataclass(frozen=True)\n", "@dataclass\n"): "is a dataclass that is not frozen",
-    ("    y: StepSize = option", "    y = option"): "no type annotation",
+    ("    learning_rate: StepSize = option", "    learning_rate = option"): "no type annotation",
     ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
     ("friction: float", "rounds: float"): "every algorithm has a key of this name",
     ('    channels = ("x", "y")\n', ""): "is no algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
-    ('"lower_grad_y": "y"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
-    ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',
-    ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release reads a record",
-    ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
-    ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): "the factor None in RELEASES",
-    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
+    ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
+    ('"lower_grad_y": "learning_rate"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',
+    ('{"y": {"lower_grad_y": "learning_rate"}}', "{}"): "no release reads a record",
+    ('{"y": {"lower_grad_y": "learning_rate"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
+    ('{"lower_grad_y": "learning_rate"}', '{"lower_grad_y": None}'): "the factor None in RELEASES",
+    ('"learning_rate"}}', '"half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
     ("default=0.5", "default=1.0"): "Momentum.friction: its default is 1.0, expected a number",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
@@ -135,11 +137,17 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
 
 # Replacement in the code → reason why the first round is not released.
 UNPLANNED = {
-    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "nothing of this round was released",
-    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "nothing of this round was released",
+    ('"lower_grad_y": "learning_rate"', '"lower_grad_y": 0.01'): "nothing of this round was released",
+    ("moved - self.learning_rate(t)", "moved - 2.0 * self.learning_rate(t)"): "nothing of this round was released",
     ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "u",
-    ("State(s.x, moved - self.y(t) * gradient, own.y)", "State(s.x, own.y[:1], own.y)"): "sends y with 1 rows",
-    ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
+    (
+        "State(s.x, moved - self.learning_rate(t) * gradient, own.y)",
+        "State(s.x, own.y[:1], own.y)",
+    ): "sends y with 1 rows",
+    (
+        "moved - self.learning_rate(t) *",
+        "moved - self.learning_rate(t) / float(gradient) *",
+    ): "a Bounded value can be added,",
     ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "2 exchanges or more, and releases_per_round",
     ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of Momentum returns State and never yields",
     ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of Momentum yields ndarray",
@@ -208,7 +216,7 @@ class State(NamedTuple):
 class Fitted:
     \"\"\"Gradient descent on the lower level at a constant x.\"\"\"
 
-    y: StepSize
+    learning_rate: StepSize
     QUERIES = ("lower_grad_y",)
     releases_per_round = 2
 
@@ -218,7 +226,7 @@ class Fitted:
     def step(self, t, context, s):
         for _ in range(2):
             g = yield from release_gradients(t, context, self.QUERIES, s.x, s.y)
-            s = State(s.x, s.y - self.y(t) * g.lower_grad_y)
+            s = State(s.x, s.y - self.learning_rate(t) * g.lower_grad_y)
         return s
 """
 
@@ -226,7 +234,7 @@ class Fitted:
 def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     (folder / "fitted.py").write_text(BILEVEL, encoding="utf-8")
     content = tomllib.loads(BLOCKS["momentum.toml"])
-    content["algorithm"] = {"kind": "fitted:Fitted", "rounds": 3, "y": {"scale": 0.5}}
+    content["algorithm"] = {"kind": "fitted:Fitted", "rounds": 3, "learning_rate": {"scale": 0.5}}
     del content["privacy"]["mechanism"]
     run = decentral_dp.run(load(content, folder=folder))
     assert run.result["privacy"]["epsilon_max"] == pytest.approx(4.0, rel=1e-2)
@@ -237,8 +245,8 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     ("old", "new", "said"),
     [
         (
-            "self.y(t) * gradient, own.y",
-            "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, own.y",
+            "self.learning_rate(t) * gradient, own.y",
+            "(3.0 if t > 3 else 1.0) * self.learning_rate(t) * gradient, own.y",
             "round 5: step of Momentum: one train record may move y by",
         ),
         (
@@ -298,7 +306,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     """With a constant step, an extra exchange would use up the ledger entry of the next round."""
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
-    steps = {"momentum": ["algorithm.y.decay=0"], "averaged": []}[name]
+    steps = {"momentum": ["algorithm.learning_rate.decay=0"], "averaged": []}[name]
     said = f"{said}, and releases_per_round states 1. Fix it there."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")

@@ -36,7 +36,7 @@ def mixed(dataset: Any, own: Any, near: Any) -> Any:
 class DualAveraging:
     """z ← W z + g, y = −λ z (Duchi, Agarwal and Wainwright, 2012)."""
 
-    y: StepSize
+    learning_rate: StepSize
     channels = ("x", "y", "z")
     RELEASES: ClassVar[Mapping[str, Any]] = {"z": {"lower_grad_y": 1.0}}
 
@@ -46,7 +46,7 @@ class DualAveraging:
     def step(self, t: int, dataset: Any, s: State) -> Any:
         own, near = yield Gossip(z=s.z)
         z = mixed(dataset, own.z, near.z)
-        y = -self.y(t) * z
+        y = -self.learning_rate(t) * z
         return State(s.x, y, z + dataset.batch(t).lower_grad_y(s.x, y))
 
 
@@ -54,9 +54,9 @@ class DualAveraging:
 class Admm:
     """y ← ỹ − λ (g(ỹ) + a + ỹ − W ỹ), a ← a + ỹ − W ỹ: linearised ADMM, whose duals follow from releases."""
 
-    y: StepSize
+    learning_rate: StepSize
     channels = ("x", "y")
-    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "y"}}
+    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "learning_rate"}}
 
     def init(self, dataset: Any, x: Any, y: Any) -> State:
         return State(x, y, dataset.public(0.0, dataset.q))
@@ -65,16 +65,18 @@ class Admm:
         own, near = yield Gossip(y=s.y)
         apart = own.y - mixed(dataset, own.y, near.y)
         dual = s.z + apart
-        return State(s.x, own.y - self.y(t) * (dataset.batch(t).lower_grad_y(s.x, own.y) + dual + apart), dual)
+        return State(
+            s.x, own.y - self.learning_rate(t) * (dataset.batch(t).lower_grad_y(s.x, own.y) + dual + apart), dual
+        )
 
 
 @dataclass(frozen=True)
 class LocalSteps:
     """Decentralised SGD that mixes in every third round."""
 
-    y: StepSize
+    learning_rate: StepSize
     channels = ("x", "y")
-    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "y"}}
+    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "learning_rate"}}
 
     def init(self, dataset: Any, x: Any, y: Any) -> State:
         return State(x, y, None)
@@ -82,7 +84,7 @@ class LocalSteps:
     def step(self, t: int, dataset: Any, s: State) -> Any:
         own, near = yield Gossip(y=s.y)
         at = mixed(dataset, own.y, near.y) if t % 3 == 0 else own.y
-        return State(s.x, at - self.y(t) * dataset.batch(t).lower_grad_y(s.x, at), None)
+        return State(s.x, at - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, at), None)
 
 
 def content(**privacy: Any) -> dict[str, Any]:
@@ -90,8 +92,8 @@ def content(**privacy: Any) -> dict[str, Any]:
         "seed": 3,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "delta": 1e-5, **privacy},
+        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "clip": CLIP, "delta": 1e-5, **privacy},
     }
 
 
@@ -131,20 +133,20 @@ class Kept(LocalSteps):
     RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "both"}}
 
     def both(self, t: int) -> float:
-        return self.y(t) * (1.0 + (t > 0))
+        return self.learning_rate(t) * (1.0 + (t > 0))
 
     def step(self, t: int, dataset: Any, s: State) -> Any:
         own, near = yield Gossip(y=s.y)
         at = mixed(dataset, own.y, near.y)
         gradient = dataset.batch(t).lower_grad_y(s.x, at)
-        return State(s.x, at - self.y(t) * (gradient if t == 0 else gradient + s.z), gradient)
+        return State(s.x, at - self.learning_rate(t) * (gradient if t == 0 else gradient + s.z), gradient)
 
 
 class Hidden(Kept):
     """Plans the mean of its round alone."""
 
     def both(self, t: int) -> float:
-        return self.y(t)
+        return self.learning_rate(t)
 
 
 @pytest.mark.parametrize("records", [1, 3, "agent"])
@@ -199,7 +201,7 @@ class Averaging(DpDsgd):
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         own, near = yield Gossip(y=s.y)
         at = mixed(dataset, own.y, near.y)
-        return s._replace(y=at + dataset.local_steps(t, s.x, at, 5, self.y(t)))
+        return s._replace(y=at + dataset.local_steps(t, s.x, at, 5, self.learning_rate(t)))
 
 
 def test_steps_without_noise_between_two_releases_protect_agents() -> None:

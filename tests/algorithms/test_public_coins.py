@@ -29,7 +29,7 @@ class Coordinates(DpDsgd):
         own, near = yield Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * own.y + near.y
         mixed = np.where(dataset.public_rng(t).random(dataset.q) < 0.5, combined, own.y)
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
+        return s._replace(y=mixed - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
 """
 
 
@@ -45,7 +45,7 @@ def scenario(tmp_path: Path) -> dict[str, Any]:
             "synthetic": {"dimension": 8, "records": 20, "test_records": 20},
         },
         "code_folders": [str(tmp_path)],
-        "algorithm": {"kind": "coordinates:Coordinates", "y": {"scale": 0.5}, "rounds": 3},
+        "algorithm": {"kind": "coordinates:Coordinates", "learning_rate": {"scale": 0.5}, "rounds": 3},
         "privacy": {"guarantee": "none"},
     }
 
@@ -70,7 +70,7 @@ def test_coins_are_of_the_round_and_of_the_seed(scenario: dict[str, Any]) -> Non
 
 def test_what_is_released_is_planned_and_certified(scenario: dict[str, Any]) -> None:
     """Coins choose among released values alone, so that the step costs what it cost without them."""
-    private = {"guarantee": "certified", "epsilon": 4.0, "clip": {"y": 1.0}, "mechanism": "gaussian"}
+    private = {"guarantee": "certified", "epsilon": 4.0, "clip": 1.0, "mechanism": "gaussian"}
     run = decentral_dp.run({**scenario, "privacy": private})
     assert run.result.status == "ok"
     assert run.result.privacy.epsilon_max == pytest.approx(4.0, abs=0.01)

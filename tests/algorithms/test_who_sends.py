@@ -36,10 +36,10 @@ class State(NamedTuple):
 class Walk:
     '''Random walk: the holder of a token takes a gradient step and sends it; other agents send nothing.'''
 
-    y: StepSize = option("λ, of y along the lower gradient")
+    learning_rate: StepSize = option("λ, of y along the lower gradient")
 
     channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "y"}}
+    RELEASES = {"y": {"lower_grad_y": "learning_rate"}}
 
     def init(self, dataset, x, y):
         return State(x, y)
@@ -56,17 +56,17 @@ class Walk:
         own, near, heard = yield Gossip(y=s.y, each=True)
         token = own.y.copy()
         token[heard.rows] = heard.values.y
-        return State(s.x, token - self.y(t) * dataset.batch(t).lower_grad_y(s.x, token))
+        return State(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
 @dataclass(frozen=True)
 class Pairs:
     '''Pairwise gossip on a public matching per round; unmatched agents send nothing.'''
 
-    y: StepSize = option("λ, of y along the lower gradient")
+    learning_rate: StepSize = option("λ, of y along the lower gradient")
 
     channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "y"}}
+    RELEASES = {"y": {"lower_grad_y": "learning_rate"}}
 
     def init(self, dataset, x, y):
         return State(x, y)
@@ -91,17 +91,17 @@ class Pairs:
         theirs = heard.select(heard.agents == partner[heard.rows])
         y = own.y.copy()
         y[theirs.rows] = 0.5 * (own.y[theirs.rows] + theirs.values.y)
-        return State(s.x, y - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
+        return State(s.x, y - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
 
 @dataclass(frozen=True)
 class Trimmed:
     '''Coordinate-wise median of the own and the received values.'''
 
-    y: StepSize = option("λ, of y along the lower gradient")
+    learning_rate: StepSize = option("λ, of y along the lower gradient")
 
     channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "y"}}
+    RELEASES = {"y": {"lower_grad_y": "learning_rate"}}
 
     def init(self, dataset, x, y):
         return State(x, y)
@@ -111,7 +111,7 @@ class Trimmed:
         assert np.allclose(near.y[0], heard.of_agent(0).weights @ heard.of_agent(0).values.y)
         middle = [np.median([y, *heard.of_agent(row).values.y], axis=0) for row, y in enumerate(own.y)]
         y = np.array(middle)
-        return State(s.x, y - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
+        return State(s.x, y - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def scenario(tmp_path: Path) -> Any:
                 "synthetic": {"dimension": 4, "records": 20, "test_records": 20},
             },
             "code_folders": [str(tmp_path)],
-            "algorithm": {"kind": f"sending:{name}", "y": {"scale": STEP}, "rounds": ROUNDS},
-            "privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": CLIP}, "y": {"scale": SIGMA}},
+            "algorithm": {"kind": f"sending:{name}", "learning_rate": {"scale": STEP}, "rounds": ROUNDS},
+            "privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": CLIP, "y": {"scale": SIGMA}},
         } | changes
 
     return of
@@ -262,7 +262,9 @@ def test_a_releaser_gives_nothing_of_those_who_do_not_send(scenario: Any) -> Non
 def test_who_sends_more_than_planned_is_stopped(scenario: Any, tmp_path: Path) -> None:
     """From round 4 on, which no rehearsal meets."""
     given = scenario("Walk")
-    (tmp_path / "sending.py").write_text(TEXT.replace("token - self.y(t)", "token - (1.0 + (t > 2)) * self.y(t)"))
+    (tmp_path / "sending.py").write_text(
+        TEXT.replace("token - self.learning_rate(t)", "token - (1.0 + (t > 2)) * self.learning_rate(t)")
+    )
     with pytest.raises(ReleaseRefusedError, match=r"round 4.* may move y by 0.128, planned 0.064"):
         decentral_dp.run(given)
 

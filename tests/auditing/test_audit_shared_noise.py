@@ -21,12 +21,12 @@ def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, An
         "seed": 5,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "path", "agents": 5, **topology},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 4, "learning_rate": {"scale": 0.5}},
         "privacy": {
             "mechanism": "gaussian",
             "epsilon": 4.0,
             "delta": 1e-5,
-            "clip": {"y": 0.1},
+            "clip": 0.1,
             "correlation": correlation,
             "colluders": colluders,
         },
@@ -36,7 +36,7 @@ def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, An
 
 def _with_mean(job: dict[str, Any]) -> dict[str, Any]:
     """The scenario in which agents release the mean of their features first."""
-    job["privacy"]["clip"]["x"] = 1.0
+    job["privacy"]["clip"] = {"x": 1.0, "y": 0.1}
     job["algorithm"] |= {"rounds": 8, "centring": True}
     return job
 

@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
     re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
 )
-STATED, FREE = '{"y": {"lower_grad_y": "y"}}', '{"y": {"lower_grad_y": "y"}, "u": {}}'
+STATED, FREE = '{"y": {"lower_grad_y": "learning_rate"}}', '{"y": {"lower_grad_y": "learning_rate"}, "u": {}}'
 SENT = "yield Gossip(y=s.y)"
 NETWORKS = ["absent agents", "compressed messages"]
 NAMES = ["conformance", "row locality", "neighbours", "search", *NETWORKS]
@@ -151,8 +151,8 @@ LATE = {
         "neighbours",
         [
             (
-                "moved - self.y(t) * gradient,",
-                "moved - self.y(t) * gradient + (0.1 * gradient.private if t >= 5 else 0.0),",
+                "moved - self.learning_rate(t) * gradient,",
+                "moved - self.learning_rate(t) * gradient + (0.1 * gradient.private if t >= 5 else 0.0),",
             )
         ],
     ),
@@ -161,8 +161,9 @@ LATE = {
         [
             ("import dataclass", "import dataclass, replace"),
             (
-                "moved - self.y(t) * gradient,",
-                "(lambda b: replace(b, private=(3.0 if t >= 5 else 1.0) * b.private))(moved - self.y(t) * gradient),",
+                "moved - self.learning_rate(t) * gradient,",
+                "(lambda b: replace(b, private=(3.0 if t >= 5 else 1.0) * b.private))"
+                "(moved - self.learning_rate(t) * gradient),",
             ),
         ],
     ),
@@ -189,8 +190,8 @@ def test_a_leak_in_a_late_round_is_detected(folder: Path, leak: str) -> None:
 
 
 def test_randomness_is_not_reported_as_a_leak(folder: Path) -> None:
-    drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
-    changes = [("moved - self.y(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
+    drawn = "moved - self.learning_rate(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
+    changes = [("moved - self.learning_rate(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
     chance = [(old, new.replace("RANDOM", "np.random")) for old, new in changes]
     found = check(changed(folder, "chance.py", *chance), pairs=4, rounds=2)
     assert verdicts(found)["conformance"] == "failed"
@@ -388,7 +389,7 @@ def test_centred_features_pass() -> None:
         "seed": 1,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges"},
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 8, "y": {"scale": 0.5}, "centring": True},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 8, "learning_rate": {"scale": 0.5}, "centring": True},
         "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 0.1}, "share": {"x": 0.1, "y": 0.9}},
     }
     result = check(content, pairs=4, rounds=3)

@@ -78,8 +78,8 @@ BLOCKS = dict(
 )
 CLASSES = (0.0, 1.0)
 # Replaced text of the page's example → error.
-FREE = '{"y": {"lower_grad_y": "y"}, "u": {}}'
-STATED = '{"y": {"lower_grad_y": "y"}}'
+FREE = '{"y": {"lower_grad_y": "learning_rate"}, "u": {}}'
+STATED = '{"y": {"lower_grad_y": "learning_rate"}}'
 SENT = "yield Gossip(y=s.y)"
 
 
@@ -169,13 +169,13 @@ PRETENDED = {
 @pytest.mark.parametrize("case", PRETENDED)
 def test_a_bounded_value_made_by_hand_is_refused(tmp_path: Path, case: str) -> None:
     parts, told = PRETENDED[case]
-    new = f"return State(s.x, (lambda b: replace(b, {parts}))(moved - self.y(t) * gradient), own.y)"
+    new = f"return State(s.x, (lambda b: replace(b, {parts}))(moved - self.learning_rate(t) * gradient), own.y)"
     text = said(
         changed(
             tmp_path,
             "momentum",
             ("from dataclasses import dataclass", "from dataclasses import dataclass, replace"),
-            ("return State(s.x, moved - self.y(t) * gradient, own.y)", new),
+            ("return State(s.x, moved - self.learning_rate(t) * gradient, own.y)", new),
         )
     )
     assert told in text

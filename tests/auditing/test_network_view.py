@@ -146,9 +146,8 @@ def test_the_engine_runs_the_linear_system(kind: str, sampling: str) -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "algorithm.kind": {
-        "algorithm.kind": "ldp_dsbo",
-        **{f"algorithm.{c}": {"scale": 0.1} for c in "xz"},
-        **{f"privacy.clip.{c}": 1.0 for c in "xz"},
+        "algorithm": {"kind": "ldp_dsbo", "rounds": 2, **{c: {"scale": 0.1} for c in "xyz"}},
+        "privacy.clip": dict.fromkeys("xyz", 1.0),
     },
     "problem.kind": {"problem.kind": "quadratic"},
     "privacy.mechanism": {"privacy.mechanism": "laplace"},

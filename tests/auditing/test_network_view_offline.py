@@ -41,10 +41,10 @@ def job_of(kind: str, agents: int, rounds: int, network: dict[str, Any], seed: i
         },
         "topology": {"kind": kind, "agents": agents, **network},
         "algorithm": {
-            "kind": "dp_dsgd", "rounds": rounds, "momentum": 0.0, "y": {"scale": STEP, "points": points},
+            "kind": "dp_dsgd", "rounds": rounds, "momentum": 0.0, "learning_rate": {"scale": STEP, "points": points},
         },
         "privacy": {
-            "mechanism": "gaussian", "delta": 1e-5, "y": {"scale": NOISE}, "clip": {"y": CLIP}, "share": {"y": 1.0},
+            "mechanism": "gaussian", "delta": 1e-5, "y": {"scale": NOISE}, "clip": CLIP, "share": {"y": 1.0},
         },
     }  # fmt: skip
     data = {
@@ -71,7 +71,7 @@ def exact_mu(job: Any, observer: int, victim: int, sign: Any = 1.0) -> float:
     """
     m, rounds, changes = job.n_agents, job.rounds, job.topology.over_time
     noise = np.broadcast_to(job.noise["y"].deviations(np.arange(1, rounds + 1)), (rounds, m))
-    movement = sign * job.algorithm.y.series(rounds) * 2.0 * CLIP / RECORDS
+    movement = sign * job.algorithm.learning_rate.series(rounds) * 2.0 * CLIP / RECORDS
     state, sent_last = np.zeros((2, m, rounds * m + 1))
     seen = []
     for t in range(rounds + 1):

@@ -27,11 +27,11 @@ NUMBERS = {
     "problem.classes": [],
     "problem.label_range": [-1.0, 1.0],
     "problem.scale": {name: [-1.0, 1.0] for name in "abcd"},
-    "algorithm.y.scale": 1.5,
+    "algorithm.learning_rate.scale": 1.5,
 }
 PROBLEMS: dict[str, dict[str, Any]] = {
     "logistic": {"problem.data": "breast_cancer"},
-    "cross_entropy": {"problem.data": "wine", "algorithm.y.scale": 2.0},
+    "cross_entropy": {"problem.data": "wine", "algorithm.learning_rate.scale": 2.0},
     "squared": {**NUMBERS},
     "huber": {**NUMBERS, "problem.loss": "huber"},
 }
@@ -46,8 +46,8 @@ def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any)
     keys = {
         "algorithm.kind": algorithm,
         "algorithm.rounds": 12,
-        "algorithm.y.scale": 6.0,
-        "privacy.clip.y": 0.05,
+        "algorithm.learning_rate.scale": 6.0,
+        "privacy.clip": 0.05,
         "topology.agents": 6,
         "problem.l2": 0.02,
         **PROBLEMS[problem],
@@ -130,7 +130,7 @@ def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
     job: Any = job_of("cross_entropy", **{"problem.l2": 0.0})
     steps = compute_steps(job, job.algorithm, job.problem)
     assert steps.factors[0].sum(axis=1).min() > 1.01
-    scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.y.scale": 1.0})
+    scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.learning_rate.scale": 1.0})
     assert compute_steps(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
     frame = prepare(job).view().to_frame()
     assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()

@@ -81,7 +81,7 @@ def _job(problem: str, algorithm: str, rounds: int) -> Job:
     content["topology"] = {"kind": "ring", "agents": AGENTS}
     content["algorithm"]["rounds"] = rounds
     if algorithm == "dp_dsgd":
-        content["algorithm"]["y"] = {"scale": 0.1}
+        content["algorithm"]["learning_rate"] = {"scale": 0.1}
     content["privacy"] = {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
     content["run"] = {"evaluate_every": rounds}
     return build(decentral_dp.load(content), data=data)
@@ -158,8 +158,8 @@ def _training_job(model: dict[str, Any], noisy: bool, rounds: int) -> Job:
         "seed": 1,
         "problem": {"kind": "classification", "data": "digits", "model": model},
         "topology": {"kind": "ring", "agents": TRAINERS},
-        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": 0.1}},
-        "privacy": {**kept, "clip": {"y": 1.0}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "learning_rate": {"scale": 0.1}},
+        "privacy": {**kept, "clip": 1.0},
         "run": {"evaluate_every": rounds, "average": 1},
     }
     return build(decentral_dp.load(content), data=data)

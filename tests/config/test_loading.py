@@ -379,7 +379,7 @@ def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) ->
         ("epsilon=1", 'did you mean "privacy.epsilon"'),
         ("algorithm.epsilon=1", 'did you mean "privacy.epsilon"'),
         ("privacy.epsilom=1", 'did you mean "epsilon"'),
-        ("algorithm.lr=0.1", "algorithm.y"),
+        ("algorithm.lr=0.1", "use algorithm.learning_rate"),
         ("privacy.max_grad_norm=1", "use privacy.clip"),
         ("privacy.eps=1", "use privacy.epsilon"),
         ("algorithm.epochs=3", "use algorithm.rounds"),

@@ -155,13 +155,13 @@ def test_every_problem_on_every_stream(scenario: Make, problem: str, sampling: A
         content["algorithm"] = {
             "kind": "dp_dsgd",
             "rounds": 2,
-            "y": KEYS["y"],
+            "learning_rate": KEYS["y"],
             "momentum": 0.5,
             "centring": centring,
         }
         if not centring:
             # Records that come in a public order have no mean that is released.
-            del content["privacy"]["clip"]["x"]
+            content["privacy"]["clip"] = 1.0
     finish(content)
 
 
@@ -175,8 +175,8 @@ def test_every_topology(scenario: Make, kind: str) -> None:
     content = scenario(topology={"kind": kind, "agents": agents, **parameters})
     if kind == "directed_exponential":
         # Weights that are the same both ways are refused there.
-        content["algorithm"] = {"kind": "push_sum", "rounds": 2, "y": KEYS["y"]}
-        del content["privacy"]["clip"]["x"], content["privacy"]["clip"]["z"]
+        content["algorithm"] = {"kind": "push_sum", "rounds": 2, "learning_rate": KEYS["y"]}
+        content["privacy"]["clip"] = 1.0
     run = finish(content)
     assert run.result["topology"]["kind"] == kind
     assert 0.0 <= run.result["topology"]["rho"] <= 1.0

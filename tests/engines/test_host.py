@@ -21,8 +21,8 @@ ROUNDS = 6
 TRAINING: dict[str, Any] = {
     "seed": 5,
     "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-    "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}},
-    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+    "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
+    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
 }
 # Graph, and algorithm: dp_dsgd by default.
 NETWORKS: dict[str, tuple[dict[str, Any], str]] = {

@@ -136,8 +136,8 @@ def _scenario(model: Any, **tables: Any) -> dict[str, Any]:
             "sampling": {"kind": "fixed_batch", "batch_size": 16},
         },
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.3}},
-        "privacy": {"epsilon": 4.0, "delta": 1e-5, "mechanism": "gaussian", "clip": {"y": 0.5}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 3, "learning_rate": {"scale": 0.3}},
+        "privacy": {"epsilon": 4.0, "delta": 1e-5, "mechanism": "gaussian", "clip": 0.5},
     }
     for name, table in tables.items():
         content[name] = content.get(name, {}) | table

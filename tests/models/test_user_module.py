@@ -126,7 +126,7 @@ def _trained(tmp_path, **privacy):
     content = {
         "problem": problem,
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 2, "y": {"scale": 0.1}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 2, "learning_rate": {"scale": 0.1}},
         "privacy": privacy,
     }
     return decentral_dp.plan(decentral_dp.load(content, folder=tmp_path))
@@ -136,7 +136,7 @@ def test_without_noise_no_norm_of_noise_refuses_a_module(tmp_path):
     """The mechanism that is left out is Laplace's, which clips in a norm that no module has."""
     assert _trained(tmp_path, guarantee="none").n_agents == 4
     with pytest.raises(InputError, match="Laplace noise needs gradients clipped in l1"):
-        _trained(tmp_path, epsilon=4.0, clip={"y": 1.0})
+        _trained(tmp_path, epsilon=4.0, clip=1.0)
 
 
 def forward(lines, before="", after=""):

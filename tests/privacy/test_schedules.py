@@ -27,8 +27,8 @@ def content(kind: str = "dp_dsgd", **tables: Any) -> dict[str, Any]:
         "seed": 2,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": kind, "rounds": ROUNDS, "y": STEP},
-        "privacy": {"mechanism": "gaussian", "delta": DELTA, "clip": {"y": CLIP}, "y": NOISE},
+        "algorithm": {"kind": kind, "rounds": ROUNDS, "learning_rate": STEP},
+        "privacy": {"mechanism": "gaussian", "delta": DELTA, "clip": CLIP, "y": NOISE},
         "run": {"average": 1, "evaluate_every": 4, "measures": ["lower_loss"]},
     }
     for table, values in tables.items():
@@ -83,7 +83,9 @@ def test_what_is_planned_is_recorded(kind: str) -> None:
 @pytest.mark.parametrize("name", ["ldp_dsbo", "ma_dsbo", "dsbo_jhip", "gbdsbo", "vrdsbo", "bsa", "spdb", "gossip_sgda"])
 def test_clips_of_all_families_are_those_of_their_round(name: str) -> None:
     clip = decentral_dp.load(name).privacy.clip
-    falling = {channel: {"scale": bound, "decay": 0.5} for channel, bound in clip.items()}
+    falling: Any = {"scale": clip, "decay": 0.5}
+    if isinstance(clip, dict):
+        falling = {channel: {"scale": bound, "decay": 0.5} for channel, bound in clip.items()}
     keys = {"algorithm.rounds": 3, "run.evaluate_every": 3, "run.average": 1}
     jobs = [decentral_dp.build(name, set={**keys, "privacy.clip": table}).simulation() for table in (clip, falling)]
     assert finished(jobs[1]).ledger.same_releases(jobs[1].ledger)
@@ -108,10 +110,14 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
 @pytest.mark.parametrize(
     ("name", "keys", "words"),
     [
-        (content(), {"algorithm.y.points": [[3, 1.0], [1, 0.5]]}, r"algorithm\.y\.points.*each above the one before"),
+        (
+            content(),
+            {"algorithm.learning_rate.points": [[3, 1.0], [1, 0.5]]},
+            r"algorithm\.learning_rate\.points.*each above the one before",
+        ),
         (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
-        (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
-        (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),
+        (content(), {"privacy.clip": {"decay": 0.5}}, r"privacy\.clip\.scale"),
+        (content(), {"privacy.clip": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),
         (content(), {"privacy.correlation": {"over_rounds": "banded_square_root"}}, "changes by round"),
         (
             "dp_bilevel",

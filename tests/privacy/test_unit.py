@@ -62,8 +62,8 @@ def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", sampling: Any = "ful
             "sampling": sampling,
         },
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": kind, "rounds": 4, "y": {"scale": 0.7, "decay": 0.1}},
-        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5}, "delta": 1e-6, **keys},
+        "algorithm": {"kind": kind, "rounds": 4, "learning_rate": {"scale": 0.7, "decay": 0.1}},
+        "privacy": {"mechanism": "gaussian", "clip": CLIP, "y": {"scale": 0.5}, "delta": 1e-6, **keys},
     }
     for table, values in tables.items():
         out[table] = out.get(table, {}) | values
@@ -487,7 +487,9 @@ def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_s
 
 def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
     """One release: the profile of (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
-    job = built({"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "y": {"scale": 1.0}})
+    job = built(
+        {"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "learning_rate": {"scale": 1.0}}
+    )
     c = job.ledger.charged_channels[0]
     m, q = CLIP / (0.25 * 12) / float(c.scale[0, 0]), 0.25
     z = np.linspace(-14.0, 14.0, 400_001)

@@ -45,8 +45,8 @@ def test_score_beside_a_guess(ends: dict[str, float], known: dict[str, float], r
 def test_loss_still_falls(course: object, falls: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
-    assert bool(loss_sentence(pd.DataFrame(rows), "algorithm.y.scale")) == falls
-    assert loss_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.y.scale") == ""
+    assert bool(loss_sentence(pd.DataFrame(rows), "algorithm.learning_rate.scale")) == falls
+    assert loss_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.learning_rate.scale") == ""
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_loss_still_falls(course: object, falls: bool) -> None:
 def test_loss_rose(course: object, rises: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
-    said = loss_sentence(pd.DataFrame(rows), "algorithm.y.scale", True)
-    assert said.endswith("Fix: decrease algorithm.y.scale.") == rises
+    said = loss_sentence(pd.DataFrame(rows), "algorithm.learning_rate.scale", True)
+    assert said.endswith("Fix: decrease algorithm.learning_rate.scale.") == rises

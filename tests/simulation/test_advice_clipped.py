@@ -46,7 +46,12 @@ def test_a_record_is_cut_where_its_intercept_is_or_its_features_are(mechanism: s
     """δ (a − x) against √(1 − s²) C and δ γ against s C in ℓ2, (1 − s) C and s C in ℓ1; s = 0.37, γ = 0.2."""
     bound, spread = (0.1, 30.0) if mechanism == "laplace" else (0.2, 3.0)
     clip = {"x": 1.0, "y": bound}
-    changes = {"algorithm.rounds": 20, "algorithm.y": {"scale": 0.5}, "topology.agents": 4, "privacy.clip": clip}
+    changes = {
+        "algorithm.rounds": 20,
+        "algorithm.learning_rate": {"scale": 0.5},
+        "topology.agents": 4,
+        "privacy.clip": clip,
+    }
     content = {"privacy.mechanism": mechanism, "privacy.delta": 0.0 if mechanism == "laplace" else 1e-5}
     if mechanism == "laplace":
         content["problem.normalise"] = "l1"

@@ -85,8 +85,8 @@ def test_alone_nobody_hears_of_another() -> None:
 
 
 def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
-    fixed = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": 0.1}, "y": {"scale": 0.05}}}
-    settings = fixed | FEW | {"algorithm.y": {"scale": 1.0}}
+    fixed = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": 0.1, "y": {"scale": 0.05}}}
+    settings = fixed | FEW | {"algorithm.learning_rate": {"scale": 1.0}}
     run = decentral_dp.run("classification", set=settings, baselines=True)
     mine = run.result.privacy.epsilon_max
     assert mine is not None

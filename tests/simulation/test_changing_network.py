@@ -39,8 +39,8 @@ def scenario(table: dict[str, Any], **changes: Any) -> dict[str, Any]:
             "test": 0.2,
         },
         "topology": {"kind": "ring", "agents": 6, **table},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
         "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
     }
 
@@ -113,7 +113,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, mon
 
 
 def test_who_is_away_releases_nothing_and_pays_nothing() -> None:
-    noise = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": 0.1}, "y": {"scale": 0.05}}}
+    noise = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": 0.1, "y": {"scale": 0.05}}}
     run = decentral_dp.run(scenario(KINDS["offline"]) | noise)
     over_time = run.simulation().topology.over_time
     lines = run.ledger[run.ledger["channel"] == "y"]

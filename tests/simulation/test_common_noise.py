@@ -48,8 +48,8 @@ def training(algorithm: str, graph: str, **tables: dict[str, Any]) -> dict[str, 
             "test": 0.2,
         },
         "topology": {"kind": graph, "agents": 6},
-        "algorithm": {"kind": algorithm, "rounds": 3, "y": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "clip": {"y": 1.0}},
+        "algorithm": {"kind": algorithm, "rounds": 3, "learning_rate": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "clip": 1.0},
         "run": {"evaluate_every": 3},
     }
     return {k: v | tables.get(k, {}) if isinstance(v, dict) else v for k, v in content.items()}
@@ -106,7 +106,7 @@ def test_records_and_starts_are_paired() -> None:
     "change",
     [
         {"privacy": {"epsilon": 4.0}},
-        {"privacy": {"clip": {"y": 0.5}}},
+        {"privacy": {"clip": 0.5}},
         {"algorithm": {"rounds": 5}},
         {"topology": {"weights": "lazy_metropolis"}},
         {"problem": {"seed": 4}},
@@ -164,8 +164,8 @@ def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("table", "key", "value"),
     [
-        ("privacy", "clip", {"y": 0.5}),
-        ("algorithm", "y", {"scale": 0.25}),
+        ("privacy", "clip", 0.5),
+        ("algorithm", "learning_rate", {"scale": 0.25}),
         ("topology", "kind", "star"),
         ("problem", "test", 0.1),
         ("", "seed", 5),

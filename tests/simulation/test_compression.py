@@ -34,9 +34,9 @@ def scenario(
         "seed": 5,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": graph, "agents": AGENTS, **table},
-        "algorithm": {"kind": kind, "rounds": ROUNDS, "y": {"scale": 0.5}}
+        "algorithm": {"kind": kind, "rounds": ROUNDS, "learning_rate": {"scale": 0.5}}
         | ({"momentum": 0.0} if kind == "dp_dsgd" else {}),
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
         "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
     }
 

@@ -47,10 +47,11 @@ def test_a_plain_loop_of_projected_gossip_gives_the_same(scenario: Make, weights
     )
     for key in ("x", "z"):
         given["algorithm"].pop(key)
+    given["algorithm"]["learning_rate"] = given["algorithm"].pop("y")
     given["privacy"] = {"guarantee": "none", "box": {"y": 0.05}}
     job = build_job(given)
     done = decentral_dp.run(given)
-    mixing, steps = np.eye(job.n_agents) + job.topology.mixing.toarray(), given["algorithm"]["y"]
+    mixing, steps = np.eye(job.n_agents) + job.topology.mixing.toarray(), given["algorithm"]["learning_rate"]
     y = np.full(done.released["y"].shape, 0.3)
     for t in range(6):
         seen = np.clip(y, -0.05, 0.05)

@@ -84,8 +84,8 @@ def _refusal(call: Any, *given: Any) -> str:
 @pytest.mark.parametrize("model", [None, {"kind": "mlp", "hidden": [6]}])
 def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: Any) -> None:
     own = {} if model is None else {"model": model}
-    steps = {} if model is None else {"y": {"scale": 0.3}}
-    clip = {} if model is None else {"clip": {"y": 0.5}}
+    steps = {} if model is None else {"learning_rate": {"scale": 0.3}}
+    clip = {} if model is None else {"clip": 0.5}
     run = decentral_dp.run(
         _scenario(csv, {**SICK, **own}, algorithm=SHORT | steps, privacy=PRIVACY | clip), out=csv.parent / "run"
     )
@@ -161,7 +161,7 @@ def test_a_torch_module_with_the_weights_says_the_same(csv: Path) -> None:
     torch = pytest.importorskip("torch")
     chosen = {"kind": "mlp", "hidden": [6, 5]}
     # Without a clip: predict_proba of two classes allows for one.
-    steps = {"algorithm": SHORT | {"y": {"scale": 0.3}}, "privacy": {"guarantee": "none"}}
+    steps = {"algorithm": SHORT | {"learning_rate": {"scale": 0.3}}, "privacy": {"guarantee": "none"}}
     run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps))
     rows = _held_out(run)
     widths = [(4, 6), (6, 5), (5, 1)]
@@ -210,7 +210,10 @@ def test_a_module_of_ones_own_has_its_own_names(
     (csv.parent / "net.py").write_text(NET)
     monkeypatch.chdir(csv.parent)
     chosen = f"net:{function}"
-    steps = {"algorithm": SHORT | {"y": {"scale": 0.3}, "rounds": 2}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
+    steps = {
+        "algorithm": SHORT | {"learning_rate": {"scale": 0.3}, "rounds": 2},
+        "privacy": PRIVACY | {"clip": 0.5},
+    }
     run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
     assert list(run.model.weights) == names
     scope: dict[str, Any] = {}
@@ -256,8 +259,8 @@ def test_runs_whose_weights_cannot_predict_are_refused(csv: Path) -> None:
     diverged = _scenario(
         csv,
         {**DAYS, "scale": "none"},
-        algorithm={"kind": "dp_dsgd", "rounds": 200, "y": {"scale": 1e9}, "momentum": 0.0},
-        privacy={"guarantee": "none", "clip": {"y": 1e300}},
+        algorithm={"kind": "dp_dsgd", "rounds": 200, "learning_rate": {"scale": 1e9}, "momentum": 0.0},
+        privacy={"guarantee": "none", "clip": 1e300},
     )
     assert "diverged" in _refusal(lambda: decentral_dp.run(diverged).model)
 

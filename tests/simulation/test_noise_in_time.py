@@ -55,12 +55,12 @@ def scenario(
             **sampling,
         },
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": 0.5}, "momentum": 0.0},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "learning_rate": {"scale": 0.5}, "momentum": 0.0},
         "privacy": {
             "mechanism": "gaussian",
             "epsilon": 4.0,
             "delta": 1e-5,
-            "clip": {"y": 0.1},
+            "clip": 0.1,
             "correlation": {"over_rounds": over_rounds},
             **(privacy or {}),
         },
@@ -331,7 +331,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "fixed_batch": ("secret sample", {"problem.sampling": {"kind": "fixed_batch", "batch_size": 30}}),
     "poisson": ("secret sample", {"problem.sampling": {"kind": "poisson", "rate": 0.1}}),
     "streaming": ("a batch assumes", {"problem.sampling": {"kind": "streaming", "batch_size": 3}}),
-    "steps": ("changes by round", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
+    "steps": ("changes by round", {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}}),
     "noise": ("changes by round", {"privacy.y": {"decay": 0.5}}),
     "away": ("one release of one batch", {"topology.offline": 0.2}),
     "links": ("with the edges", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
@@ -384,7 +384,7 @@ def test_a_release_reads_the_turn_of_its_round_alone(kind: str, monkeypatch: pyt
     monkeypatch.setattr(LocalDataset, "_batch_of", read)
     monkeypatch.setattr(ScheduledReleaser, "release", sent)
     job = scenario("banded_square_root", rounds=5)
-    job["algorithm"] = {"kind": kind, "rounds": 5, "y": {"scale": 0.5}}
+    job["algorithm"] = {"kind": kind, "rounds": 5, "learning_rate": {"scale": 0.5}}
     if kind == "choco":
         job["topology"]["compression"] = {"kind": "sign"}
     run = decentral_dp.run(job)

@@ -37,7 +37,8 @@ def test_epsilon_is_that_of_the_gaussian_mechanism(neighbours: str, contribution
 
 def test_the_sum_of_clipped_gradients_has_noise_z_times_the_clip() -> None:
     job = decentral_dp.build(
-        "dp_dsgd", set={**FIXED, "algorithm.y": {"scale": 0.5}, "privacy.clip": {"y": 0.25}, "topology.agents": 5}
+        "dp_dsgd",
+        set={**FIXED, "algorithm.learning_rate": {"scale": 0.5}, "privacy.clip": 0.25, "topology.agents": 5},
     ).simulation()
     released = job.noise["y"].scale
     np.testing.assert_allclose(released, Z * 0.25 * 0.5 / job.counts["train"], rtol=1e-9)
@@ -60,7 +61,10 @@ def test_a_run_records_what_was_planned() -> None:
     ("key", "change"),
     [
         (r"^privacy\.noise_multiplier: epsilon is set, too", {"privacy.epsilon": 1.0}),
-        ("privacy.noise_multiplier", {"algorithm.y": {"scale": 0.5, "decay": 0.5}, "privacy.clip": {"y": 0.25}}),
+        (
+            "privacy.noise_multiplier",
+            {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}, "privacy.clip": 0.25},
+        ),
     ],
 )
 def test_two_sources_of_noise_are_refused(key: str, change: dict[str, Any]) -> None:

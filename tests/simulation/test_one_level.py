@@ -14,7 +14,7 @@ from decentral_dp.problems import lower_level as solve
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build_job
 
-ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}, "init": {"x": -3.0}}
+ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "learning_rate": {"scale": 0.5}, "init": {"x": -3.0}}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def unsolved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _scenario(base: dict[str, Any], **algorithm: Any) -> dict[str, Any]:
-    privacy = {"guarantee": "certified", "mechanism": "gaussian", "epsilon": 8.0, "clip": {"y": 1.0}}
+    privacy = {"guarantee": "certified", "mechanism": "gaussian", "epsilon": 8.0, "clip": 1.0}
     return {**base, "algorithm": {**ONE_LEVEL, **algorithm}, "privacy": privacy}
 
 
@@ -87,8 +87,8 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
         "seed": 3,
         "problem": {"kind": "classification", "data": "digits", "model": {"kind": "mlp", "hidden": [200]}},
         "topology": {"kind": "ring", "agents": agents},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5, "clip": {"y": 1.0}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 3, "learning_rate": {"scale": 0.1}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5, "clip": 1.0},
     }
     small = build_job(load(content), data=data)
     whole = build_job(load(content | {"run": {"blocks": 1}}), data=data)

@@ -14,7 +14,10 @@ from decentral_dp.data import SYNTHETIC, synthetic
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import Plan
 
-GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
+GOSSIP = {
+    "topology": {"kind": "ring", "agents": 6},
+    "algorithm": {"kind": "dp_dsgd", "learning_rate": {"scale": 0.1}, "rounds": 3},
+}
 
 DRAWN = {name: getattr(synthetic, name) for name in ("heterogeneous", "gaussian_classes", "census")}
 
@@ -44,7 +47,7 @@ def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
 @pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}])
 def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> None:
     problem = {"kind": "logistic_hyperparameter", "data": data, "synthetic": {"dimension": 5, "records": 30}, **more}
-    scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
+    scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": 1.0}, "seed": 1}
     plan = decentral_dp.plan(scenario)
     with pytest.raises(AssertionError, match="were drawn"):
         build_job(scenario)
@@ -68,7 +71,7 @@ def test_records_are_drawn_where_somebody_reads_them(no_draws: None, tmp_path: P
                     **GOSSIP,
                     "code_folders": [str(tmp_path)],
                     "problem": problem | more,
-                    "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}},
+                    "privacy": {"epsilon": 2.0, "clip": 1.0},
                     "seed": 1,
                 }
             )

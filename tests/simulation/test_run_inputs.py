@@ -89,7 +89,7 @@ def _scenario(project: Path) -> dict[str, Any]:
         },
         "topology": {"kind": "graphs:barbell", "agents": 6},
         "algorithm": {"kind": "gossip:Averaged", "rounds": 4, "rate": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"y": 1.0}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "clip": 1.0},
     }
 
 

@@ -114,7 +114,7 @@ def base(
     if guarantee != "none":
         privacy |= {"mechanism": mechanism, **{c: {"scale": 0.3, "decay": 0.1} for c in "xyz"}}
     if guarantee == "certified":
-        privacy["clip"] = dict(CLIPS)
+        privacy["clip"] = CLIPS["y"] if "learning_rate" in algorithm else dict(CLIPS)
     content: dict[str, Any] = {
         "seed": 4,
         "problem": {

@@ -18,8 +18,9 @@ SCENARIO: dict[str, Any] = {
         "sampling": {"kind": "streaming", "batch_size": 2, "warm_start": 1},
     },
     "topology": {"kind": "small_world", "agents": 9, "degree": 2, "rewire": 0.4, "seed": 3},
-    "algorithm": {"kind": "ldp_single_level", "rounds": 7, "y": {"scale": LAMBDA, "decay": 0.2}, "init": {"x": 0.3}},
-    "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5, "decay": 0.1}},
+    "algorithm": {"kind": "ldp_single_level", "rounds": 7,
+                  "learning_rate": {"scale": LAMBDA, "decay": 0.2}, "init": {"x": 0.3}},
+    "privacy": {"mechanism": "gaussian", "clip": CLIP, "y": {"scale": 0.5, "decay": 0.1}},
 }  # fmt: skip
 
 

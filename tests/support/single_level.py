@@ -15,7 +15,7 @@ CLIP = CLIPS["y"]
 
 
 def table(name: str) -> dict[str, Any]:
-    return {"kind": name, "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
+    return {"kind": name, "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 
 
 def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:
 
 def only_y(privacy: Mapping[str, Any]) -> dict[str, Any]:
     out = {key: value for key, value in privacy.items() if key not in ("x", "z")}
-    return out | ({"clip": {"y": CLIP}} if "clip" in out else {})
+    return out | ({"clip": CLIP} if "clip" in out else {})
 
 
 def moments(job: Job) -> list[tuple[np.ndarray, np.ndarray]]:

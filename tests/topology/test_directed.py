@@ -107,8 +107,8 @@ def content(**changes: Any) -> dict[str, Any]:
     return {
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "push_sum", "rounds": 6, "y": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+        "algorithm": {"kind": "push_sum", "rounds": 6, "learning_rate": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
         "run": {"average": 1, "measures": ["lower_loss"], **changes},
         "seed": 5,
     }

@@ -7,7 +7,8 @@ released, and all g_i at the agent's mixture c, round t of agent i runs
     ψ_{t+1} = c_t − λ_t ∇_y g_i(x, c_t)                                               adapt
     y_{t+1} = ψ_{t+1} + c_t − ψ̃_t,     ψ̃_{t+1} = ỹ_{t+1} − (c_t − ψ̃_t),     ψ̃_0 = ỹ_0    correct
 
-λ → y. ψ̃ is the released ψ, so the state has no noiseless value: the correction e_{t+1} = c_t − ψ̃_t satisfies
+λ is learning_rate.
+ψ̃ is the released ψ, so the state has no noiseless value: the correction e_{t+1} = c_t − ψ̃_t satisfies
 e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is 0, with noise too. The
 paper mixes with (I + P)/2, as here, for a matrix without negative eigenvalues.
 
@@ -57,7 +58,7 @@ class ExactDiffusion(OneLevel):
         change = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
         combined, correction = released.y + change, s.correction + change
         gradient = dataset.batch(t).lower_grad_y(s.x, combined)
-        return ExactDiffusionState(s.x, combined + correction - self.y(t) * gradient, correction)
+        return ExactDiffusionState(s.x, combined + correction - self.learning_rate(t) * gradient, correction)
 
 
 ENTRY = dp.Entry("exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),))

@@ -89,7 +89,9 @@ class Federated(DpDsgd):
         if self.local_steps is not None:
             planned = dp.plan_block(public, index, "lower_grad_y", t)
         else:
-            planned = dp.plan_release(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds), t)])
+            planned = dp.plan_release(
+                public, index, [dp.Use("lower_grad_y", self.learning_rate.series(public.rounds), t)]
+            )
         free = dp.free_release(public, index + 1)
         # In round 1, as in `dp_dsgd`.
         means = {"m": feature_mean_release(public, index[1:2])} if self.centring_rounds else {}

@@ -6,7 +6,8 @@ P v = a_i v_i + Σ_j w_ij v_j, s̃ what was released of the tracker s, and g̃_0
     y_{t+1} = P (y_t − λ_t s̃_t)
     s_{t+1} = P s̃_t + ∇_y g_i(x, y_{t+1}) − g̃_t,     g̃_{t+1} = s̃_{t+1} − P s̃_t + g̃_t
 
-λ → y. g̃ is the released gradient, so the state has no noiseless value: s_{t+1} = r_{t+1} + ∇_y g_i(x, y_{t+1})
+λ is learning_rate.
+g̃ is the released gradient, so the state has no noiseless value: s_{t+1} = r_{t+1} + ∇_y g_i(x, y_{t+1})
 with r_{t+1} = r_t + P s̃_t − s̃_t, r_0 = 0, a function of released values. y is one as well, and is sent without noise.
 Without noise this is the recursion in its adapt-then-combine form; round 0 only reads the first gradient.
 
@@ -65,7 +66,7 @@ class GradientTracking(OneLevel):
         a = 1.0 - dataset.neighbour_weight
         released, neighbour_sum = yield dp.Gossip(y=s.y, s=s.s)
         mixed = a * released.s + neighbour_sum.s
-        y = a * released.y + neighbour_sum.y - self.y(t) * mixed
+        y = a * released.y + neighbour_sum.y - self.learning_rate(t) * mixed
         reference = s.reference + mixed - released.s
         return GradientTrackingState(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
 

@@ -57,9 +57,9 @@ class PushSumState(NamedTuple):
 class PushSum(dp.Derived):
     """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
 
-    y: dp.StepSize = dp.option("λ, of y along the lower gradient")
+    learning_rate: dp.StepSize = dp.option("λ, of y along the lower gradient")
 
-    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}, "w": {}}
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "learning_rate"}, "w": {}}
     WIDTHS: ClassVar[Mapping[str, int]] = {"w": 1}
 
     channels: ClassVar[tuple[str, ...]] = ("x", "y", "w")
@@ -85,7 +85,7 @@ class PushSum(dp.Derived):
             online_rows = online[dataset.agents][:, None]
             combined, w = np.where(online_rows, combined, s.last_mixed), np.where(online_rows, w, s.w)
         gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
-        return PushSumState(s.x, combined - self.y(t) * gradient, w, combined)
+        return PushSumState(s.x, combined - self.learning_rate(t) * gradient, w, combined)
 
 
 ENTRY = dp.Entry(

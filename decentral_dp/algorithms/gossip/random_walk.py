@@ -61,7 +61,7 @@ class RandomWalk(OneLevel):
         own, _, heard = yield dp.Gossip(each=True, y=s.y)
         token = own.y.copy()
         token[heard.rows] = heard.values.y
-        return OneLevelState(s.x, token - self.y(t) * dataset.batch(t).lower_grad_y(s.x, token))
+        return OneLevelState(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
 ENTRY = dp.Entry("random_walk", RandomWalk, (dp.Citation("Walk of a token", "cyffers2024differentially"),))

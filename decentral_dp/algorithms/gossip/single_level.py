@@ -60,11 +60,11 @@ class OneLevelState(NamedTuple):
 
 @dataclass(frozen=True)
 class OneLevel(dp.Derived, Protocol):
-    """Gossip on y only, at a constant public x. y: step size λ."""
+    """Gossip on y only, at a constant public x. learning_rate: λ."""
 
-    y: dp.StepSize = dp.option("λ, of y along the lower gradient")
+    learning_rate: dp.StepSize = dp.option("λ, of y along the lower gradient")
 
-    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}}
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "learning_rate"}}
 
     memoryless: ClassVar[bool] = True
     one_mean: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class LdpSingleLevel(OneLevel):
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         y = self.own_value(released.y, s.y)
         mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
+        return s._replace(y=mixed - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
 
 class Choco(OneLevel):
@@ -89,7 +89,7 @@ class Choco(OneLevel):
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
-        return OneLevelState(s.x, combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+        return OneLevelState(s.x, combined - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
 
 class DpDsgdState(NamedTuple):
@@ -158,8 +158,8 @@ class DpDsgd(OneLevel):
     def change(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Array) -> dp.Value:
         """Return the gradient step from (x, y), or the clipped sum of K local steps."""
         if self.local_steps is not None:
-            return dataset.local_steps(t, x, y, self.local_steps, self.y(t))
-        return -self.y(t) * dataset.batch(t).lower_grad_y(x, y)
+            return dataset.local_steps(t, x, y, self.local_steps, self.learning_rate(t))
+        return -self.learning_rate(t) * dataset.batch(t).lower_grad_y(x, y)
 
     def shortened(self, x: dp.Array) -> dp.Array:
         """Return means with noise, (b, p), times max(0, 1 − ν²/‖x‖²)."""

@@ -10,11 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Claiming, Counts, check_message
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
+    check_clip_form,
     check_levels,
     clip_of,
     deal,
@@ -235,6 +236,7 @@ def resolve_gossip(c: Components) -> Resolved:
     problem = local_problem_of(c, shards)
     pairs = pair_noise_of(d)
     averaged = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
+    unsettled = c
     c, not_centred = with_settings(c, problem, shards, d.topology, averaged, d.sampling)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
@@ -268,7 +270,9 @@ def resolve_gossip(c: Components) -> Resolved:
         factor=time_factor_of(d, {"train": shards.train_counts, "validation": shards.validation_counts}),
         not_centred=not_centred,
     )
-    check_levels(c, [term for channel in r.channels.values() for term in channel.terms])
+    terms = [term for channel in r.channels.values() for term in channel.terms]
+    check_levels(c, terms)
+    check_clip_form(unsettled, terms)
     refuse(r, _REFUSALS)
     return r
 
@@ -305,6 +309,12 @@ def averaged_noises(topology: Topology) -> int:
 def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[str]:
     """List the families whose clip bounds the contribution of a record of this problem."""
     return list(dict.fromkeys(CLIP_OF_TERM[t] for c in channels.values() for t in _terms_of_records(c, problem)))
+
+
+def _clip_key(r: Resolved, family: str) -> str:
+    """Return the key of a family's clip: training has one number."""
+    is_training = all(term in ONE_LEVEL for channel in r.channels.values() for term in channel.terms)
+    return "clip" if is_training and family == "y" and not r.privacy.clips else f"clip.{family}"
 
 
 def _terms_of_records(channel: Channel, problem: Problem) -> list[str]:
@@ -653,11 +663,11 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: (
             r.privacy.guarantee == "certified"
-            and _first({f: f not in r.privacy.clip for f in clipped_families(r.channels, r.problem)})
+            and _first({_clip_key(r, f): f not in r.privacy.clips for f in clipped_families(r.channels, r.problem)})
         ),
-        "privacy.clip.{it}",
-        "missing. A certified run bounds every record's contribution to {it}",
-        "add for example clip.{it} = 1.0",
+        "privacy.{it}",
+        "missing. A certified run bounds every record's contribution",
+        "add for example {it} = 1.0",
     ),
     Refusal(
         lambda r: r.privacy.epsilon is not None and r.privacy.noise_multiplier is not None,

@@ -204,7 +204,7 @@ def _has_target(c: Components) -> bool:
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
     """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
-    fix = "give algorithm.y and privacy.clip" if is_noisy else "give algorithm.y"
+    fix = "give algorithm.learning_rate and privacy.clip" if is_noisy else "give algorithm.learning_rate"
     if c.keys.get("local_steps"):
         problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
     elif not math.isfinite(curvature):
@@ -238,19 +238,23 @@ def with_settings(
         InputError: a missing key has no default.
     """
     s = c.scenario
-    if not isinstance(problem, PlannedTraining) or s.privacy.guarantee == "as_published":
+    has_rate = "learning_rate" in c.keys or any(option.key == "learning_rate" for option in c.algorithm.keys)
+    if not isinstance(problem, PlannedTraining) or s.privacy.guarantee == "as_published" or not has_rate:
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
-    if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
+    if "x" in s.privacy.clips and any(option.key == "centring" for option in c.algorithm.keys):
         reason = _no_centre(s, topology, sampling) if centring else "algorithm.centring is off"
         if reason:
             raise InputError(
                 f"privacy.clip.x: it bounds privately centred features, and {reason}. Fix: "
                 f"{'remove x' if centring else 'set algorithm.centring = true, or remove x'}."
             )
-    is_declared = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
+    is_declared = {
+        "algorithm.learning_rate": "learning_rate" in c.keys,
+        "privacy.clip": bool(s.privacy.clip) or not noisy,
+    }
     missing = [name for name, declared in is_declared.items() if not declared]
-    centring = centring and "x" not in s.privacy.clip
+    centring = centring and "x" not in s.privacy.clips
     if not missing and not centring:
         return c, ""
     model_facts = problem.step_facts()
@@ -285,20 +289,19 @@ def with_settings(
                 s.algorithm.rounds,
                 float(c.keys.get("momentum", 0.0)),
                 model_facts.curvature,
-                c.keys["y"].scale if "y" in c.keys else None,
-                by_channel(s.privacy.clip).get("y"),
+                c.keys["learning_rate"].scale if "learning_rate" in c.keys else None,
+                by_channel(s.privacy.clips).get("y"),
                 clips,
                 model_facts.start,
             )
         )
         step, clip = (float(f"{value:.3g}") for value in planned[:2])
-    changes: dict[str, Any] = {} if "y" in c.keys else {"y": Schedule(scale=step)}
+    changes: dict[str, Any] = {} if "learning_rate" in c.keys else {"learning_rate": Schedule(scale=step)}
     changes |= {"centring": False} if reason else {}
-    bounds = dict(s.privacy.clip) if s.privacy.clip or not noisy else {"y": clip}
-    update: dict[str, Any] = {"clip": bounds}
+    update: dict[str, Any] = {"clip": s.privacy.clip if s.privacy.clip or not noisy else clip}
     if share:
         # Features in declared ranges have norm at most 1.
-        update["clip"] = {"x": 1.0, **bounds}
+        update["clip"] = {"x": 1.0, **s.privacy.model_copy(update=update).clips}
         if noisy:
             update["share"] = {"x": float(f"{share:.3g}"), "y": 1.0 - float(f"{share:.3g}")}
     privacy = s.privacy.model_copy(update=update)
@@ -402,7 +405,7 @@ def settings_text(
     pairs: PairNoise | None,
 ) -> str:
     """Describe learning rate, clip and accumulated noise of one-level training; "" for other problems."""
-    step = getattr(algorithm, "y", None)
+    step = getattr(algorithm, "learning_rate", None)
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
         return ""
     is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
@@ -483,7 +486,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
         >>> from decentral_dp.algorithms.protocol import StepSize
         >>> from decentral_dp.topology import build_topology
         >>> ring = build_topology("ring", 4)
-        >>> programs = {"ldp_single_level": LdpSingleLevel(y=StepSize(1.0)), "dp_dsgd": DpDsgd(y=StepSize(1.0))}
+        >>> programs = {"ldp_single_level": LdpSingleLevel(StepSize(1.0)), "dp_dsgd": DpDsgd(StepSize(1.0))}
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]
     """
@@ -510,8 +513,8 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         curvature: L.
         rounds: T, over which the largest learning rate is taken.
     """
-    channels = ("y", "z") if kind in _BEFORE_MIXING else ("y",)
-    sizes = {name: getattr(algorithm, name, None) for name in channels}
+    names = ("learning_rate", "y", "z") if kind in _BEFORE_MIXING else ("learning_rate", "y")
+    sizes = {name: getattr(algorithm, name, None) for name in names}
     steps = {name: float(size.series(rounds).max()) for name, size in sizes.items() if isinstance(size, StepSize)}
     if not steps or not 0.0 < curvature < math.inf:
         return ""
@@ -527,8 +530,9 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         )
     # Three digits, rounded down.
     unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
+    name = "The learning rate" if longest == "learning_rate" else f"The learning rate of {longest}"
     return (
-        f"The learning rate of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
+        f"{name} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
         "records of the declared ranges). The largest stable learning rate is "
         f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
     )

@@ -36,7 +36,13 @@ def _job(frame: pd.DataFrame | None = None, seed: int = 1, **tables: Any) -> Any
             "scale": {"a": [-1, 1], "b": [-1, 1]},
         },
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}, "momentum": 0.5, "centring": True},
+        "algorithm": {
+            "kind": "dp_dsgd",
+            "rounds": ROUNDS,
+            "learning_rate": {"scale": 0.5},
+            "momentum": 0.5,
+            "centring": True,
+        },
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": CLIP},
     }
     for name, table in tables.items():

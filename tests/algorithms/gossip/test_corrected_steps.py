@@ -173,7 +173,7 @@ class TestGradientTracking(Corrected):
     bugs = (HalfTracking, UnnoisedTracking)
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: gradient_tracking takes none"),
-        ("y", None, "algorithm.y: missing"),
+        ("learning_rate", None, "algorithm.learning_rate: missing"),
         ("protocol", "private", "takes none, only ldp_dsbo"),
     )
 
@@ -244,7 +244,7 @@ def test_what_is_released_is_what_is_planned(name: str) -> None:
 
 
 def smooth(name: str, topology: dict[str, Any], rounds: int, step: float) -> Job:
-    algorithm = {"rounds": rounds, "y": {"scale": step, "decay": 0.0}}
+    algorithm = {"rounds": rounds, "learning_rate": {"scale": step, "decay": 0.0}}
     content = base(name, "none", topology=topology, algorithm=algorithm)
     content["problem"] |= {"normalise": "l2", "partition": {"kind": "dirichlet", "alpha": 1.0}}
     content["problem"]["synthetic"] = {"dimension": 2, "records": 20, "test_records": 8}

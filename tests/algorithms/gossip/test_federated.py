@@ -17,7 +17,7 @@ from tests.conformance.gossip import GossipConformance, Shares, Told, halved, la
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished, made, squares
 
-TABLE = {"kind": "federated", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}, "momentum": 0.4}
+TABLE = {"kind": "federated", "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}, "momentum": 0.4}
 RING = {"kind": "ring", "agents": 4}
 
 
@@ -28,7 +28,7 @@ def base(*guarantee: str, **changes: Any) -> dict[str, Any]:
 
 def only_y(privacy: Any) -> dict[str, Any]:
     out = {key: value for key, value in privacy.items() if key not in ("x", "z")}
-    return out | ({"clip": {"y": CLIPS["y"]}} if "clip" in out else {})
+    return out | ({"clip": CLIPS["y"]} if "clip" in out else {})
 
 
 class Naive(Loop):
@@ -75,7 +75,7 @@ class TestFederated(GossipConformance):
     short = ({"rounds": 1},)
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: federated takes none"),
-        ("y", None, "algorithm.y: missing"),
+        ("learning_rate", None, "algorithm.learning_rate: missing"),
         ("local_steps", 0, "algorithm.local_steps"),
     )
     # No paper prints another form.
@@ -126,7 +126,7 @@ def test_without_noise_it_is_gradient_descent_on_the_mean(topology: dict[str, An
 # Agents alone, and a trusted server ----------------------------------------------------------------------------------
 
 SET = {"algorithm.rounds": 20, "topology.agents": 5, "run.evaluate_every": 20}
-FREE = SET | {"privacy": {"guarantee": "none"}, "algorithm.y": {"scale": 0.5}}
+FREE = SET | {"privacy": {"guarantee": "none"}, "algorithm.learning_rate": {"scale": 0.5}}
 
 
 def test_agents_alone_are_dp_dsgd_without_links() -> None:
@@ -145,7 +145,7 @@ def test_a_trusted_server_has_the_records_of_all() -> None:
     assert shards.train[0].tolist() == [i for index in apart.shards.train for i in index]
     assert shards.test.tolist() == apart.shards.test.tolist()
     x, y = job.simulation().ledger.charged_channels
-    clip, step = job.simulation().clip.y, job.simulation().algorithm.y.scale
+    clip, step = job.simulation().clip.y, job.simulation().algorithm.learning_rate.scale
     records = int(apart.shards.train_counts.sum())
     np.testing.assert_allclose(y.sensitivity["train"], 2 * clip * step / records, rtol=1e-8)
     # Mean of the features.
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused(name: str, changes: dict[str, Any], words: st
 
 
 def test_all_that_an_agent_holds_is_one_clipped_block() -> None:
-    given = {"algorithm.y": {"scale": 0.5}, "privacy.clip": {"y": 1.0}}
+    given = {"algorithm.learning_rate": {"scale": 0.5}, "privacy.clip": 1.0}
     job = decentral_dp.build("federated", set=SET | given | {"privacy.unit": "agent", "algorithm.local_steps": 3})
     (u,) = job.simulation().ledger.charged_channels
     assert u.channel == "u"

@@ -22,7 +22,7 @@ from tests.conformance.gossip import GossipConformance, Shares, Told, halved, la
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
 
-TABLE = {"kind": "push_sum", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
+TABLE = {"kind": "push_sum", "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 FALL = 0.1
 # Out-degrees differ, so weights differ between receivers of the same messages.
 GRAPH = {"kind": "preferential_attachment", "agents": 4, "attach": 1, "directed": True}
@@ -75,7 +75,7 @@ class Hidden(PushSum):
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         released, near = yield gossip(s)
         u, w = dataset.kept_weight * s.y + near.y, dataset.kept_weight * released.w + near.w
-        return s._replace(y=u - self.y(t) * dataset.batch(t).lower_grad_y(s.x, u * (1.0 / w)), w=w)
+        return s._replace(y=u - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, u * (1.0 / w)), w=w)
 
 
 class TestPushSum(GossipConformance):
@@ -87,7 +87,7 @@ class TestPushSum(GossipConformance):
     bugs = (Half, FirstClip, Hidden)
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: push_sum takes none"),
-        ("y", None, "algorithm.y: missing"),
+        ("learning_rate", None, "algorithm.learning_rate: missing"),
     )
     # Nobody sends x, and no paper's form is registered.
     test_protocols_differ_only_by_noise = None
@@ -96,7 +96,7 @@ class TestPushSum(GossipConformance):
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)
         privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
-        privacy |= {"clip": {"y": {"scale": CLIPS["y"], "decay": FALL}}} if "clip" in privacy else {}
+        privacy |= {"clip": {"scale": CLIPS["y"], "decay": FALL}} if "clip" in privacy else {}
         return content | {"privacy": privacy, "topology": GRAPH}
 
     def told(self, job: Job, *rest: Any) -> Told:
@@ -149,7 +149,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     content = {
         "seed": 5,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "algorithm": {"kind": "push_sum", "rounds": rounds, "y": {"scale": step}},
+        "algorithm": {"kind": "push_sum", "rounds": rounds, "learning_rate": {"scale": step}},
         "privacy": {"guarantee": "none"},
         "run": {"average": 1, "measures": ["lower_loss"]},
     }
@@ -271,12 +271,12 @@ class Unweighted(PushSum):
     def step(self, t: int, dataset: Any, s: PushSumState) -> Any:
         released, near = yield gossip(s)
         u, w = (dataset.kept_weight * released[c] + near[c] for c in ("y", "w"))
-        return s._replace(y=u - self.y(t) * dataset.batch(t).lower_grad_y(s.x, u), w=w)
+        return s._replace(y=u - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, u), w=w)
 
 
 def test_falling_steps_reach_the_minimiser_of_all_on_a_lossy_directed_graph() -> None:
     """All agents' records have equal weight on any graph; with gradients at the numerators they do not."""
-    algorithm = {"kind": "push_sum", "rounds": 4000, "y": {"scale": 1.0, "decay": 0.7}}
+    algorithm = {"kind": "push_sum", "rounds": 4000, "learning_rate": {"scale": 1.0, "decay": 0.7}}
     content = naive.base(algorithm, "none", topology={**GRAPH, "drop": 0.2})
     content["problem"]["normalise"] = "l2"
     job = naive.made("quadratic", content)
@@ -317,8 +317,8 @@ def test_steps_that_fall_have_a_price_for_ever() -> None:
     """Σ λ_t² converges, and with it ε; of a clip that falls as well none is derived."""
     plans = []
     for decay in (0.0, 0.3):
-        table = {"kind": "push_sum", "rounds": 50, "y": {"scale": 0.1, "decay": 0.8}}
-        clip = {"y": {"scale": 0.5, "decay": decay} if decay else 0.5}
+        table = {"kind": "push_sum", "rounds": 50, "learning_rate": {"scale": 0.1, "decay": 0.8}}
+        clip = {"scale": 0.5, "decay": decay} if decay else 0.5
         privacy = {"mechanism": "gaussian", "y": {"scale": 1.0}, "clip": clip, "delta": 1e-5}
         content = naive.base(table) | {"privacy": privacy}
         plans.append(decentral_dp.plan(content).privacy)
@@ -340,6 +340,6 @@ def test_steps_that_fall_have_a_price_for_ever() -> None:
     ],
 )
 def test_what_push_sum_and_others_cannot_average_is_refused(kind: str, table: dict[str, Any], words: str) -> None:
-    content = naive.base({"kind": kind, "rounds": 4, "y": {"scale": 0.1}}, "none") | {"topology": table}
+    content = naive.base({"kind": kind, "rounds": 4, "learning_rate": {"scale": 0.1}}, "none") | {"topology": table}
     with pytest.raises(InputError, match=words):
         decentral_dp.plan(content)

@@ -17,14 +17,14 @@ from tests.conformance.gossip import halved
 from tests.support import naive
 from tests.support.naive import finished, made, squares
 
-TABLE = {"kind": "random_walk", "rounds": 30, "y": {"scale": 0.3, "decay": 0.2}}
+TABLE = {"kind": "random_walk", "rounds": 30, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 STAR, RING = {"kind": "star", "agents": 5}, {"kind": "ring", "agents": 4}
 
 
 def _content(*guarantee: str, **changes: Any) -> dict[str, Any]:
     content = naive.base({**TABLE, **changes.pop("algorithm", {})}, *guarantee, **changes)
     privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
-    return content | {"privacy": privacy | ({"clip": {"y": 1.0}} if "clip" in privacy else {})}
+    return content | {"privacy": privacy | ({"clip": 1.0} if "clip" in privacy else {})}
 
 
 def _walk(job: Any, rounds: int) -> list[int]:
@@ -64,7 +64,7 @@ def test_an_agent_pays_for_its_visits_alone() -> None:
     inner = job.simulation()
     holders = np.array(_walk(inner, inner.rounds + 1))
     (y,) = inner.ledger.charged_channels
-    move = 2 * inner.clip.y * inner.algorithm.y.scale
+    move = 2 * inner.clip.y * inner.algorithm.learning_rate.scale
     for agent in range(inner.n_agents):
         column = y.group[agent]
         paid = np.flatnonzero(y.sensitivity["train"][:, column])
@@ -90,7 +90,7 @@ def test_records_of_a_run_are_the_plan_however_agents_are_hosted() -> None:
 
 def test_a_walk_shows_no_more_than_its_visits_cost() -> None:
     content = _content(topology={"kind": "ring", "agents": 3}, algorithm={"rounds": 8})
-    content["privacy"] = {"clip": {"y": 1.0}, "epsilon": 4.0, "mechanism": "gaussian", "delta": 1e-3}
+    content["privacy"] = {"clip": 1.0, "epsilon": 4.0, "mechanism": "gaussian", "delta": 1e-3}
     found = decentral_dp.audit(content, runs=40)
     assert 1.0 < found.shown <= found.certified <= 4.0
 

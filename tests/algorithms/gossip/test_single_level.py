@@ -106,7 +106,7 @@ class TestLdpSingleLevel(SingleLevel):
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: ldp_single_level takes none"),
         ("inner", 2, "algorithm.inner: ldp_single_level takes none"),
-        ("y", None, "algorithm.y: missing"),
+        ("learning_rate", None, "algorithm.learning_rate: missing"),
         ("protocol", "private", "takes none, only ldp_dsbo"),
     )
 
@@ -129,7 +129,7 @@ def smooth(name: str, **changes: Any) -> Job:
 def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
     """The fixed point of Y ← P Y − λ(H Y − c), or of Y ← P Y − λ(H P Y − c), is not the minimiser."""
     step = 0.4
-    job = smooth(name, algorithm={"rounds": 300, "y": {"scale": step}})
+    job = smooth(name, algorithm={"rounds": 300, "learning_rate": {"scale": step}})
     parts, m = moments(job), job.n_agents
     mix = np.kron(np.eye(m) + job.topology.mixing.toarray(), np.eye(2))
     curve, linear = np.zeros((2 * m, 2 * m)), np.concatenate([c for _, c in parts])
@@ -190,7 +190,7 @@ class Unreleased(DpDsgd):
         own, near = yield next(super().step(t, dataset, s))
         mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
         ahead = mixed + self.momentum * (s.y - s.last_mixed)
-        return s._replace(y=ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed), last_mixed=mixed)
+        return s._replace(y=ahead - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, mixed), last_mixed=mixed)
 
 
 def test_momentum_of_values_before_noise_is_refused() -> None:

@@ -32,7 +32,7 @@ def search(name: str, topology: dict[str, Any], program: Any = None, seeds: int 
         rng = np.random.default_rng([9, seed])
         job: Any = made("crossed", base(name, topology=topology))
         if program is not None:
-            job = replace(job, algorithm=program(job.algorithm.y, start=job.algorithm.start))
+            job = replace(job, algorithm=program(job.algorithm.learning_rate, start=job.algorithm.start))
         m, victim = job.n_agents, int(rng.integers(job.n_agents))
         transcript = [{"x": np.full((m, 2), 0.7), "y": 5.0 * rng.normal(size=(m, 2))} for _ in range(job.rounds + 1)]
         wanted = []
@@ -68,7 +68,7 @@ class TwoSteps(RandomWalk):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         after = yield from super().step(t, dataset, s)
-        return after._replace(y=after.y - self.y(t) * dataset.batch(t).lower_grad_y(s.x, after.y.public))
+        return after._replace(y=after.y - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, after.y.public))
 
 
 class Unnoised(Choco):

@@ -138,7 +138,7 @@ def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(between_a
     ranges = {"a": [-1, 1], "b": [-1, 1]}
     content = {
         "problem": {"kind": "classification", "label": "label", "classes": [0, 1], "scale": ranges},
-        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": step}, "centring": True},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "learning_rate": {"scale": step}, "centring": True},
         "privacy": {
             "mechanism": "gaussian",
             "delta": 1e-5,

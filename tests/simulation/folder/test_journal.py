@@ -140,7 +140,11 @@ def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Pa
     ("old", "new", "said"),
     [
         ("Gossip(y=s.y)", "Gossip(y=s.y, v=s.last)", "got v without noise, 30 numbers"),
-        ("moved - self.y(t) * gradient", "moved - self.y(t) * gradient.private", "got y without noise"),
+        (
+            "moved - self.learning_rate(t) * gradient",
+            "moved - self.learning_rate(t) * gradient.private",
+            "got y without noise",
+        ),
     ],
 )
 def test_a_run_with_an_unplanned_release_has_no_epsilon(old: str, new: str, said: str, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_default_momentum_is_stable_on_the_graph(graph: dict[str, Any], kind: st
 )
 def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind: str, name: str) -> None:
     """Steps and clips may be planned; momentum, averages, centred features and second moments never are."""
-    table = {"kind": kind, "rounds": 20, **({} if kind != "choco" else {"y": {"scale": 1.0}})}
+    table = {"kind": kind, "rounds": 20, **({} if kind != "choco" else {"learning_rate": {"scale": 1.0}})}
     graph = {"compression": {"kind": "sign"}} if kind == "choco" else {}
     run = decentral_dp.run(_scenario(algorithm=table, topology=graph, run={"measures": ["test_loss"]}))
     job = run.simulation()
@@ -148,7 +148,7 @@ def test_the_settings_text_has_the_accumulated_noise(kind: str | None) -> None:
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.momentum)
     text = job.settings_text
-    assert f"of step {job.algorithm.y.scale:g}" in text
+    assert f"of step {job.algorithm.learning_rate.scale:g}" in text
     assert float(text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 
 
@@ -165,7 +165,7 @@ def test_noise_of_a_network_is_bounded_by_its_start_and_steps_by_its_curvature(
     start = job.problem.start["y"]
     noise = job.noise["y"].scale.max() * math.sqrt(job.rounds / AGENTS)
     assert noise <= 1.4 * start[start != 0.0].std() * 1.15
-    assert job.algorithm.y.scale <= 1.5 / job.problem.curvature * 1.005
+    assert job.algorithm.learning_rate.scale <= 1.5 / job.problem.curvature * 1.005
     assert 0.3 <= job.clip.y <= 1.0
 
 
@@ -202,10 +202,13 @@ def test_the_share_of_the_mean_of_features_is_bounded(features: int, mu: float, 
         ({}, True),
         ({"algorithm": {"kind": "central"}}, True),
         ({"privacy": {"share": {"y": 1.0}}}, False),
-        ({"privacy": {"clip": {"y": 0.1}}}, True),
+        ({"privacy": {"clip": 0.1}}, True),
         ({"privacy": {"epsilon": 0.1}}, False),
         (
-            {"privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": {"y": 0.1}}, "algorithm": {"y": {"scale": 0.1}}},
+            {
+                "privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": 0.1},
+                "algorithm": {"learning_rate": {"scale": 0.1}},
+            },
             False,
         ),
         ({"privacy": {"unit": "agent"}}, False),
@@ -250,21 +253,33 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("tables", "sentence"),
     [
-        ({"problem": {"scale": None}}, "algorithm.y: missing. It is planned if features have declared ranges"),
-        ({"privacy": {"mechanism": "laplace"}}, "algorithm.y: missing. It is planned for Gaussian noise with a target"),
-        ({"privacy": {"epsilon": None}}, "algorithm.y: missing. It is planned for Gaussian noise with a target"),
-        ({"privacy": {"delta": 0.0}}, "algorithm.y: missing. It is planned for Gaussian noise with a target"),
+        (
+            {"problem": {"scale": None}},
+            "algorithm.learning_rate: missing. It is planned if features have declared ranges",
+        ),
+        (
+            {"privacy": {"mechanism": "laplace"}},
+            "algorithm.learning_rate: missing. It is planned for Gaussian noise with a target",
+        ),
+        (
+            {"privacy": {"epsilon": None}},
+            "algorithm.learning_rate: missing. It is planned for Gaussian noise with a target",
+        ),
+        (
+            {"privacy": {"delta": 0.0}},
+            "algorithm.learning_rate: missing. It is planned for Gaussian noise with a target",
+        ),
         ({"problem": {"validation": 0.5}}, "problem.validation: classification takes none. Leave it out."),
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
-            "algorithm.y: missing. It is planned if features have declared ranges",
+            "algorithm.learning_rate: missing. It is planned if features have declared ranges",
         ),
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
-            "local steps of an agent are clipped as one. Fix: give algorithm.y and privacy.clip",
+            "local steps of an agent are clipped as one. Fix: give algorithm.learning_rate and privacy.clip",
         ),
-        ({"algorithm": {"kind": "ldp_dsbo", "x": {"scale": 1.0}, "z": {"scale": 1.0}}}, "has nothing to tune"),
+        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "has nothing to tune"),
     ],
 )
 def test_refusals(tables: dict[str, Any], sentence: str) -> None:
@@ -405,5 +420,5 @@ def test_a_custom_problem_with_step_facts_has_default_hyperparameters() -> None:
         job = decentral_dp.build(_scenario(), problem=problem).simulation()
         fewest, momentum = int(job.shards.train_counts.min()), job.algorithm.momentum
         step, clip, _ = default_hyperparameters(TrainingFacts(2, fewest, AGENTS, mu, job.rounds, momentum, curvature))
-        assert (job.algorithm.y.scale, job.clip.y) == pytest.approx((step, clip), rel=5e-3)
+        assert (job.algorithm.learning_rate.scale, job.clip.y) == pytest.approx((step, clip), rel=5e-3)
         assert problem.clips == [job.clip]
