@@ -209,7 +209,7 @@ def constraint(key: Option) -> str:
         return "a table"
     if get_origin(key.type) is Literal:
         return " or ".join(f'"{a}"' for a in get_args(key.type))
-    names = {StepSize: "a step size", bool: "true or false", str: "text"}
+    names = {StepSize: "a number, or { scale, decay, points }", bool: "true or false", str: "text"}
     return names.get(key.type) or type_in_words(Annotated[key.type, *key.bounds] if key.bounds else key.type)
 
 

@@ -344,6 +344,8 @@ _EXPECTED_TEXTS = {
 
 def expected_text(complaint: Any) -> str:
     """Write the expected value of an error of pydantic."""
+    if complaint["type"] == "model_type" and complaint["ctx"]["class_name"] == "Schedule":
+        return "a number, or a table in braces"
     if complaint["type"] in _EXPECTED_TEXTS:
         return _EXPECTED_TEXTS[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
     return str(complaint["msg"]).removeprefix("Input should be ")

@@ -306,7 +306,15 @@ class AlgorithmTable(OwnKeysTable):
     """variable → constant initial value; 0 by default"""
 
 
-_TABLE_TYPES = {StepSize: Schedule, Mapping: DomainTable}
+def _constant(value: Any) -> Any:
+    """Return the schedule of a number, and anything else unchanged."""
+    return {"scale": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+_TABLE_TYPES = {
+    StepSize: Annotated[Schedule, BeforeValidator(_constant, json_schema_input_type=NonNegative | Schedule)],
+    Mapping: DomainTable,
+}
 
 
 def own_types(entry: ProblemEntry | AlgorithmEntry) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class PushSumState(NamedTuple):
 class PushSum(dp.Derived):
     """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
 
-    learning_rate: dp.StepSize = dp.option("λ, of y along the lower gradient")
+    learning_rate: dp.StepSize = dp.option("λ, of the model along the gradient")
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "learning_rate"}, "w": {}}
     WIDTHS: ClassVar[Mapping[str, int]] = {"w": 1}

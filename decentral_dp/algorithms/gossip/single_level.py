@@ -62,7 +62,7 @@ class OneLevelState(NamedTuple):
 class OneLevel(dp.Derived, Protocol):
     """Gossip on y only, at a constant public x. learning_rate: λ."""
 
-    learning_rate: dp.StepSize = dp.option("λ, of y along the lower gradient")
+    learning_rate: dp.StepSize = dp.option("λ, of the model along the gradient")
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "learning_rate"}}
 

@@ -412,7 +412,7 @@ def settings_text(
     text = f"{rounds} rounds"
     if is_dsgd and algorithm.local_steps:
         text += f", {algorithm.local_steps} local steps each,"
-    text += f" of step {step.scale:g}{schedule_text(step.to_dict())}"
+    text += f" with learning rate {step.scale:g}{schedule_text(step.to_dict())}"
     if is_clipped:
         decreasing = dict(clip.shares).get("y")
         decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
