@@ -478,3 +478,33 @@ def test_a_title_says_which_graph_is_run(scenario: Make, tmp_path: Path) -> None
     assert run.result.title.startswith("Five agents on a ring (here another network")
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml", topology=nx.path_graph(5))
     assert again.result.title == run.result.title
+
+
+# Clipping norms.
+
+
+@pytest.mark.parametrize(
+    ("name", "clip", "text"),
+    [
+        ("ldp_single_level", "a", 'privacy.clip: got "a", wanted a number.'),
+        ("ldp_single_level", -1, "privacy.clip: got -1, wanted a number above 0."),
+        ("ldp_single_level", {"q": 1}, 'privacy.clip.q: got "q", wanted "x", "y" or "z".'),
+        ("ldp_single_level", {"scale": 0}, "privacy.clip: got a clip of scale 0, expected a number above 0."),
+        ("ldp_single_level", {"y": 2.0}, "expected one norm). Fix: clip = 2.0."),
+        ("dp_dsgd", {"y": {"scale": 0.5}}, "expected one norm). Fix: clip = { scale = 0.5 }."),
+        ("ldp_dsbo", 1.0, "(got 1.0, expected a table). Fix: clip = { x = 1.0, y = 1.0, z = 1.0 }."),
+        ("dp_sgda", 1.0, "privacy.clip: one number for an algorithm that clips"),
+        ("second_order_dp_bilevel", 1.0, "clips nothing"),
+    ],
+)
+def test_clips_of_the_other_form_are_refused(name: str, clip: Any, text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        decentral_dp.plan(name, set={"privacy.clip": clip})
+    assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_table_of_clips_is_that_of_centring() -> None:
+    job = decentral_dp.build("dp_dsgd", set={"privacy.clip": {"x": 1.0, "y": 0.3}, "algorithm.rounds": 5})
+    assert job.simulation().scenario.privacy.clips == {"x": 1.0, "y": 0.3}
+    assert decentral_dp.load("ldp_single_level").privacy.clips == {"y": 1.0}

@@ -99,6 +99,8 @@ def content_of(scenario: Make, algorithm: str, problem: str, guarantee: tuple[st
     if PROBLEMS[problem].one_level and "centring" in (o.key for o in ALGORITHMS[algorithm].keys):
         # A clip of x is of the mean of features.
         content["algorithm"]["centring"] = True
+    elif content["privacy"].get("clip") and "learning_rate" in (o.key for o in ALGORITHMS[algorithm].keys):
+        content["privacy"]["clip"] = 1.0
     return as_published(content)
 
 

@@ -194,8 +194,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features that are centred where their mean is not 0",
         "simulation/jobs/settings.py",
-        '    centring = centring and "x" not in s.privacy.clip\n',
-        '    centring = centring and "x" not in s.privacy.clip and abs(shards.features.mean()) >= 0.01\n',
+        '    centring = centring and "x" not in s.privacy.clips\n',
+        '    centring = centring and "x" not in s.privacy.clips and abs(shards.features.mean()) >= 0.01\n',
         (_OTHER_RECORDS,),
     ),
     # Minimax without a coordinator ------------------------------------------------------------------------------------
