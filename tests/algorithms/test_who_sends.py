@@ -53,9 +53,9 @@ class Walk:
             t += 1
 
     def step(self, t, dataset, s):
-        own, near, heard = yield Gossip(y=s.y, each=True)
+        own, near, received = yield Gossip(y=s.y, each=True)
         token = own.y.copy()
-        token[heard.rows] = heard.values.y
+        token[received.rows] = received.values.y
         return State(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
@@ -86,9 +86,9 @@ class Pairs:
             t += 1
 
     def step(self, t, dataset, s):
-        own, near, heard = yield Gossip(y=s.y, each=True)
+        own, near, received = yield Gossip(y=s.y, each=True)
         partner = self.matching(dataset.network, t)[dataset.agents]
-        theirs = heard.select(heard.agents == partner[heard.rows])
+        theirs = received.select(received.agents == partner[received.rows])
         y = own.y.copy()
         y[theirs.rows] = 0.5 * (own.y[theirs.rows] + theirs.values.y)
         return State(s.x, y - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
@@ -107,9 +107,9 @@ class Trimmed:
         return State(x, y)
 
     def step(self, t, dataset, s):
-        own, near, heard = yield Gossip(y=s.y, each=True)
-        assert np.allclose(near.y[0], heard.of_agent(0).weights @ heard.of_agent(0).values.y)
-        middle = [np.median([y, *heard.of_agent(row).values.y], axis=0) for row, y in enumerate(own.y)]
+        own, near, received = yield Gossip(y=s.y, each=True)
+        assert np.allclose(near.y[0], received.of_agent(0).weights @ received.of_agent(0).values.y)
+        middle = [np.median([y, *received.of_agent(row).values.y], axis=0) for row, y in enumerate(own.y)]
         y = np.array(middle)
         return State(s.x, y - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
 

@@ -1907,7 +1907,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a holder that goes on from its own last token",
         "algorithms/gossip/random_walk.py",
-        "        token[heard.rows] = heard.values.y\n",
+        "        token[received.rows] = received.values.y\n",
         "",
         (f"{_WALK}::test_without_noise_it_is_the_loop_over_holders",),
     ),

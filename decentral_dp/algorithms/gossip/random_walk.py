@@ -58,9 +58,9 @@ class RandomWalk(OneLevel):
                 holder = neighbour if coins.random() * near[neighbour].size < near[holder].size else holder
 
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> Generator[dp.Gossip, Any, OneLevelState]:
-        own, _, heard = yield dp.Gossip(each=True, y=s.y)
+        own, _, received = yield dp.Gossip(each=True, y=s.y)
         token = own.y.copy()
-        token[heard.rows] = heard.values.y
+        token[received.rows] = received.values.y
         return OneLevelState(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
