@@ -598,7 +598,7 @@ class PrivacyTable(Table):
     adjacency. ε follows from it. Read by gossip algorithms, instead of epsilon."""
 
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
-    """δ of the guarantee; 0 for pure ε."""
+    """δ of the guarantee; 1e-5 by default; 0 for pure ε."""
 
     clip: ClipNorms = {}
     """Clipping norm of one record's gradient: l1 for Laplace noise, l2 for Gaussian noise. For gossip algorithms also a
