@@ -23,7 +23,7 @@ from decentral_dp.data.streams import Draw, Sampling, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.models.linear_terms import forward
-from decentral_dp.participants import LocalDataset
+from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear import Quadratic
@@ -35,7 +35,7 @@ N, B, D, VICTIM = 8, 3, 40, 7
 ROUNDS = 2
 SIGNS = np.where(np.arange(D) % 2, -1.0, 1.0)
 GOSSIP = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")
-STEPS: Mapping[str, Any] = {"smoothness": 1.0, "momentum": 0.5, "penalty": 0.1, "inner": 1, "inverse": 2}
+STEPS: Mapping[str, Any] = {"smoothness": 1.0, "recursive_momentum": 0.5, "penalty": 0.1, "inner": 1, "inverse": 2}
 ONE_STEP = StepSize(0.5)
 
 
@@ -139,7 +139,8 @@ def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[s
         return Draw(np.array(drawn[row]), batch / n) if split == kind else Draw(np.arange(n), 1.0)
 
     clip, sampling, rows = Clip("l1", x=1.0, y=1.0, z=1.0), Sampling("fixed_batch", batch=B), Rows()
-    dataset = LocalDataset(agents, problem, records, weights, sampling, clip, rows)  # type: ignore[arg-type]
+    network = Network(sp.csr_array((weights, (agents, np.roll(agents, 1)))))
+    dataset = LocalDataset(agents, problem, records, weights, sampling, clip, rows, network=network)  # type: ignore[arg-type]
     widths = {c: channel.width for c, channel in algorithm.releases(problem.p, problem.q).items()}
     script = Script(Ones(widths))  # type: ignore[arg-type]
     node = AgentNode(

@@ -66,7 +66,11 @@ GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
     ("none", "released"): {"clip": {}},
     ("none", "private"): {"clip": {}},
 }
-SAMPLINGS: tuple[Any, ...] = ("full", {"batch_size": 2, "warm_start": 3}, {"kind": "fixed_batch", "batch_size": 4})
+SAMPLINGS: tuple[Any, ...] = (
+    "full",
+    {"kind": "streaming", "batch_size": 2, "warm_start": 3},
+    {"kind": "fixed_batch", "batch_size": 4},
+)
 TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusts_coordinator and entry.solves == "bilevel")
 # Algorithms without a trusted party.
 UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")

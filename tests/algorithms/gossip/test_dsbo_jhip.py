@@ -160,7 +160,7 @@ class TestDsboJhip(TrackingConformance):
     table = ALGORITHM
     small = uneven.SMALL
     kinds = hosted = tuple(PROBLEMS)
-    tracked_on = ("full",)
+    tracked_on = ("all",)
     differs = "D at 5"
     seeds = 8
     moved = MappingProxyType({"train": {"y", "D"}, "validation": {"x", "h"}})

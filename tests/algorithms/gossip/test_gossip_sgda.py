@@ -140,7 +140,8 @@ def test_with_one_agent_it_is_the_descent_ascent_of_a_coordinator(kind: str) -> 
 
 
 @pytest.mark.parametrize(
-    "sampling", ["full", {"batch_size": 2, "warm_start": 1}, {"kind": "fixed_batch", "batch_size": 2}]
+    "sampling",
+    ["full", {"kind": "streaming", "batch_size": 2, "warm_start": 1}, {"kind": "fixed_batch", "batch_size": 2}],
 )
 def test_planned_is_recorded_however_the_agents_are_hosted(sampling: Any) -> None:
     ends = []
