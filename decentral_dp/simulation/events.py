@@ -16,7 +16,7 @@ from decentral_dp.formatting import epsilon_text
 class Progress(NamedTuple):
     """The progress of a long computation, which `callbacks` receive.
 
-    Args:
+    Attributes:
         done: finished units.
         total: number of units.
         unit: "rounds" of a run, "cells" of a study, "runs" of an audit, "audits" of a table of them, "pairs" of a

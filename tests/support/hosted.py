@@ -33,7 +33,7 @@ def released_by_actors(job: Any, members: Sequence[np.ndarray]) -> list[Snapshot
     for t in range(1, job.rounds + 1):
         near = [[j for j in node.neighbours if j != k] for k, node in enumerate(nodes)]
         if (over_time := nodes[0].over_time) is not None:
-            hears = [b.blocks_heard(over_time.transfer_weights(t - 1)) for b in cut]
+            hears = [b.blocks_read(over_time.transfer_weights(t - 1)) for b in cut]
             near = [list(itertools.compress(*both)) for both in zip(near, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
