@@ -127,9 +127,12 @@ def require_known(words: list[str], text: str) -> None:
             continue
         if FILE.fullmatch(name):
             file = Path(name.partition(":")[0])
-            assert name.startswith("runs/") or text.count(file.name) > 1, f"{file.name} is shown nowhere else"
+            known = name.startswith("runs/") or (ROOT / file).is_file() or text.count(file.name) > 1
+            assert known, f"{file.name} is shown nowhere else"
         elif words[0] == "study":
             load_study(name, overrides)
+        elif ":" in name:
+            assert f"{name.partition(':')[0]}.py" in text, name
         elif words[0] in ("list", "check"):
             assert name in registered() | {*registries(titles=False)}, name
         else:
