@@ -313,9 +313,9 @@ def topology(figure: Figure, r: Report) -> bool:
 def layout(m: int, edges: NDArray[np.int64]) -> Array:
     """Compute positions (m, 2) with distances close to the hop counts of the graph; a circle if it is not connected.
 
-    Kamada & Kawai, "An algorithm for report general undirected graphs", Information Processing Letters 31 (1989).
+    Kamada & Kawai, "An algorithm for drawing general undirected graphs", Information Processing Letters 31 (1989).
     """
-    # Slow to import, and only report needs it.
+    # Slow to import, and only figures of graphs need it.
     import networkx as nx
 
     graph = nx.Graph()
