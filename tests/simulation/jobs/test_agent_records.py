@@ -95,7 +95,7 @@ def test_the_driver_sees_no_state_and_no_score(shards: Path) -> None:
     assert not {name for name in names if name.startswith(("upper", "lower", "test", "hyper"))}
     assert "clipped" not in run.result["diagnostics"]
     assert run.result.baselines == {}
-    assert any("scores of them are left out" in note for note in run.result.problem["notes"])
+    assert any("metrics on them are left out" in note for note in run.result.problem["notes"])
 
 
 def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -> None:
