@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
@@ -71,14 +70,14 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
         if not curves:
             return False
         ax = figure.subplots()
+        if name == "accuracy":
+            draw_baselines(ax, r, ["test_accuracy"])
         style.draw_curves(ax, curves)
         ax.set_ylabel(f"{axis}, exact lower solution" if r.result.solves_lower else axis)
         (label, (first, *_)), *_ = curves.items()
         style.title(ax, style.change(label if label[1:2].isupper() else capitalise(label), first))
         values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
         style.scale_axis(ax, scale, values)
-        if name == "accuracy":
-            draw_baselines(ax, r, ["test_accuracy"])
         if scale == "share":
             # Early values of R² may be far below 0; the last one stays visible.
             low, high = ax.get_ylim()
@@ -134,6 +133,8 @@ def utility(figure: Figure, r: Report) -> bool:
         epsilon_spent[shown], mean, "-", color=style.BLUE, marker="o" if mean.size <= 25 else None, label="this run"
     )
     draw_baselines(ax, r, [r.judge["name"]])
+    if len(ax.get_legend_handles_labels()[1]) > 1:
+        ax.legend(loc="best", fontsize=8)
     ax.set_xlabel(
         f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
     )
@@ -151,8 +152,6 @@ def draw_baselines(ax: Axes, r: Report, names: Sequence[str]) -> None:
         known = [value for name in names if (value := scores.get(name)) is not None]
         if known and math.isfinite(known[0]):
             ax.axhline(known[0], color=style.GREY, linestyle=dash, linewidth=1.2, label=f"{label}: {known[0]:.2f}")
-    if len(ax.get_legend_handles_labels()[1]) > 1:
-        ax.legend(loc="best", fontsize=8)
 
 
 _DRAWN_COORDINATES = 100
@@ -205,49 +204,56 @@ def noise(figure: Figure, r: Report) -> bool:
     """Draw noise scale and sensitivity of every channel; False if no release has noise."""
     if "scale" not in r.ledger:
         return False
-    columns = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
-    rows = pd.DataFrame({name: np.asarray(r.ledger[name]) for name in columns})
-    rows = rows[(rows["scale"] > 0) & ~rows["mechanism"].isin(["free", "none", "uncertified"])]
+    noisy = ~np.isin(r.ledger["mechanism"], ["free", "none", "uncertified"]) & (np.asarray(r.ledger["scale"]) > 0)
+    channel, rounds, release, records, scale, sensitivity = (
+        np.asarray(r.ledger[name])[noisy] for name in ("channel", "round", "release", "records", "scale", "sensitivity")
+    )
     # The page lists a single release of a coordinator.
-    if rows.empty or (r.result.privacy.is_trusted and np.unique(rows["release"]).size == 1):
+    if not scale.size or (r.result.privacy.is_trusted and np.unique(release).size == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
-    moving = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
+    moving = (sensitivity > 0) & np.isfinite(sensitivity)
+    names = list(dict.fromkeys(channel.tolist()))
     colours = dict(zip("xyz", style.SERIES_COLOURS, strict=False))
-    channels = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in colours)
-    colours |= dict(zip(channels, itertools.cycle(style.OTHER_COLOURS), strict=False))
-    for channel, part in rows.groupby("channel", sort=False):
-        _draw_range(left, part, "scale", str(channel), colours[str(channel)], "-")
-    for (channel, kind), part in moving.groupby(["channel", "records"], sort=False):
+    colours |= dict(zip([c for c in names if c not in colours], itertools.cycle(style.OTHER_COLOURS), strict=False))
+    for name in names:
+        part = channel == name
+        _draw_range(left, rounds[part], scale[part], name, colours[name], "-")
+    for name, kind in dict.fromkeys(zip(channel[moving].tolist(), records[moving].tolist(), strict=True)):
+        part = moving & (channel == name) & (records == kind)
         dash = "--" if kind == "validation" else "-"
-        _draw_range(right, part, "sensitivity", f"{channel}, {kind}", colours[channel], dash)
-    style.log_axis(left, "x", rows["round"].to_numpy(), narrow=True)
-    style.log_axis(left, "y", rows["scale"].to_numpy())
-    style.log_axis(right, "y", rows["sensitivity"].to_numpy())
+        _draw_range(right, rounds[part], sensitivity[part], f"{name}, {kind}", colours[name], dash)
+    style.log_axis(left, "x", rounds, narrow=True)
+    style.log_axis(left, "y", scale)
+    style.log_axis(right, "y", sensitivity)
     left.set_ylabel("scale of the noise")
     right.set_ylabel("sensitivity")
     for ax in (left, right):
         ax.set_xlabel("round")
     figure.legend(handles=[*right.lines] or [*left.lines], loc="outside lower center", ncols=3)
-    unbounded = [*dict.fromkeys(rows.loc[np.isinf(rows["sensitivity"]), "channel"])]
+    unbounded = list(dict.fromkeys(channel[np.isinf(sensitivity)].tolist()))
     message = f"Nothing bounds the sensitivity of {', '.join(spans(unbounded, least=3))}"
-    if not unbounded and not moving.empty:
-        ratio = moving["scale"] / moving["sensitivity"]
+    if not unbounded and moving.any():
+        ratio = scale[moving] / sensitivity[moving]
         if r.result.privacy.is_trusted:  # One number for all kinds of records, by the one that can do most.
-            ratio = ratio.groupby([moving["channel"], moving["release"]]).min()
+            of_release: dict[Any, float] = {}
+            for key, value in zip(zip(channel[moving], release[moving], strict=True), ratio, strict=True):
+                of_release[key] = min(value, of_release.get(key, math.inf))
+            ratio = np.array(list(of_release.values()))
         low, high = (power_text(float(f"{end:.2g}")) for end in (ratio.min(), ratio.max()))
         message = f"Noise is {low if low == high else f'{low} to {high}'} times the sensitivity"
     figure.suptitle(message, x=0.02, ha="left", fontsize=10.5, fontweight="bold", wrap=True)
     return True
 
 
-def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str, dash: str) -> None:
-    """Draw a column over rounds: median as a line, lowest to highest as a band."""
-    extremes = rows.groupby("round")[name].agg(["median", "min", "max"])
-    ax.fill_between(extremes.index, extremes["min"], extremes["max"], color=colour, alpha=0.16, linewidth=0)
-    ax.plot(
-        extremes.index, extremes["median"], dash, color=colour, marker="o" if len(extremes) <= 25 else None, label=label
-    )
+def _draw_range(ax: Axes, rounds: NDArray[Any], values: NDArray[Any], label: str, colour: str, dash: str) -> None:
+    """Draw values over rounds: median as a line, lowest to highest as a band."""
+    order = np.argsort(rounds, kind="stable")
+    at, starts = np.unique(rounds[order], return_index=True)
+    parts = np.split(values[order], starts[1:])
+    low, middle, high = (np.array([end(part) for part in parts]) for end in (np.min, np.median, np.max))
+    ax.fill_between(at, low, high, color=colour, alpha=0.16, linewidth=0)
+    ax.plot(at, middle, dash, color=colour, marker="o" if at.size <= 25 else None, label=label)
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
@@ -266,7 +272,7 @@ def topology(figure: Figure, r: Report) -> bool:
     # A graph from a file may have positions.
     positions = np.asarray(graph.get("positions") or [], dtype=np.float64)
     if positions.shape != (m, 2) or not np.isfinite(positions).all() or not np.ptp(positions):
-        positions = layout(m, edges)
+        positions = circle(m) if graph.get("kind") in ("ring", "complete") else layout(m, edges)
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
@@ -310,6 +316,12 @@ def topology(figure: Figure, r: Report) -> bool:
     return True
 
 
+def circle(m: int) -> Array:
+    """Return positions (m, 2) on a circle, in the order of the numbers."""
+    angles = 2.0 * np.pi * np.arange(m) / m
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
 def layout(m: int, edges: NDArray[np.int64]) -> Array:
     """Compute positions (m, 2) with distances close to the hop counts of the graph; a circle if it is not connected.
 
@@ -321,7 +333,9 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     graph = nx.Graph()
     graph.add_nodes_from(range(m))
     graph.add_edges_from(edges.tolist())
-    places = nx.kamada_kawai_layout(graph) if nx.is_connected(graph) else nx.circular_layout(graph)
+    if not nx.is_connected(graph):
+        return circle(m)
+    places = nx.kamada_kawai_layout(graph)
     return np.array([places[agent] for agent in range(m)], dtype=np.float64)
 
 

@@ -51,6 +51,16 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
 
 
+def test_a_figure_has_one_legend_with_the_majority_class(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, changes={"baselines": {"test_accuracy": 0.5, "test_auc": 0.5}})
+    for name in ("accuracy", "utility"):
+        (ax,) = axes_of(name, folder)
+        legends = [legend for legend in (*ax.figure.legends, ax.get_legend()) if legend is not None]
+        assert len(legends) == 1, name
+        texts = [text.get_text() for text in legends[0].get_texts()]
+        assert sum(text.startswith("majority class") for text in texts) == 1, name
+
+
 @pytest.mark.parametrize("last", [-126.0, -1.5, 0.4])
 def test_the_last_explained_share_is_on_the_axis_however_low_it_is(last: float, tmp_path: Path) -> None:
     folder = write_run(tmp_path, rounds=3)
@@ -80,13 +90,13 @@ def test_the_upper_variable_is_drawn_per_coordinate(tmp_path: Path) -> None:
 
 def test_certified_and_claimed_budgets_are_both_on_the_axis(tmp_path: Path) -> None:
     claimed = {"epsilon_max": 320.61, "agents": []}
-    folder = write_run(tmp_path, changes={"privacy": privacy_of(tmp_path, claimed=claimed, cap=4.5)})
+    folder = write_run(tmp_path, changes={"privacy": privacy_of(tmp_path, claimed=claimed)})
     ax = axes_of("epsilon", folder)[0]
     low, high = ax.get_ylim()
     assert ax.get_yscale() == "log"
     assert low < 4.0 < 320.61 < high
     named = [text.get_text() for text in ax.figure.legends[0].get_texts()]
-    assert named[:3] == ["target: 4.00", "cap: 4.50", "claimed by the paper, not certified: 320.61"]
+    assert named[:2] == ["target: 4.00", "claimed by the paper, not certified: 320.61"]
 
 
 def test_the_noise_figure_shows_the_ledger(certified: Path) -> None:
