@@ -112,7 +112,7 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], s
         (len(victims),) bounds in float64; +inf if an observed message has no noise, and may differ.
 
     Raises:
-        ValueError: an observer that does not see one of its own inputs.
+        ValueError: an adversary does not see one of its inputs.
 
     Example:
         >>> pull = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3.0

@@ -146,7 +146,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
         result: of the run.
         verbose: whether to print all scores; by default the first four.
     """
-    # Where only x is published, scores are those of the exact lower solution.
+    # If only x is published, the scores are those of the exact lower solution.
     ending = "_unreleased" if result.solves_lower else ""
     metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
     known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]

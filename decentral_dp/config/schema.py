@@ -552,8 +552,8 @@ class CorrelationTable(Table):
 
     over_rounds: Count | Literal["banded_square_root"] | Rows | None = None
     """Factor C⁻¹ of noise correlated over rounds; independent noise by default. "banded_square_root": C has the first
-    coefficients of (1 − x)^(−1/2), x the shift by a round; as many as the rounds between two reads of a record. A
-    number sets how many. A custom C⁻¹ is a list of numbers for each round, in Python also an array."""
+    coefficients of (1 − x)^(−1/2), x the shift by a round: one for each round between two reads of a record. A
+    number sets this length. A custom C⁻¹ is a list of numbers for each round, in Python also an array."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:

@@ -6,19 +6,27 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import Count, KindTable
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_terms import with_intercept
-from decentral_dp.models.protocol import UNDERFLOW, Image, Model, Slope, squares
+from decentral_dp.models.protocol import UNDERFLOW, Cotangents, Image, Slope, squares
 from decentral_dp.privacy.clipping import clip_factors
 from decentral_dp.user_code import in_module
+
+if TYPE_CHECKING:
+    from decentral_dp.models.dense import DenseLayers
+    from decentral_dp.models.mlp import Mlp
+    from decentral_dp.models.module import TorchModel
+
+Model: TypeAlias = "LinearModel | Mlp | TorchModel"
+Learner: TypeAlias = "DenseLayers | OneByOne"
 
 
 @dataclass(frozen=True)
@@ -162,3 +170,51 @@ def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int
     else:
         network = networks.convolutional_network(image, table.channels, outputs, seed)
     return networks.network_model(network, math.prod(image), device)
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A model that evaluates agents one after the other.
+
+    Args:
+        model: a model, clipped in l2.
+        description: name in sentences.
+        norms: norms in which it clips.
+    """
+
+    model: Model
+    description: str
+    norms: tuple[Norm, ...] = ("l2",)
+
+    @property
+    def p(self) -> int:
+        return self.model.p
+
+    @property
+    def outputs(self) -> int:
+        return self.model.outputs
+
+    @property
+    def cells(self) -> int:
+        return self.model.cells
+
+    @property
+    def start(self) -> Array:
+        return self.model.start
+
+    def outputs_of(self, weights: Array, inputs: Array) -> Array:
+        each = np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
+        return np.stack([self.model.forward(w, rows, keep=False)[0] for w, rows in zip(weights, each, strict=True)])
+
+    def named_weights(self, weights: Array) -> dict[str, Array]:
+        return self.model.named_weights(weights)
+
+    def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
+        total, n = np.empty_like(weights), inputs.shape[1]
+        none = np.zeros((n, 0))
+        with np.errstate(all="ignore"):
+            for k, (w, rows) in enumerate(zip(weights, inputs, strict=True)):
+                outputs, tape = self.model.forward(w, rows)
+                slopes = cotangents(slice(k, k + 1), slice(0, n), outputs[None])[0]
+                total[k] = self.model.clipped_sum(Slope(tape, slopes), none, bound)[0]
+        return total

@@ -29,20 +29,12 @@ Training uses a learner, which evaluates many agents at once. No operation of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 
-if TYPE_CHECKING:
-    from decentral_dp.models.build import LinearModel
-    from decentral_dp.models.dense import DenseLayers
-    from decentral_dp.models.mlp import Mlp
-    from decentral_dp.models.module import TorchModel
-
-Model: TypeAlias = "LinearModel | Mlp | TorchModel"
 # (height, width, channels) of an image record.
 Image = tuple[int, int, int]
 
@@ -86,54 +78,5 @@ def squares(extra: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", extra, extra))
 
 
-Learner: TypeAlias = "DenseLayers | OneByOne"
 Cotangents = Callable[[slice, slice, Array], Array]
 """Function of agents, records and outputs (g, n, e) that returns ∂ℓ/∂outputs (g, n, e)."""
-
-
-@dataclass(frozen=True)
-class OneByOne:
-    """A model that evaluates agents one after the other.
-
-    Args:
-        model: a model, clipped in l2.
-        description: name in sentences.
-        norms: norms in which it clips.
-    """
-
-    model: Model
-    description: str
-    norms: tuple[Norm, ...] = ("l2",)
-
-    @property
-    def p(self) -> int:
-        return self.model.p
-
-    @property
-    def outputs(self) -> int:
-        return self.model.outputs
-
-    @property
-    def cells(self) -> int:
-        return self.model.cells
-
-    @property
-    def start(self) -> Array:
-        return self.model.start
-
-    def outputs_of(self, weights: Array, inputs: Array) -> Array:
-        each = np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
-        return np.stack([self.model.forward(w, rows, keep=False)[0] for w, rows in zip(weights, each, strict=True)])
-
-    def named_weights(self, weights: Array) -> dict[str, Array]:
-        return self.model.named_weights(weights)
-
-    def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
-        total, n = np.empty_like(weights), inputs.shape[1]
-        none = np.zeros((n, 0))
-        with np.errstate(all="ignore"):
-            for k, (w, rows) in enumerate(zip(weights, inputs, strict=True)):
-                outputs, tape = self.model.forward(w, rows)
-                slopes = cotangents(slice(k, k + 1), slice(0, n), outputs[None])[0]
-                total[k] = self.model.clipped_sum(Slope(tape, slopes), none, bound)[0]
-        return total

@@ -103,24 +103,24 @@ class _Files:
             self._read[path] = blake2b(text).digest(), imports
         return self._read[path]
 
-    def _files_of(self, name: str, beside: Path) -> list[Path]:
+    def _files_of(self, name: str, importer: Path) -> list[Path]:
         """Return sources of a user's module and of its packages; none of the standard library or installed ones.
 
         Args:
             name: of the module, with leading dots if relative.
-            beside: folder of the importing file, which is searched last.
+            importer: folder of the importing file, which is searched last.
         """
         first, *inside = name.split(".")
         if first:
             if first not in self._packages:
                 self._packages[first] = _package_of(first)
             sources, places = self._packages[first]
-            sibling = beside / f"{first}.py"
+            sibling = importer / f"{first}.py"
             if not sources and not places and first not in sys.stdlib_module_names and sibling.is_file():
                 return [sibling]
         else:
             # One dot is the folder itself, every further one a parent.
-            package = (beside, *beside.parents)[inside.count("")]
+            package = (importer, *importer.parents)[inside.count("")]
             sources, places = [package / "__init__.py"], [package]
         out = [path for path in sources if path.is_file()]
         for part in filter(None, inside):

@@ -191,7 +191,7 @@ class Streams:
         return self._keys, isinstance(self.source, Keystreams)
 
     def __setstate__(self, state: tuple[list[bytes], bool]) -> None:
-        # A copy has a generator of its own, since numpy's pickles would separate the generator from its bits.
+        # A copy has another generator, since numpy's pickles would separate the generator from its bits.
         self._set_keys(*state)
 
     def __len__(self) -> int:

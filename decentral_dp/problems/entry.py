@@ -21,8 +21,7 @@ from typing_extensions import Doc
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import DeclaredKey, declared_keys
-from decentral_dp.models.build import ModelTable, build_model
-from decentral_dp.models.protocol import Model
+from decentral_dp.models.build import Model, ModelTable, build_model
 
 Solves: TypeAlias = Literal["bilevel", "minimax"]
 

@@ -50,10 +50,9 @@ from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import NonNegative
-from decentral_dp.models.build import ModelTable
+from decentral_dp.models.build import Learner, ModelTable, OneByOne
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.linear_terms import as_features, blocks, class_index
-from decentral_dp.models.protocol import Learner, OneByOne
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
@@ -139,8 +138,8 @@ def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:
 # an intercept is learnt at a rate of γ². On synthetic tables 0.1 for one output lost up to 0.08 in AUC at ε = 8 with
 # rare labels, and 0.6 in R² at ε = 1 with binary columns. With several outputs, noise of intercepts costs more.
 _BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
-# s, for centred features. Of 0.1 to 0.7, on 8 synthetic tables, 0.3 to 0.5 was best at ε = 1. Without centring separate
-# clips are worse: R² of 0.44 became 0.33.
+# s, for centred features. On 8 synthetic tables at ε = 1, values of 0.3 to 0.5 were the best between 0.1 and 0.7.
+# Without centring, separate clips are worse: R² fell from 0.44 to 0.33.
 _BIAS_SHARE = 0.37
 # |δ| from which a record has the full clip: that of φ = 0.
 _FULL_CLIP_SLOPE = 0.5

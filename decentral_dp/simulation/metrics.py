@@ -1,8 +1,8 @@
 """Metrics of a run: their labels, and the non-private evaluation from all records, which no ε covers.
 
-The plain names are of the published values: each agent's released values, averaged over the last releases if the
-scenario says so. `…_last` are of the last released values only, `…_unreleased` of the state. If only x is published,
-the scores are those of the exact lower solution at x: `…_unreleased`.
+The plain names are of the published values: each agent's released values, averaged over the last releases if
+`run.average` is set. `…_last` are of the last released values only, `…_unreleased` of the state. If only x is
+published, the scores are those of the exact lower solution at x: `…_unreleased`.
 
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included

@@ -100,7 +100,7 @@ class Run:
         records: the ledger of all releases; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: channel → (m, ·) averages of the last ones (`run.average`).
-        unnoised: noiseless values, which `state` opens.
+        noiseless: noiseless values, which `state` opens.
         result: the numbers of `result.json`.
         folder: of the run, or None.
         baselines: "alone", "central", "none" → run for comparison, if requested.
@@ -118,7 +118,7 @@ class Run:
     records: Ledger
     released: Mapping[str, Array]
     published: Mapping[str, Array]
-    unnoised: Secret[Mapping[str, Array]]
+    noiseless: Secret[Mapping[str, Array]]
     result: RunResult
     folder: Path | None
     baselines: Mapping[str, Run] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Run:
     @property
     def state(self) -> Mapping[str, Array]:
         """Noiseless private values of the agents: name → (m, width), a row for each agent."""
-        return self.unnoised()
+        return self.noiseless()
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -489,7 +489,7 @@ def _run(
         records=ledger,
         released=last.released,
         published=last.published,
-        unnoised=Secret("the noiseless values of a run", last.state),
+        noiseless=Secret("the noiseless values of a run", last.state),
         result=result,
         folder=folder,
     )

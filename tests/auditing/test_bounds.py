@@ -189,7 +189,7 @@ def test_the_recursion_finds_the_largest_tail_of_a_linear_program(mu: float) -> 
 
 @pytest.mark.parametrize(("mu", "canaries"), [(0.5, 40), (1.0, 300), (2.0, 1000)])
 def test_gaussian_noise_is_bounded_at_the_confidence(mu: float, canaries: int) -> None:
-    """Every draw has independent Gaussian noise, so right guesses are independent, and as many as possible."""
+    """Every draw has independent Gaussian noise, so the guesses are independent and as good as the bound allows."""
     rng, delta, tries = np.random.default_rng(5), 1e-5, 60
     price = float(gaussian_epsilon(mu, delta))
     found = []

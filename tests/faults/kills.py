@@ -126,7 +126,7 @@ def _watched(folder: Path, log: Path) -> None:
                 decentral_dp.resume(folder)
         else:
             # Killed while the folder was being made: nothing was released.
-            folder.rename(folder.with_name(folder.name + "-never-begun"))
+            folder.rename(folder.with_name(f"{folder.name}-never-begun-{time.monotonic_ns()}"))
             decentral_dp.run(SCENARIO, out=folder)
 
 

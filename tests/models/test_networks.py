@@ -15,9 +15,9 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Array
 from decentral_dp.models import module as torch_models
+from decentral_dp.models.build import OneByOne
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.networks import convolutional_network, network_model
-from decentral_dp.models.protocol import OneByOne
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.training import CrossEntropy, Examples, Training
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import ModelTable
-from decentral_dp.models.protocol import Gathering, Model, Slope
+from decentral_dp.models.build import Model, ModelTable
+from decentral_dp.models.protocol import Gathering, Slope
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows

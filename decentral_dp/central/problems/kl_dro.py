@@ -47,7 +47,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Positive
 from decentral_dp.formatting import least_text
-from decentral_dp.models.protocol import Model
+from decentral_dp.models.build import Model
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall, Scores
 

@@ -38,8 +38,9 @@ from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Count, NonNegative, Positive
 from decentral_dp.models.autodiff import quiet_torch
+from decentral_dp.models.build import Model
 from decentral_dp.models.devices import tensor, to_numpy
-from decentral_dp.models.protocol import Model, Slope
+from decentral_dp.models.protocol import Slope
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax, Scores

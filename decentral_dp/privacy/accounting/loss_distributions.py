@@ -440,8 +440,8 @@ def powers(parts: Sequence[LossMasses], counts: Sequence[int], tail: float) -> L
     """Compose powers of distributions, Π_k P_k^{n_k}, squared together.
 
     For bits b of the counts from the highest down, S ← S² Π_{k: n_k has bit b} P_k (Straus 1964): a single distribution
-    is squared, and the others are short. The mass that a product truncates counts as often as it is squared after that,
-    over all products at most 3 Σ_k n_k times.
+    is squared, and the others are short. Each later squaring doubles the mass that a product truncates; over all
+    products it counts at most 3 Σ_k n_k times.
 
     Args:
         parts: P_k, on one grid.
