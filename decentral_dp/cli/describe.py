@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
@@ -184,11 +184,6 @@ def of_declared(key: DeclaredKey) -> KeyText:
     """Describe a key of a problem, a generator, or a weight rule."""
     may_be = kind_words(TypeAdapter(key.type).json_schema())
     return KeyText(key.name, key.description, may_be, _default_words(key.required, key.default))
-
-
-def of_schema(table: type[BaseModel], key: str) -> KeyText:
-    """Describe a key of a table."""
-    return next(row for row in keys_of(table.model_json_schema()) if row.name == key)
 
 
 def keys_of(schema: Mapping[str, Any]) -> list[KeyText]:
