@@ -93,3 +93,128 @@ def test_values_of_another_solver(
     for view, expected in (("models", models), ("average", average)):
         if expected is not None:
             assert mu(factors, rounds, view, **options) == pytest.approx(expected, abs=1.1e-6)
+
+
+@pytest.mark.parametrize("factors", [ring(6), torus(3), PATH, metropolis(nx.erdos_renyi_graph(7, 0.5, seed=3))])
+def test_all_messages_add_the_squares(factors: Array) -> None:
+    move, noise = np.linspace(1.0, 2.0, 8), np.linspace(0.5, 1.5, 8)
+    expected = np.sqrt(np.square(move / noise).sum())
+    assert mu(factors, 8, "all", move=move, noise=noise[:, None]) == pytest.approx(expected, rel=1e-12)
+    # Hidden messages never cost more.
+    models = mu(factors, 8, "models", move=move, noise=noise[:, None])
+    assert mu(factors, 8, "average", move=move, noise=noise[:, None]) <= models <= expected
+    assert mu(factors, 8, "none", move=move, noise=noise[:, None]) < 1e-12
+
+
+def test_one_agent_has_the_closed_form() -> None:
+    for h, rounds in ((0.5, 7), (0.97, 40), (1.0, 12), (1.03, 30)):
+        chain = h * np.ones((1, 1))
+        # A step that expands hides nothing.
+        gain = rounds if h >= 1.0 else (1.0 + h) / (1.0 - h) * (1.0 - h**rounds) / (1.0 + h**rounds)
+        assert mu(chain, rounds, "average", move=0.3, noise=0.7) == pytest.approx(0.3 / 0.7 * gain**0.5, rel=1e-9)
+
+
+def test_average_of_one_agent_is_its_model() -> None:
+    seen = np.zeros((9, 5), dtype=bool)
+    seen[-1, 2] = True
+    rounds = HiddenRounds(
+        ring(5)[None], np.zeros(9, dtype=np.int64), np.ones((9, 5)), seen, np.zeros((9, 5)), np.zeros(5)
+    )
+    one = np.zeros(5)
+    one[2] = 0.7
+    assert mu(ring(5), 9, "average", weights=one) == pytest.approx(
+        hidden_mu(rounds, [0], np.ones((9, 5)))[0], rel=1e-12
+    )
+
+
+def test_distance_classes_give_a_larger_bound() -> None:
+    factors = metropolis(nx.random_regular_graph(3, 12, seed=5))
+    for view in ("models", "average"):
+        exact, coarse = (mu(factors, 12, view, most_cells=most) for most in (None, 1))
+        assert exact <= coarse <= mu(factors, 12, "all")
+
+
+def test_inputs_of_members_must_be_seen() -> None:
+    seen = np.zeros((3, 4), dtype=bool)
+    seen[:, 0] = True
+    noise = np.ones((3, 4))
+    noise[:, 0] = np.inf
+    rounds = HiddenRounds(ring(4)[None], np.zeros(3, dtype=np.int64), noise, seen, np.zeros((3, 4)), np.zeros(4))
+    with pytest.raises(ValueError, match="inputs of its members"):
+        hidden_mu(rounds, [2], np.ones((3, 4)))
+
+
+def exact_mu(maps: Array, moves: Array, noise: Array, view: Array) -> float:
+    """μ of a linear system: messages L(z + u) with L the product of the maps, seen through the rows of `view`.
+
+    Args:
+        maps: (T, n, n), n coordinates of all agents.
+        moves: (T, n), u.
+        noise: (T, n), 0 for noise that the adversary knows.
+        view: (r, T n).
+    """
+    rounds, n, _ = maps.shape
+    whole = np.zeros((rounds * n, rounds * n))
+    for t in range(rounds):
+        here = slice(t * n, (t + 1) * n)
+        if t:
+            whole[here] = maps[t] @ whole[(t - 1) * n : t * n]
+        whole[here, here] += np.eye(n)
+    seen = view @ whole
+    moved, covariance = seen @ moves.ravel(), (seen * np.square(noise.ravel())) @ seen.T
+    return float(np.sqrt(moved @ np.linalg.pinv(covariance, rcond=1e-12, hermitian=True) @ moved))
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_no_linear_system_shows_more(seed: int) -> None:
+    """Hill climbing over linear maps within R and moves within D; agents are absent, or members, in some systems."""
+    draw = np.random.default_rng(seed)
+    m, rounds = int(draw.integers(1, 5)), int(draw.integers(1, 6))
+    factors = np.stack([draw.uniform(0, 0.6, (m, m)) * (draw.random((m, m)) < 0.7) for _ in range(rounds)])
+    factors += draw.uniform(0.1, 0.7) * np.eye(m)
+    noise, move = draw.uniform(0.4, 2.0, (rounds, m)), draw.uniform(0.0, 1.5, (rounds, m))
+    member = int(draw.integers(m)) if m > 1 and draw.random() < 0.4 else None
+    away = draw.random((rounds, m)) < (0.3 if member is None else 0.0)
+    away[0], away[-1] = False, False
+    factors = np.where(away[:, :, None], np.eye(m), factors)
+    noise, move = np.where(away, 0.0, noise), np.where(away, 0.0, move)
+    seen, weights = draw.random((rounds, m)) < 0.15, np.zeros(m)
+    seen &= ~away
+    for t in range(rounds - 1):
+        # A message that is seen is seen while its agent is away.
+        seen[t + 1] |= seen[t] & away[t + 1]
+    scales = noise.copy()
+    if member is not None:
+        scales[:, member] = np.inf
+        seen[:, member] = True
+        for t in range(rounds - 1):
+            seen[t] |= factors[t + 1, member] > 0.0
+    if draw.random() < 0.5:
+        seen[-1] = True
+    else:
+        weights = draw.uniform(0.0, 1.0, m)
+    victim = int(draw.choice([k for k in range(m) if k != member]))
+    steps = HiddenRounds(factors, np.arange(rounds), scales, seen, np.zeros((rounds, m)), weights)
+    bound = float(hidden_mu(steps, [victim], move)[0])
+    rows = [np.eye(rounds * m)[t * m + i] for t in range(rounds) for i in range(m) if seen[t, i] and i != member]
+    last = np.zeros(rounds * m)
+    last[-m:] = np.where(seen[-1], 0.0, weights)
+    view, known = np.array([*rows, last]), np.where(np.isinf(scales), 0.0, noise)
+
+    def shown(signs: Array, signed: Array) -> float:
+        moves = np.zeros((rounds, m))
+        moves[:, victim] = signed * move[:, victim]
+        return exact_mu(np.where(away[:, :, None], np.eye(m), signs * factors), moves, known, view)
+
+    signs, signed = np.ones((rounds, m, m)), np.ones(rounds)
+    best = shown(signs, signed)
+    for _ in range(150):
+        flipped, other = signs.copy(), signed.copy()
+        places = draw.random(signs.shape) < 0.15
+        flipped[places] = draw.uniform(-1.0, 1.0, int(places.sum()))
+        if draw.random() < 0.3:
+            other[int(draw.integers(rounds))] *= -1.0
+        value = shown(flipped, other)
+        if value > best:
+            best, signs, signed = value, flipped, other
+    assert best <= bound * (1.0 + 1e-6) + 1e-9
