@@ -581,6 +581,10 @@ class PrivacyTable(Table):
     """Adjacency of neighbouring data sets: "replace", the unit is replaced by another one; "zero_out", it contributes
     zero, which needs half the noise and is a weaker guarantee. Read by gossip algorithms without noiseless state."""
 
+    adversary: Literal["all_messages", "final_models", "final_average"] = "all_messages"
+    """What the adversary of epsilon observes: "all_messages"; or, of dp_dsgd and ldp_single_level with linear models,
+    only the "final_models" of all agents, or their "final_average"."""
+
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
     """q: ε holds against an adversary that observes all messages and colludes with any q agents. Read by gossip
     algorithms."""

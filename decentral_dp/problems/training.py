@@ -222,7 +222,9 @@ class Training(StackedProblem):
         weights = self.model.start
         start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
         linear = self.length is not None
-        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0)
+        # Slopes p − e of a softmax have norm at most √2.
+        longest = math.sqrt(2.0) * self.length if self.length is not None and self.n_classes > 2 else math.inf
+        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0, longest)
 
     def with_clip(self, clip: Clip) -> Training:
         return replace(self, clip=clip)

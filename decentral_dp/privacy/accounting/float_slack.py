@@ -44,6 +44,7 @@ that is spent is fixed, so that either bound grows with the releases and does no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -226,10 +227,33 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
     return Slack(near, lost, near, second, np.where(is_empty, np.inf, _ORDERS + np.zeros(groups)))
 
 
-def noise_alone(draws: IntArray, bits: int) -> tuple[Array, Array]:
-    """Return (τ, δ): real and ideal distributions of n variates are within e^{±τ}, except for δ."""
-    number = np.asarray(draws, dtype=np.float64)
-    return number * (_BULK * unit(bits)), number * (2e-14 * 2.0 ** (bits - 16))
+def noise_alone(draws: IntArray | int, bits: int, lost: Array | float) -> Array:
+    """Return τ for which real and ideal distributions of n variates are within e^{±τ}, except for a probability.
+
+    Nothing is shifted here, so that the bound holds for every function of the variates, such as an adversary's view.
+    With p° of the real variates up to a cut: p̂ ≤ p° + n F(0), p° ≤ e^a p + δ_a and the same in the other direction,
+    as in the docstring of this module, or within 10 u in the worst case.
+
+    Args:
+        draws: n.
+        bits: of the grid.
+        lost: the probability, above 0; broadcasts with n.
+
+    Returns:
+        τ; +inf if the probability is too small for any bound.
+    """
+    number, unit_of_grid, most = np.asarray(draws, dtype=np.float64), unit(bits), np.asarray(lost, dtype=np.float64)
+    worst, table = number * (_BULK * unit_of_grid), _table(unit_of_grid, True)
+    worst = np.where(number * (2e-14 * 2.0 ** (bits - 16)) <= most, worst, np.inf)
+    rows = (-1,) + (1,) * np.broadcast(number, most).ndim
+    order, unmoved, load = (part.reshape(rows) for part in (_ORDERS, table.unmoved, table.exponent))
+    xlogy = scipy.special.xlogy
+    with np.errstate(divide="ignore"):
+        exponent = number * load + xlogy(order, order) - xlogy(1.0 + order, 1.0 + order) - np.log(0.5 * most)
+    # Twice the mass far out: e^τ is at most 2 there.
+    valid = (4.0 * number * unmoved <= most) & (exponent <= math.log(2.0) * order)
+    likely = np.where(valid, np.maximum(0.0, exponent / order), np.inf).min(axis=0)
+    return np.asarray(np.minimum(worst, likely))
 
 
 def _cut_of_height(unit: float, height: Array) -> Array:

@@ -128,7 +128,10 @@ def hidden_mu(
             raise ValueError("an adversary must see all inputs of its members")
     if inside[:, victims].any():
         raise ValueError("the victim must not be a member of the adversary")
-    systems = [_system(rounds, int(v), shift[:, v], most_cells) for v in victims]
+    public = np.vstack([rounds.weights, rounds.observed])
+    roles = _unique_columns(public)
+    parts = _unique_columns(np.vstack([public, _rounded(rounds.noise), _rounded(rounds.rounding)]))
+    systems = [_system(rounds, int(v), shift[:, v], roles, parts, most_cells) for v in victims]
     mu = np.empty(len(systems))
     # Victims with equal numbers up to rounding share one system with the largest of them.
     groups: dict[bytes, list[int]] = {}
@@ -160,14 +163,30 @@ def _rounded(values: NDArray[Any]) -> Array:
     return np.asarray(np.ldexp(np.round(mantissa, _DIGITS), exponent) + 0.0)
 
 
-def _system(rounds: HiddenRounds, victim: int, shift: Array, most_cells: int | None) -> _Systems:
-    """Return the system of a victim, with agents that play the same part in one cell."""
+def _system(
+    rounds: HiddenRounds,
+    victim: int,
+    shift: Array,
+    roles: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    most_cells: int | None,
+) -> _Systems:
+    """Return the system of a victim, with agents that play the same part in one cell.
+
+    Args:
+        rounds: of all agents.
+        victim: v.
+        shift: (T,) movement of its message.
+        roles: (m,) numbers that differ if weights or observed rounds do.
+        parts: (m,) numbers that differ if these, noise or rounding do.
+        most_cells: of `hidden_mu`.
+    """
     m = rounds.noise.shape[1]
     # Distance 0 marks the victim.
-    public = np.vstack([_distances(rounds.factors, victim), rounds.weights, rounds.observed])
-    cells = _cells(rounds.factors, np.vstack([public, _rounded(rounds.noise), _rounded(rounds.rounding)]))
+    distance = _distances(rounds.factors, victim)
+    cells = _cells(rounds.factors, np.vstack([distance, parts]))
     if most_cells is not None and cells.max() >= most_cells:
-        cells = _unique_columns(public)
+        cells = _unique_columns(np.vstack([distance, roles]))
     n = int(cells.max()) + 1
     member = np.zeros((n, m))
     member[cells, np.arange(m)] = 1.0

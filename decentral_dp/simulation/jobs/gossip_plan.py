@@ -34,6 +34,7 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     resolve_gossip,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
+from decentral_dp.simulation.jobs.published import noise_factor, published_epsilon, refuse_hidden
 from decentral_dp.simulation.jobs.settings import curvature_of, settings_text, stability_text
 from decentral_dp.user_code import blame, call
 
@@ -384,34 +385,49 @@ def gossip_job(c: Components) -> GossipJob:
                     "on a constant network only. Fix: use an algorithm that sends steps from released values, such as "
                     "dp_dsgd; or remove over_time, drop, offline and delay."
                 )
-    noise = noise._replace(is_final=True)
-    ledger = plan_ledger(noise, rounds)
-    text = ""
-    # The text is true of fresh noise only.
-    if factor is None:
-        averaged = averaged_noises(r.topology)
-        text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
+
+    def planned(noise: PlannedNoise) -> GossipJob:
+        """Return the job with this noise."""
+        noise = noise._replace(is_final=True)
+        ledger = plan_ledger(noise, rounds)
+        text = ""
+        # The text is true of fresh noise only.
+        if factor is None:
+            averaged = averaged_noises(r.topology)
+            text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
+        return GossipJob(
+            components=r.components,
+            topology=r.topology,
+            shards=r.shards,
+            records=records_of(r.problem, r.shards, r.elsewhere, r.clip.norm),
+            test=test_records(r.problem, r.shards, r.clip.norm),
+            sampling=r.sampling,
+            clip=r.clip,
+            mechanism=r.mechanism,
+            rounds=rounds,
+            ledger=ledger,
+            budget=price(ledger, privacy.delta),
+            problem=r.problem,
+            algorithm=r.algorithm,
+            noise=noise.schedules,
+            pairs=r.pairs,
+            factor=factor,
+            pools_records=r.pools,
+            settings_text=text,
+            setting_warnings=tuple(filter(None, warnings)),
+        )
+
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     warnings = (stability_text(r.kind, r.algorithm, r.topology, curvature, rounds), not_centred)
-    return GossipJob(
-        components=r.components,
-        topology=r.topology,
-        shards=r.shards,
-        records=records_of(r.problem, r.shards, r.elsewhere, r.clip.norm),
-        test=test_records(r.problem, r.shards, r.clip.norm),
-        sampling=r.sampling,
-        clip=r.clip,
-        mechanism=r.mechanism,
-        rounds=rounds,
-        ledger=ledger,
-        budget=price(ledger, privacy.delta),
-        problem=r.problem,
-        algorithm=r.algorithm,
-        noise=noise.schedules,
-        pairs=r.pairs,
-        factor=factor,
-        pools_records=r.pools,
-        settings_text=text,
-        setting_warnings=tuple(filter(None, warnings)),
-    )
+    job = planned(noise)
+    if privacy.adversary == "all_messages":
+        return job
+    refuse_hidden(job)
+    if privacy.epsilon is not None:
+        # The factor is exact but for rounding, which depends on the noise.
+        for _ in range(2):
+            scale = noise_factor(job, privacy.adversary)
+            smaller = {c: replace(v, scale=v.scale * scale) for c, v in job.noise.items()}
+            job = planned(noise._replace(schedules=smaller))
+    return replace(job, published=published_epsilon(job, privacy.adversary))

@@ -416,6 +416,8 @@ class GossipJob(PlannedJob):
         pairs: pairwise correlated noise; None if noise is independent between agents.
         factor: of noise that is correlated over rounds; None if noise is fresh in each round.
         pools_records: whether a trusted server has the records of all agents.
+        published: (m,) ε against an adversary that receives only the models of privacy.adversary; None if it observes
+            all messages.
     """
 
     setting: ClassVar[Setting] = "gossip"
@@ -428,6 +430,7 @@ class GossipJob(PlannedJob):
     pairs: PairNoise | None = None
     factor: TimeFactor | None = None
     pools_records: bool = False
+    published: Array | None = None
 
     @property
     def central(self) -> bool:

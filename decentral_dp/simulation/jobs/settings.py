@@ -257,7 +257,14 @@ def with_settings(
     centring = centring and "x" not in s.privacy.clips
     if not missing and not centring:
         return c, ""
-    model_facts = problem.step_facts()
+    model_facts, unclipped = problem.step_facts(), None
+    if s.privacy.adversary != "all_messages":
+        # The noise of a published average is that of m agents who share the noise of one.
+        averaged **= 2
+        # A clipped step of several classes moves models apart, and one that is never clipped does not.
+        if model_facts.classes > 2:
+            unit = 10.0 ** (math.floor(math.log10(model_facts.longest_gradient)) - 2)
+            unclipped = math.ceil(model_facts.longest_gradient / unit) * unit
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
@@ -290,7 +297,7 @@ def with_settings(
                 float(c.keys.get("momentum", 0.0)),
                 model_facts.curvature,
                 c.keys["learning_rate"].scale if "learning_rate" in c.keys else None,
-                by_channel(s.privacy.clips).get("y"),
+                by_channel(s.privacy.clips).get("y", unclipped),
                 clips,
                 model_facts.start,
             )

@@ -1,0 +1,448 @@
+"""ε of D-SGD against adversaries that receive published models only.
+
+The default ε holds against an adversary that observes every message. If the agents keep their messages to themselves
+and publish one average of their last models, or their last models, the noise of earlier rounds hides what one record
+changed, and ε is smaller. `privacy.accounting.hidden_states` has the theorem. This module has its public numbers for a
+job. With ω = I + W, η the learning rate, L the largest curvature of a record's loss, m the ridge and h = `step_factor`,
+
+    dp_dsgd            R_ij = h(1) |ω_ij|
+    ldp_single_level   R_ij = |ω_ij| for j ≠ i,     R_ii = h(ω_ii)
+    D_t = η_t · 2C/N_t
+
+A step must not move two models farther apart: the model is linear in clipped features, and its loss is convex. A secret
+minibatch is accounted as if the record were read in every round, without amplification. On a time-varying network, ω
+and R are those of the edges of a round. An agent that is offline in the next round does not send. Its neighbours keep
+its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run.
+
+If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
+of one agent with noise s/√m and movement D/m.
+
+ε includes the rounding of float64. Messages are multiples of a grid g, and an average is published as an exact sum,
+divided once: the last shift of a message is a multiple of g, too, which adds √q g to the distances of the last round.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.bounded import Array, summation_slack
+from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.exchange import senders_of
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
+from decentral_dp.privacy.accounting.float_slack import noise_alone
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.clipping import RECORD
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.problems.training import CrossEntropy, Training
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.jobs.job import GossipJob
+
+View: TypeAlias = Literal["final_models", "final_average"]
+
+# Rounding of one operation in float64, times a margin for terms that the bounds of a step leave out.
+_ROUNDING = 64.0 * 2.0**-53
+# Largest number of different parts of a victim, in all rounds, for the exact bound: (T n³ for each victim).
+_MOST_WORK = 4e9
+# δ_n e^ε' over δ.
+_LOST = 2.0**-10
+# Gaussian variates of float64 samplers are smaller, in standard deviations.
+LARGEST_VARIATE = 45.0
+
+
+class Steps(NamedTuple):
+    """T rounds of training in public numbers.
+
+    Args:
+        mixing: ω = I + W of every round, (m, m) mixing weights each.
+        visible: whether agent i may receive the message of round t from agent j, or is j; (m, m) each.
+        factors: (K, m, m) different R: Lipschitz factors of a step in l2.
+        factor_index: (T,) the R of each round.
+        movement: D, (T, m) l2 movement of the victim's noiseless message by its replaced record.
+        noise: s, (T, m) standard deviations of the noise; 0 without a message.
+        rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages; +inf if messages may leave
+            their grid.
+        grid: (T, m) grids of the messages; 0 without a message.
+        largest: bound on |coordinate| of a last message.
+
+    References:
+        docs/proofs/37 and 38.
+    """
+
+    mixing: tuple[Array, ...]
+    visible: tuple[NDArray[np.bool_], ...]
+    factors: Array
+    factor_index: NDArray[np.int64]
+    movement: Array
+    noise: Array
+    rounding: Array
+    grid: Array
+    largest: float
+
+
+def compute_steps(job: GossipJob) -> Steps:
+    """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(Training, job.problem)
+    length = cast(float, problem.length)
+    rounds, m = np.arange(job.rounds), job.n_agents
+    step = algorithm.learning_rate.series(job.rounds)
+    averaged = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
+    clip = job.clip.bounds("y", rounds)
+    own_point = isinstance(algorithm, LdpSingleLevel)
+    mixing, visible = _compute_weights(job)
+    curvature, sends = problem.loss.curvature * length**2, sent_messages(job)
+    # The gradient of a record of two classes or a number is φ'(aᵀy) a, clipped or not. A clip that never binds is none.
+    scalar = not isinstance(problem.loss, CrossEntropy) or float(clip.min()) >= math.sqrt(2.0) * length
+    factors: dict[tuple[int, float, bytes], Array] = {}
+    keys = []
+    for omega, eta, senders in zip(mixing, step.tolist(), sends, strict=True):
+        keys.append((id(omega), eta, senders.tobytes()))
+        if keys[-1] in factors:
+            continue
+        own_factor = step_factor(np.diag(omega) if own_point else 1.0, curvature, eta, problem.l2, scalar)
+        factor = np.abs(omega)
+        if own_point:
+            np.fill_diagonal(factor, own_factor)
+        else:
+            factor = factor * own_factor
+        factors[keys[-1]] = np.where(senders[:, None], factor, np.eye(m))
+    number = {key: place for place, key in enumerate(factors)}
+    index, stacked = np.array([number[key] for key in keys], dtype=np.int64), np.stack([*factors.values()])
+    movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
+    noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
+    movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
+    rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged * 1.0, clip, own_point)
+    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest)
+
+
+def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
+    """Return (T, m) whether an agent sends the message of a round, in the next round."""
+    senders = senders_of(job.algorithm, job.public_network)
+    if senders is None:
+        return np.ones((job.rounds, job.n_agents), dtype=np.bool_)
+    return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
+
+
+def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
+    """Return ω of every round, and the agents that may receive its messages."""
+    changes, identity = job.topology.over_time, np.eye(job.n_agents)
+    if changes is None:
+        mixed = identity + job.topology.mixing.toarray()
+        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
+    received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
+    sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
+    return (
+        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),
+        tuple((w != 0.0) | (identity > 0.0) for w in sent),
+    )
+
+
+def step_factor(weight: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
+    """Bound ‖(w − ηm) I − η J‖ for a step of length η on records of clipped gradients J and a ridge m outside the clip.
+
+        scalar gradients φ'(aᵀy) a, or no clip:    max(|w − ηm|, |w − ηm − ηL|)
+        any convex loss, ηL ≤ 2u:                  u (1 − ηL/(4u))^(−1/2),    u = w − ηm
+        else                                       |u| + ηL
+
+    Args:
+        weight: w, of the point.
+        curvature: L, the largest curvature of a record's loss.
+        step: η.
+        ridge: m.
+        scalar: whether every record's gradient is φ'(aᵀy) a with φ convex, as for logistic, squared and Huber losses,
+            or is never clipped.
+
+    Returns:
+        The bound, with the shape of `weight`.
+
+    References:
+        Proof in docs/proofs/38.
+
+    Example:
+        >>> round(step_factor(1.0, 1.0, 0.5, 0.0, scalar=True), 12)
+        1.0
+        >>> round(float(step_factor(1.0, 1.0, 0.5, 0.0, scalar=False)), 4)
+        1.069
+    """
+    left, scaled = np.asarray(weight, dtype=np.float64) - step * ridge, step * curvature
+    if scalar:
+        bound = np.maximum(np.abs(left), np.abs(left - scaled))
+    else:
+        positive = np.where(left > 0.0, left, 1.0)
+        convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))
+        bound = np.where(scaled <= 2.0 * left, convex, np.abs(left) + scaled)
+    # Rounded up.
+    upwards = np.asarray(bound * (1.0 + 16.0 * 2.0**-53))
+    return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
+
+
+def _bound_rounding(
+    job: GossipJob, mixing: tuple[Array, ...], factors: Array, step: Array, noise: Array, averaged: Array, clip: Array,
+    own_point: bool,
+) -> tuple[Array, Array, float]:  # fmt: skip
+    """Return (T, m) bounds on the rounding of a step, (T, m) grids of the messages, and the largest last coordinate.
+
+    Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
+    """
+    problem = cast(Training, job.problem)
+    q, outputs, length = problem.q, float(problem.model.outputs), cast(float, problem.length)
+    # An agent that does not send keeps a rounded message.
+    sends = noise > 0.0
+    grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
+    cells = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
+    largest = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(job.algorithm.start.get("y", 0.0))
+    root_q, out, received = np.sqrt(q), np.zeros(noise.shape), np.zeros(noise.shape[1])
+    for t, eta in enumerate(step):
+        # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
+        output = length * root_q * largest
+        gradient = (output + 2.0) * length * np.sqrt(outputs)
+        terms = averaged[t].max() + q + 8.0 * outputs + 32.0
+        strayed = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
+            gradient * (1.0 + length) + clip.max()
+        )
+        computed = _ROUNDING * terms * strayed
+        out[t] = np.where(sends[t], factors[t] @ (root_q * received) + 2.0 * (root_q * cells * grid[t] + computed), 0.0)
+        kept, absolute = 1.0 - eta * problem.l2, np.abs(mixing[t])
+        if own_point:
+            # The ridge is at the agent's released point, before mixing.
+            np.fill_diagonal(absolute, np.abs(np.diag(mixing[t]) - eta * problem.l2))
+            kept = 1.0
+        grown = absolute.sum(axis=1).max() * abs(kept) * largest + eta * clip.max()
+        last_sent = 0.0 if sends[t].all() else largest
+        largest = max(last_sent, float((grown + computed + LARGEST_VARIATE * noise[t] + 2.0 * grid[t]).max()))
+        received = np.where(sends[t], grid[t], received)
+        if not largest < 2.0**52 * grid[t].min(where=sends[t], initial=np.inf):
+            out[t:] = np.where(sends[t:], np.inf, 0.0)
+            break
+    # Rounded up to 30 binary digits: equal agents have equal bounds in every order of summation.
+    mantissa, exponent = np.frexp(out)
+    return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**30), exponent - 30)), grid, largest
+
+
+# Largest number of agents, whose factors are (m, m) arrays.
+_MOST_AGENTS = 2000
+
+
+def _is_unbounded(job: GossipJob) -> bool:
+    """Return whether a step of training may move two models apart without a bound."""
+    length = job.problem.length if isinstance(job.problem, Training) else None
+    return length is None or not math.isfinite(length)
+
+
+_HIDDEN = "privacy.adversary"
+_REFUSALS: tuple[Refusal[GossipJob], ...] = (
+    Refusal(
+        lambda job: not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central,
+        _HIDDEN,
+        "ε of published models is not derived for {of.scenario.algorithm.kind}",
+        'use "dp_dsgd" or "ldp_single_level"',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.guarantee != "certified" or job.mechanism != GAUSSIAN,
+        _HIDDEN,
+        "ε of published models is derived for certified Gaussian noise",
+        'set guarantee = "certified" and mechanism = "gaussian"',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.delta == 0.0,
+        "privacy.delta",
+        "Gaussian noise has no finite ε at δ = 0",
+        "use a delta above 0, such as 1e-5",
+    ),
+    Refusal(
+        _is_unbounded,
+        _HIDDEN,
+        "a step of a neural network, or on features without ranges, may move two models apart without a bound",
+        'use model = "linear" and declared ranges (scale = "public_ranges")',
+    ),
+    Refusal(
+        lambda job: getattr(job.algorithm, "momentum", 0.0),
+        "algorithm.momentum",
+        "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
+        "set it to 0, and the learning rate to λ/(1 − β)",
+    ),
+    Refusal(
+        lambda job: getattr(job.algorithm, "centring_rounds", 0),
+        "algorithm.centring",
+        "features and intercept are clipped apart, and such a step may move two models apart",
+        "set it to false",
+    ),
+    Refusal(
+        lambda job: job.unit != RECORD or getattr(job.algorithm, "local_steps", None),
+        "privacy.unit",
+        "ε of published models is derived for one replaced record and a step of one gradient",
+        "remove unit, neighbours and local_steps",
+    ),
+    Refusal(
+        lambda job: job.sampling.kind == "poisson",
+        "problem.sampling",
+        "a Poisson batch may be larger than its divisor, and a step may then move two models apart",
+        'use "full" or "fixed_batch"',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.correlation is not None,
+        "privacy.correlation",
+        "ε of published models is derived for independent noise",
+        "remove it",
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.colluders > 0,
+        "privacy.colluders",
+        "ε of published models assumes that no member of the network colludes",
+        'set 0, or adversary = "all_messages"',
+    ),
+    Refusal(
+        lambda job: (
+            job.scenario.topology.compression is not None
+            or (job.topology.over_time is not None and job.topology.over_time.delay)
+        ),
+        "topology",
+        "ε of published models is not derived for compressed or delayed messages",
+        "remove compression and delay",
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.domain,
+        "privacy.box",
+        "the average of projected models shows more than the average of the models",
+        "remove it",
+    ),
+    Refusal(
+        lambda job: job.scenario.tail_length > 1,
+        "run.average",
+        "the mean of several rounds shows more than the last models",
+        "remove it, or set 1; decreasing learning rates average noise, too",
+    ),
+    Refusal(
+        lambda job: job.n_agents > _MOST_AGENTS,
+        "topology.agents",
+        f"ε of published models is computed for at most {_MOST_AGENTS} agents",
+        "use fewer agents",
+    ),
+)
+
+
+def refuse_hidden(job: GossipJob) -> None:
+    """Refuse a job for which ε of published models is not derived. Raises InputError."""
+    refuse(job, _REFUSALS)
+
+
+def published_epsilon(job: GossipJob, view: View) -> Array:
+    """Compute ε of each agent against an adversary that receives the published models only.
+
+    Args:
+        job: planned, for which `refuse_hidden` raises nothing.
+        view: the published models.
+
+    Returns:
+        (m,) certified ε at the δ of the job, at most ε of all messages.
+    """
+    every, mu = job.budget.epsilon, _published_mu(job, view)
+    delta = job.scenario.privacy.delta
+    epsilon = np.empty(mu.size)
+    for agent, (value, most) in enumerate(zip(mu.tolist(), every.tolist(), strict=True)):
+        # e^ε' of the slack is small for an ε' near the result.
+        near = min(most, 1.0 + float(gaussian_epsilon(min(value, 1e6), delta)))
+        first = _epsilon_for(job, value, near) if math.isfinite(value) else math.inf
+        epsilon[agent] = min(first if first <= near else math.inf, most)
+    return epsilon
+
+
+def noise_factor(job: GossipJob, view: View) -> float:
+    """Return the factor of all noise with which the worst agent spends the target ε of the job.
+
+    Args:
+        job: planned, with a target ε.
+        view: the published models.
+    """
+    target, mu = cast(float, job.scenario.privacy.epsilon), _published_mu(job, view)
+    largest = float(mu.max())
+    low, high = 0.0, largest_mu(target, job.scenario.privacy.delta)
+    while high - low > 1e-10 * high and high > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _epsilon_for(job, middle, target) <= target else (low, middle)
+    if low == 0.0 or not math.isfinite(largest):
+        raise InputError(
+            f"privacy.epsilon: no noise meets it for the published models (got {target:g}). Fix: use a larger epsilon "
+            "or delta."
+        )
+    return largest / low
+
+
+def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
+    """Return ε of a pair of μ with noise of float64 samplers, if it is at most `reach`; else a larger number."""
+    draws = np.array([job.rounds * job.problem.q * job.n_agents])
+    return float(epsilon_in_float64(np.array([mu]), draws, job.problem.q, job.scenario.privacy.delta, reach)[0])
+
+
+def _published_mu(job: GossipJob, view: View) -> Array:
+    """Return (m,) μ of each agent."""
+    steps, m = compute_steps(job), job.n_agents
+    noise, rounding, factors = steps.noise, steps.rounding, steps.factors
+    weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
+    if view == "final_average":
+        weights[:] = 1.0 / m
+        rounding = rounding.copy()
+        rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()
+        if not m * steps.largest < 2.0**52 * steps.grid.min(where=steps.grid > 0.0, initial=np.inf):
+            return np.full(m, np.inf)
+    else:
+        # The last message of an agent that is absent is an earlier one.
+        last = noise.shape[0] - 1 - np.argmax(noise[::-1] > 0.0, axis=0)
+        seen = np.arange(noise.shape[0])[:, None] >= last
+    if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
+        # One agent, whose noise and movement are those of the average.
+        chain = HiddenRounds(
+            factors.sum(axis=2, keepdims=True)[:, :1],
+            steps.factor_index,
+            np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m,
+            seen[:, :1],
+            rounding.max(axis=1, keepdims=True),
+            np.ones(1),
+        )
+        return np.array([hidden_mu(chain, [0], steps.movement[:, v : v + 1] / m)[0] for v in range(m)])
+    cells = int((_MOST_WORK / (m * noise.shape[0])) ** (1.0 / 3.0))
+    return hidden_mu(
+        HiddenRounds(factors, steps.factor_index, noise, seen, rounding, weights),
+        np.arange(m),
+        steps.movement,
+        most_cells=max(1, cells),
+    )
+
+
+def _is_complete(steps: Steps) -> bool:
+    """Return whether every weight of every round is 1/m, up to rounding that `rounding` covers."""
+    different = {id(omega): omega for omega in steps.mixing}.values()
+    m = steps.noise.shape[1]
+    return bool((steps.noise > 0.0).all()) and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
+
+
+def epsilon_in_float64(
+    mu: Array, draws: NDArray[np.int64], dimension: int, delta: float, reach: Array | float
+) -> Array:
+    """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers.
+
+    The distributions of both data sets are within e^{±τ} of the ideal ones except for δ_n (`float_slack.noise_alone`),
+    so
+
+        δ(ε' + 2τ) ≤ δ_n + e^τ (δ'(ε') + e^{ε'} δ_n).
+
+    Args:
+        mu: μ.
+        draws: number of normal variates outside the adversary; broadcasts with μ.
+        dimension: of a message.
+        delta: δ.
+        reach: ε' ≤ reach is assumed.
+
+    Returns:
+        ε, a certificate where it is at most `reach`.
+    """
+    lost = _LOST * delta * np.exp(-np.minimum(reach, 700.0))
+    tau = noise_alone(draws, GAUSSIAN.bits(dimension), lost)
+    left = (delta - lost) * np.exp(-tau) - _LOST * delta
+    epsilon = gaussian_epsilon(mu, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0))
+    return np.asarray(epsilon + 2.0 * tau)
