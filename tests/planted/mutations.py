@@ -116,8 +116,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noises of one key that are taken for several",
         "auditing/mechanism_trials.py",
-        "if (before := noises.setdefault(row.tobytes(), where)) != where:",
-        "if (before := where) != where:",
+        "if (before := noises.setdefault(row.tobytes(), place)) != place:",
+        "if (before := place) != place:",
         ("tests/auditing/test_mechanism_trials.py::test_planted_errors_are_detected",),
     ),
     # Attributes, files and texts --------------------------------------------------------------------------------------
@@ -602,7 +602,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "network DP by an inverse without correct digits",
         "auditing/network_gossip.py",
-        "if not np.trace(received) <= _LARGEST_TRACE:",
+        "if not np.trace(noise) <= _LARGEST_TRACE:",
         "if False:",
         ("tests/auditing/test_network_gossip.py::test_noise_that_spans_more_than_float64_is_refused",),
     ),
@@ -1278,8 +1278,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents of other noise taken for alike",
         "auditing/network_view.py",
-        "[*read, *steps.noise, *steps.rounding]",
-        "[*read, *steps.rounding]",
+        "[*rounded_movement, *steps.noise, *steps.rounding]",
+        "[*rounded_movement, *steps.rounding]",
         (f"{_VIEW_OF_TRAINING}::test_symmetric_pairs_have_one_mu",),
     ),
     Mutation(
@@ -1299,7 +1299,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip that leaves every convex step contracting",
         "auditing/network_training.py",
-        "convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))",
+        "convex = positive / np.sqrt(1.0 - np.minimum(scaled_curvature / (4.0 * positive), 0.5))",
         "convex = positive",
         (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
     ),
@@ -1348,8 +1348,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "rounding of what neighbours received left out",
         "auditing/network_gossip.py",
-        "        off = own * cells[t] + reach @ step.T + computed\n",
-        "        off = own * cells[t] + computed\n",
+        "        off = cells_per_coordinate * cells[t] + reach @ step.T + error\n",
+        "        off = cells_per_coordinate * cells[t] + error\n",
         ("tests/auditing/test_network_gossip_rounding.py::test_the_bound_by_hand",),
     ),
     Mutation(
@@ -1447,15 +1447,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that counts what both data sets' records have in common",
         "auditing/losses.py",
-        "np.linalg.norm(one - other * (float(one @ other) / squared))",
-        "np.linalg.norm(one)",
+        "np.linalg.norm(first - second * (float(first @ second) / squared))",
+        "np.linalg.norm(first)",
         ("tests/auditing/test_losses.py::test_a_projection_shows_no_more_than_all_coordinates",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
         "auditing/losses.py",
-        "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
-        "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
+        "np.where(opposite, signs * u, 0.0), np.where(opposite, -signs * v, 0.0)",
+        "np.maximum(signs * u, 0.0), np.maximum(-signs * v, 0.0)",
         ("tests/auditing/test_losses.py::test_shifts_in_one_direction_are_not_overstated",),
     ),
     Mutation(
@@ -1468,8 +1468,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a recursion that counts one right guess too many",
         "auditing/bounds.py",
-        "        total += added\n        correct += (c - 1) * added / canaries\n",
-        "        total += added\n        correct += c * added / canaries\n",
+        "        total += extra\n        correct += (c - 1) * extra / canaries\n",
+        "        total += extra\n        correct += c * extra / canaries\n",
         (
             "tests/auditing/test_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
             "tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
@@ -2246,8 +2246,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that looks for the victim's noise on the wrong side of the others'",
         "auditing/transcripts.py",
-        "rest[place] - row @ rest / row[place]",
-        "row @ rest / row[place] - rest[place]",
+        "residual_noise[place] - row @ residual_noise / row[place]",
+        "row @ residual_noise / row[place] - residual_noise[place]",
         (f"{_AUDIT_SHARED}::test_scores_have_their_certified_distribution[path]",),
     ),
     Mutation(
