@@ -235,8 +235,8 @@ def limit_cost(cost: Array, sensitivity: Array, scale: Array) -> Array:
     """
     if sensitivity.size and sensitivity.min() > 0.0 and sensitivity.max() < np.inf and scale.min() > 0.0:
         return np.asarray(cost)
-    unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
-    return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, cost))
+    is_unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
+    return np.where(sensitivity == 0.0, 0.0, np.where(is_unbounded, np.inf, cost))
 
 
 def round_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) -> Array:
@@ -248,11 +248,11 @@ def round_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) ->
         uniforms: (b, d) in [0, 1), secret.
     """
     # 1/g is exact for a power of two, and a product is faster than a quotient.
-    scaled = query * (1.0 / grid)
-    out = np.floor(scaled)
+    cells = query * (1.0 / grid)
+    out = np.floor(cells)
     # The sum U + scaled would round the low bits of U away.
-    scaled -= out
-    out += uniforms < scaled
+    cells -= out
+    out += uniforms < cells
     return np.asarray(out)
 
 

@@ -362,14 +362,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one noise for all rounds",
         "privacy/releasers.py",
-        "Draws(self._streams, index, tagged, part)",
-        "Draws(self._streams, 1, tagged, part)",
+        "Draws(self._streams, index, tag_of_names, part)",
+        "Draws(self._streams, 1, tag_of_names, part)",
         (f"{_MECHANISMS}::test_agents_channels_and_rounds_have_independent_noise",),
     ),
     Mutation(
         "one noise for all channels",
         "privacy/releasers.py",
-        "Draws(self._streams, index, tagged, part)",
+        "Draws(self._streams, index, tag_of_names, part)",
         "Draws(self._streams, index, tag('value'), part)",
         (f"{_MECHANISMS}::test_channels_that_are_released_one_by_one_have_independent_noise",),
     ),
@@ -432,8 +432,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a keystream that begins again when more of it is asked for",
         "privacy/randomness.py",
-        "encrypted = map(cipher.update, repeat(bytes(8 * _NUMBERS)))",
-        "encrypted = repeat(cipher.update(bytes(8 * _NUMBERS)))",
+        "blocks = map(cipher.update, repeat(bytes(8 * _NUMBERS)))",
+        "blocks = repeat(cipher.update(bytes(8 * _NUMBERS)))",
         (f"{_KEYSTREAMS}::test_numbers_of_every_width_come_in_order",),
     ),
     Mutation(
@@ -474,7 +474,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a coordinator's sample that is larger than the planned one",
         "privacy/releasers.py",
-        "not rate <= planned * _ROUND_UP:",
+        "not rate <= planned_rate * _ROUND_UP:",
         "False:",
         ("tests/algorithms/test_outside_algorithms.py::test_a_coordinators_release_that_is_not_planned_ends_the_run",),
     ),
@@ -566,8 +566,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "laplace releases rounded to the nearest",
         "privacy/mechanisms.py",
-        "    out += uniforms < scaled\n",
-        "    out += scaled > 0.5\n",
+        "    out += uniforms < cells\n",
+        "    out += cells > 0.5\n",
         (f"{_MECHANISMS}::test_laplace_rounds_stochastically",),
     ),
     Mutation(
@@ -623,8 +623,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no noise that costs nothing",
         "privacy/mechanisms.py",
-        "np.where(unbounded, np.inf, cost)",
-        "np.where(unbounded, 0.0, cost)",
+        "np.where(is_unbounded, np.inf, cost)",
+        "np.where(is_unbounded, 0.0, cost)",
         (f"{_ACCOUNTANTS}::test_prices_at_the_edges",),
     ),
     # Slack ----------------------------------------------------------------------------------------------------------
@@ -734,8 +734,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "each channel amplified by itself",
         "privacy/accounting/charges.py",
-        "        total[where] += loss**power\n",
-        "        total[where] = np.maximum(total[where], loss**power)\n",
+        "        total[positions] += loss**power\n",
+        "        total[positions] = np.maximum(total[positions], loss**power)\n",
         (f"{_ACCOUNTANTS}::test_a_batch_is_amplified_once_over_all_its_channels",),
     ),
     Mutation(
@@ -858,8 +858,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one record more than there are",
         "privacy/clipping.py",
-        "return np.asarray(self.clips(averaged) * clip / averaged * slack)",
-        "return np.asarray(self.clips(averaged) * clip / (np.asarray(averaged) + 1.0) * slack)",
+        "return np.asarray(self.clips(counts) * clip / counts * slack)",
+        "return np.asarray(self.clips(counts) * clip / (np.asarray(counts) + 1.0) * slack)",
         (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
     ),
     Mutation(
@@ -941,15 +941,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "losses beyond the grid forgotten",
         "privacy/accounting/tilted_composition.py",
-        "    left = delta - sum(p.number * p.infinite for p in parts) * mass * (1.0 + 1e-9)\n",
-        "    left = delta\n",
+        "    remaining_delta = delta - sum(p.number * p.infinite for p in parts) * mass * (1.0 + 1e-9)\n",
+        "    remaining_delta = delta\n",
         (f"{_TILTED}::test_losses_beyond_the_reach_are_charged_as_infinite",),
     ),
     Mutation(
         "errors of transforms not charged",
         "privacy/accounting/tilted_composition.py",
-        "_epsilon_at(composed + error, first,",
-        "_epsilon_at(composed, first,",
+        "_epsilon_at(composition + error, first,",
+        "_epsilon_at(composition, first,",
         (f"{_TILTED}::test_the_errors_are_charged",),
     ),
     Mutation(
@@ -991,8 +991,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a kind of record that joins later, free for ever",
         "privacy/recorder.py",
-        "masked = 0.0 if sensitivity is None else",
-        "masked = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
+        "mask = 0.0 if sensitivity is None else",
+        "mask = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
         (f"{_TRAPS}::test_a_split_is_charged_from_its_first_release",),
     ),
     Mutation(
@@ -1085,8 +1085,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "edges of the first colluder alone left out",
         "privacy/pair_noise.py",
-        "[self.incident[w] for w in known]",
-        "[self.incident[w] for w in known[:1]]",
+        "[self.incident[w] for w in colluders]",
+        "[self.incident[w] for w in colluders[:1]]",
         (f"{_CORRELATED}::test_many_equal_sets_of_colluders_are_no_obstacle",),
     ),
     Mutation(
@@ -1106,8 +1106,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "row sums of a factor without absolute values",
         "privacy/time_factors.py",
-        "sums, lost = np.abs(near).sum(axis=1)",
-        "sums, lost = np.abs(near.sum(axis=1))",
+        "sums, lost_mass = np.abs(near).sum(axis=1)",
+        "sums, lost_mass = np.abs(near.sum(axis=1))",
         (f"{_FACTORS}::test_a_factor_of_ones_own",),
     ),
     Mutation(
@@ -1127,7 +1127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a grid that is charged once, though what is rounded to it goes on",
         "privacy/time_factors.py",
-        "rounded[k][:, None] * (1.0 + 2.0**-8) * cell",
+        "rounding[k][:, None] * (1.0 + 2.0**-8) * cell",
         "np.minimum(k, 1.0)[:, None] * cell",
         (f"{_IN_TIME}::test_the_grid_is_charged_as_often_as_it_is_rounded_to",),
     ),
@@ -1148,8 +1148,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a factor of one's own that is charged what one record shows, and not the one that shows most",
         "privacy/time_factors.py",
-        "np.cumsum(np.square(each), axis=0).max(axis=1)",
-        "np.cumsum(np.square(each), axis=0)[:, 0]",
+        "np.cumsum(np.square(bounds), axis=0).max(axis=1)",
+        "np.cumsum(np.square(bounds), axis=0)[:, 0]",
         (f"{_FACTORS}::test_rounds_that_are_known_are_charged_what_their_reads_show",),
     ),
     Mutation(
@@ -1169,8 +1169,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise that goes on from messages, queries and all",
         "privacy/releasers.py",
-        "drawn[part] = integers - np.rint(query / g_part)",
-        "drawn[part] = integers",
+        "noise_sum[part] = integers - np.rint(query / g_part)",
+        "noise_sum[part] = integers",
         (f"{_IN_TIME}::test_what_is_added_is_the_inverse_factor_of_fresh_noise",),
     ),
     Mutation(
@@ -1243,8 +1243,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features in noise of its own, priced as if neighbours shared it",
         "privacy/releasers.py",
-        "shared = pairs.sums(index, t, tagged, ratio)",
-        "shared = pairs.sums(index, t, tagged, ratio) * (names == 'y')",
+        "shared = pairs.sums(index, t, tag_of_names, ratio)",
+        "shared = pairs.sums(index, t, tag_of_names, ratio) * (names == 'y')",
         (f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged",),
     ),
     Mutation(
@@ -2037,8 +2037,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a deviation passed as a variance",
         "privacy/pair_noise.py",
-        "square, edges = np.square(own), csr_matrix(pair, dtype=np.float64).power(2)",
-        "square, edges = np.array(own), csr_matrix(pair, dtype=np.float64)",
+        "square, edges = np.square(own_scale), csr_matrix(pair, dtype=np.float64).power(2)",
+        "square, edges = np.array(own_scale), csr_matrix(pair, dtype=np.float64)",
         (f"{_SHARED}::test_one_round_by_all_that_colluders_hold[0]",),
     ),
     Mutation(
@@ -2229,8 +2229,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a colluder that is no loss where all share noise",
         "privacy/pair_noise.py",
-        "left = max(number - colluders, 1)",
-        "left = number",
+        "n_honest = max(number - colluders, 1)",
+        "n_honest = number",
         (
             f"{_CORRELATED}::test_where_all_share_any_colluders_are_alike",
             f"{_ATTACKS}::test_pairwise_noise_has_its_accounted_privacy[zero_sum]",
