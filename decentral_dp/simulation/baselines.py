@@ -69,10 +69,10 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
-        handed: dict[str, Any] = {
+        objects: dict[str, Any] = {
             component: value for component, value in s._objects().items() if component != "topology"
         }
-        chosen._objects = Secret(OBJECTS, handed)
+        chosen._objects = Secret(OBJECTS, objects)
     chosen._object_names = {component: name for component, name in s._object_names.items() if component != "topology"}
     chosen._replaced_tables = s._replaced_tables | {"topology"}
     return chosen

@@ -56,7 +56,9 @@ from decentral_dp.simulation.summary import Setting
 _LARGE_DELTA = 0.1
 
 
-def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
+def statement(
+    job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **entries: Any
+) -> PrivacyStatement:
     """Make the privacy statement of a job.
 
     Args:
@@ -64,7 +66,7 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         planned: every release of a round once.
         notes: of its setting, which come last.
         trusted: whether a coordinator releases one value for all.
-        own: the fields of `PrivacyStatement` that depend on the setting.
+        entries: the fields of `PrivacyStatement` that depend on the setting.
     """
     table, budget = job.scenario.privacy, job.budget
     certified, word = table.guarantee == "certified", unverified(job)
@@ -97,7 +99,7 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         unverified=tuple(word),
         notes=(*before, *(f"{UNVERIFIED}{text}" for text in word), *notes),
         cautions=tuple(cautions),
-        **own,
+        **entries,
     )
 
 
@@ -137,9 +139,9 @@ def unverified(job: PlannedJob) -> list[str]:
 
 def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
     """Return the budget of each agent, without the channels in `absent`, which have no coordinates."""
-    sent = {c: cost for c, cost in budget.channels.items() if c not in absent}
+    channels = {c: cost for c, cost in budget.channels.items() if c not in absent}
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
-    columns += [column for cost in sent.values() for column in cost]
+    columns += [column for cost in channels.values() for column in cost]
     columns += [cost.epsilon for cost in budget.records.values()]
     firsts, budget_index = group_equal(columns)
     different = tuple(
@@ -147,7 +149,7 @@ def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
             agent=i,
             epsilon=float(whole[0][i]),
             epsilon_pure=float(whole[1][i]),
-            channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in sent.items()},
+            channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in channels.items()},
             records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
         )
         for i in firsts.tolist()
@@ -215,12 +217,12 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
         n = counts[split].sum() if trusted else counts[split][first]
         sampled = sampled_unit(c.sampling)
         if sampled is not None or unit == RECORD:
-            one = sensitivity / (2 if sampled is None else sampled.steps)
-            drift = drift + c.rate[split] * one * n
+            sensitivity_to_one = sensitivity / (2 if sampled is None else sampled.steps)
+            drift = drift + c.rate[split] * sensitivity_to_one * n
         else:
             n = n if batch is None else np.minimum(n, batch)
-            one = sensitivity / unit.clips(n)
-            drift = drift + one * n
+            sensitivity_to_one = sensitivity / unit.clips(n)
+            drift = drift + sensitivity_to_one * n
     # Noise that neighbours share cancels in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
@@ -239,15 +241,15 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
 def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
     """Return a caution on the channels with a signal-to-noise ratio below 1."""
     all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
-    swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
-    if not swamped:
+    noisy_channels = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
+    if not noisy_channels:
         return []
     average = "" if trusted or n_agents == 1 else f" the average of {n_agents} agents"
     more = "more records" if trusted else "more records for each agent, more agents"
     return [
         f"Noise swamps the steps: over all rounds it moves{average} farther than all records together can, even if all "
-        f"of them agreed ({', '.join(swamped)} as far). Use {more}, fewer coordinates or a larger ε; more rounds do "
-        "not help."
+        f"of them agreed ({', '.join(noisy_channels)} as far). Use {more}, fewer coordinates or a larger ε; more "
+        "rounds do not help."
     ]
 
 
@@ -323,8 +325,13 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _limit(job, job.algorithm, is_endless=False)
-    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
-    if charged and job.sampling.kind == "streaming" and isinstance(job.algorithm, LdpDsbo) and job.algorithm.memoryless:
+    has_finite_horizon = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
+    if (
+        has_finite_horizon
+        and job.sampling.kind == "streaming"
+        and isinstance(job.algorithm, LdpDsbo)
+        and job.algorithm.memoryless
+    ):
         endless = _limit(job, job.algorithm, is_endless=True)
     return Horizon(finite, endless)
 
@@ -360,13 +367,13 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
     """
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
-    noise, sent = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
+    noise, releases = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
-        fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
-        steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in fed}
+        channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]
+        steps = {c: _MEAN_STEP if releases[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in channels}
         queries = [
-            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c))
+            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * channels.count(c))
             for c, step in steps.items()
         ]
         records, batch = None, sampling.batch or 1

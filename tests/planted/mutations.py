@@ -530,7 +530,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "rounds in flight repeated on a machine that rounds differently",
         "simulation/folder/journal.py",
-        "if others and interruption.leased_rounds:",
+        "if differences and interruption.leased_rounds:",
         "if False:",
         (f"{_MACHINES}::test_the_machine_of_the_last_resume_counts",),
     ),
@@ -1061,8 +1061,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run that an evaluation of its loss stops",
         "simulation/run.py",
-        "            evaluate(s)\n            measured = s.round\n        if journal",
-        "            evaluate(s)\n            measured = s.round\n"
+        "            evaluate(s)\n            last_measurement = s.round\n        if journal",
+        "            evaluate(s)\n            last_measurement = s.round\n"
         "            if any(name in LOSSES and value > 1e3 for _, _, name, value in rows):\n"
         "                return True\n"
         "        if journal",
@@ -1250,8 +1250,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise of an average of agents told by the least of them",
         "simulation/jobs/settings.py",
-        "squares * own_square / averaged",
-        "squares / averaged",
+        "squares * own_square / noise_average",
+        "squares / noise_average",
         (f"{_SETTINGS}::test_the_settings_text_has_the_accumulated_noise[optimised]",),
     ),
     Mutation(
@@ -1362,14 +1362,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a journal whose lines have no digest of the lines before",
         "simulation/folder/journal_lines.py",
-        "    linked = digest(chain.encode() + json.dumps(entry).encode())\n",
-        "    linked = digest(json.dumps(entry).encode())\n",
+        "    chain_digest = digest(chain.encode() + json.dumps(entry).encode())\n",
+        "    chain_digest = digest(json.dumps(entry).encode())\n",
         ("tests/simulation/folder/test_journal.py",),
     ),
     Mutation(
         "a damaged last line of the journal taken for one that was cut off",
         "simulation/folder/journal_lines.py",
-        "    if rest:\n",
+        "    if remainder:\n",
         "    if False:\n",
         (f"{_LINES}[without its end]",),
     ),
@@ -1411,22 +1411,22 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a file removed from a complete run that nobody misses",
         "simulation/result.py",
-        "        missing = (name in needed or name in digests) and not path.is_file()\n",
+        "        missing = (name in file_names or name in digests) and not path.is_file()\n",
         "        missing = False\n",
         (f"{_FLIPS}::test_the_error_names_a_missing_file_of_a_complete_folder",),
     ),
     Mutation(
         "a run that released what was not planned keeps the plan's budget",
         "simulation/folder/journal.py",
-        "statement_of(spent) if planned else without_bound(statement_of(spent))",
-        "statement_of(spent)",
+        "statement_of(spending_job) if planned else without_bound(statement_of(spending_job))",
+        "statement_of(spending_job)",
         ("tests/simulation/folder/test_journal.py::test_a_run_with_an_unplanned_release_has_no_epsilon",),
     ),
     Mutation(
         "noiseless metrics of a run with secret noise that everybody may read",
         "simulation/run.py",
-        '        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)\n',
-        '        write_whole(partial / "metrics.parquet", to_parquet(done.measured))\n',
+        '        write_whole(partial / "metrics.parquet", to_parquet(run.measured), mode)\n',
+        '        write_whole(partial / "metrics.parquet", to_parquet(run.measured))\n',
         ("tests/reporting/test_folder_links.py::test_files_of_a_run_with_secret_noise_are_its_owners",),
     ),
     Mutation(
