@@ -551,8 +551,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "lost actors that start again on other machines",
         "engines/ray.py",
-        "if before and (moved := sum(",
-        "if False and (moved := sum(",
+        "if before and (n_moved := sum(",
+        "if False and (n_moved := sum(",
         ("tests/engines/test_arithmetic.py::test_actors_that_start_again_on_another_machine_end_the_run",),
     ),
     Mutation(
@@ -1054,8 +1054,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a coordinator that resumes with the scale of its start",
         "engines/local.py",
-        'self._divergence, self._scale = saved["divergence"], saved["scale"]',
-        'self._divergence = saved["divergence"]',
+        'self._divergence, self._scale = saved_state["divergence"], saved_state["scale"]',
+        'self._divergence = saved_state["divergence"]',
         ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
     ),
     Mutation(
@@ -1355,8 +1355,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a coordinator that goes on and tosses other coins",
         "engines/local.py",
-        'self._questions = saved["state"], saved["asked"]',
-        'self._questions = saved["state"], saved["asked"] + 100',
+        'self._questions = saved_state["state"], saved_state["asked"]',
+        'self._questions = saved_state["state"], saved_state["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_resume[dp_sgd_dual]",),
     ),
     Mutation(
@@ -1545,15 +1545,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a state of a driver that moves on without the values released before it",
         "engines/ray.py",
-        "driver.set_state(saved, drain_blocks(call_blocks, agents, False))",
-        "driver.set_state(saved)",
+        "driver.set_state(saved_state, drain_blocks(call_blocks, agents, False))",
+        "driver.set_state(saved_state)",
         (f"{_LOSSES}::test_releases_before_the_drivers_state_are_drained_later",),
     ),
     Mutation(
         "a round that is taken for observed though an actor was lost meanwhile",
         "engines/ray.py",
-        "        done = control.observe(last)\n        driver.observed_round = last.round\n",
-        "        driver.observed_round = last.round\n        done = control.observe(last)\n",
+        "        stops = control.observe(last)\n        driver.observed_round = last.round\n",
+        "        driver.observed_round = last.round\n        stops = control.observe(last)\n",
         (f"{_LOSSES}::test_releases_before_the_drivers_state_are_drained_later",),
     ),
     Mutation(
