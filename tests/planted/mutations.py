@@ -1432,7 +1432,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "code of a run folder that runs unasked",
         "files/trust.py",
-        "    if _TRUSTED.get() or sha256(content).hexdigest() in _known():\n",
+        "    if _TRUSTED.get() or sha256(content).hexdigest() in _read_digests():\n",
         "    if _TRUSTED.get() or content:\n",
         ("tests/files/test_trust.py::test_resume_asks_for_consent",),
     ),
@@ -2066,7 +2066,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "gaps filled with the mean of the column",
         "data/columns.py",
-        "values = np.where(np.isnan(values), float(filled), values)",
+        "values = np.where(np.isnan(values), float(fill_value), values)",
         "values = np.where(np.isnan(values), np.nanmean(values), values)",
         ("tests/data/test_columns.py::test_a_changed_record_moves_its_own_features_alone",),
     ),
@@ -2126,8 +2126,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record of words written into a scenario",
         "data/tables.py",
-        '    if columns:\n        raise InputError(\n            f"{where}: the first record',
-        '    if False:\n        raise InputError(\n            f"{where}: the first record',
+        '    if columns:\n        raise InputError(\n            f"{location}: the first record',
+        '    if False:\n        raise InputError(\n            f"{location}: the first record',
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
@@ -2142,8 +2142,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the label of a record in a refusal",
         "data/dataset.py",
-        'raise InputError(f"{where}: every record has one label, expected at least two classes.")',
-        'raise InputError(f"{where}: every record has the label {classes[0]!r}.")',
+        'raise InputError(f"{location}: every record has one label, expected at least two classes.")',
+        'raise InputError(f"{location}: every record has the label {classes[0]!r}.")',
         ("tests/data/test_csv_files.py::test_a_label_that_is_alone_is_not_quoted",),
     ),
     # Noise that neighbours share ------------------------------------------------------------------------------------
