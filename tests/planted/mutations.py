@@ -698,8 +698,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "sums of coefficients as they come",
         "models/linear_terms.py",
-        "clipped = [clip_coefficients(each, norms, bound) for",
-        "clipped = [each for",
+        "clipped = [clip_coefficients(term, norms, bound) for",
+        "clipped = [term for",
         (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
     ),
     Mutation(
