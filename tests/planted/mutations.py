@@ -1615,8 +1615,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an edge to a node that the file does not declare",
         "topology/graph_files.py",
-        "for ends in edges for end in ends if end not in declared",
-        "for ends in edges[:0] for end in ends if end not in declared",
+        "for ends in edges for end in ends if end not in node_set",
+        "for ends in edges[:0] for end in ends if end not in node_set",
         (
             "tests/topology/test_graph_files.py::test_graphml_with_two_readings_is_refused",
             "tests/topology/test_graph_files_numbering.py::test_json_that_is_no_graph",
