@@ -147,8 +147,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an absent agent of push_sum that continues from its noiseless numerator",
         "algorithms/gossip/push_sum.py",
-        "np.where(online_rows, combined, s.last_mixed)",
-        "np.where(online_rows, combined, getattr(s.y, 'value', s.y))",
+        "np.where(online_rows, total, s.last_mixed)",
+        "np.where(online_rows, total, getattr(s.y, 'value', s.y))",
         (_NETWORK_ROWS,),
     ),
     Mutation(
@@ -163,8 +163,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "choco that continues from its noiseless value",
         "algorithms/gossip/single_level.py",
-        "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
-        "combined = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
+        "average = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
+        "average = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
         (_NETWORK_ROWS,),
     ),
     Mutation(
@@ -209,8 +209,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a state that goes on before it is released",
         "algorithms/gossip/gossip_sgda.py",
-        "x, y = dataset.project(own_weight * own.x + near.x, own_weight * own.y + near.y)",
-        "x, y = dataset.project(own_weight * getattr(s.x, 'value', s.x) + near.x, own_weight * own.y + near.y)",
+        "x, y = dataset.project(own_weight * own_values.x + near.x, own_weight * own_values.y + near.y)",
+        "x, y = dataset.project(own_weight * getattr(s.x, 'value', s.x) + near.x, own_weight * own_values.y + near.y)",
         (f"{_GOSSIP_SGDA}::test_agents_say_what_the_formulas_say",),
     ),
     # Units and neighbours ---------------------------------------------------------------------------------------------
@@ -777,8 +777,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that amplifies what is kept",
         "algorithms/plans.py",
-        "rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)",
-        "rate[split] = np.broadcast_to(drawn, shape)",
+        "rate[split] = np.ones(shape) if kept else np.broadcast_to(batch_rate, shape)",
+        "rate[split] = np.broadcast_to(batch_rate, shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
@@ -1879,8 +1879,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a momentum on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = combined + self.momentum * (combined - s.last_mixed) if",
-        "ahead = combined + self.momentum * (s.y - s.last_mixed) if",
+        "ahead = average + self.momentum * (average - s.last_mixed) if",
+        "ahead = average + self.momentum * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_momentum_costs_nothing",),
     ),
     Mutation(
@@ -1893,8 +1893,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "mixtures of a value before noise",
         "algorithms/gossip/single_level.py",
-        "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
-        "combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y",
+        "average = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
+        "average = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y",
         (f"{_WHOLE}::test_no_neighbour_in_a_network_exceeds_the_plan_and_the_worst_reaches_it",),
     ),
     Mutation(
@@ -1907,7 +1907,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a holder that goes on from its own last token",
         "algorithms/gossip/random_walk.py",
-        "        token[received.rows] = received.values.y\n",
+        "        token[messages.rows] = messages.values.y\n",
         "",
         (f"{_WALK}::test_without_noise_it_is_the_loop_over_holders",),
     ),
@@ -1945,15 +1945,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "numerators whose lost share stays with the receiver",
         "algorithms/gossip/push_sum.py",
-        "combined = dataset.kept_weight * released.y",
-        "combined = (1.0 - dataset.neighbour_weight) * released.y",
+        "total = dataset.kept_weight * released.y",
+        "total = (1.0 - dataset.neighbour_weight) * released.y",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[lossy arcs]",),
     ),
     Mutation(
         "an absent agent that goes on from its last release",
         "algorithms/gossip/push_sum.py",
-        "np.where(online_rows, combined, s.last_mixed)",
-        "combined",
+        "np.where(online_rows, total, s.last_mixed)",
+        "total",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[absent agents]",),
     ),
     Mutation(
@@ -2008,8 +2008,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a tracker that goes on from its value before noise",
         "algorithms/gossip/gradient_tracking.py",
-        "reference = s.reference + mixed - released.s",
-        "reference = s.reference + mixed - s.s",
+        "reference = s.reference + average - released.s",
+        "reference = s.reference + average - s.s",
         (f"{_CORRECTED}::test_noise_of_a_tracker_does_not_add_up",),
     ),
     Mutation(

@@ -87,15 +87,13 @@ class Federated(DpDsgd):
         """Exchange 0 sends x and y, the other asks for u."""
         index, t = dp.grid(public.rounds, 2, [1])
         if self.local_steps is not None:
-            planned = dp.plan_block(public, index, "lower_grad_y", t)
+            plan = dp.plan_block(public, index, "lower_grad_y", t)
         else:
-            planned = dp.plan_release(
-                public, index, [dp.Use("lower_grad_y", self.learning_rate.series(public.rounds), t)]
-            )
+            plan = dp.plan_release(public, index, [dp.Use("lower_grad_y", self.learning_rate.series(public.rounds), t)])
         free = dp.free_release(public, index + 1)
         # In round 1, as in `dp_dsgd`.
         means = {"m": feature_mean_release(public, index[1:2])} if self.centring_rounds else {}
-        return {"x": free, "y": free, "u": planned, **means}
+        return {"x": free, "y": free, "u": plan, **means}
 
 
 ENTRY = dp.Entry(

@@ -120,8 +120,8 @@ class MaDsbo(NestedLoops):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.
-        tracked = D_TERMS[: self.inverse]
-        terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked, "z": ()}
+        tracked_terms = D_TERMS[: self.inverse]
+        terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked_terms, "z": ()}
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
         return {c: dp.Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
 

@@ -79,13 +79,13 @@ class PushSum(dp.Derived):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: PushSumState) -> dp.GossipSteps[PushSumState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y, w=s.w)
-        combined = dataset.kept_weight * released.y + neighbour_sum.y
+        total = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
         if (online := dataset.network.online(t)) is not None:
             online_rows = online[dataset.agents][:, None]
-            combined, w = np.where(online_rows, combined, s.last_mixed), np.where(online_rows, w, s.w)
-        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
-        return PushSumState(s.x, combined - self.learning_rate(t) * gradient, w, combined)
+            total, w = np.where(online_rows, total, s.last_mixed), np.where(online_rows, w, s.w)
+        gradient = dataset.batch(t).lower_grad_y(s.x, total / w)
+        return PushSumState(s.x, total - self.learning_rate(t) * gradient, w, total)
 
 
 ENTRY = dp.Entry(
