@@ -167,8 +167,8 @@ class CoordinatorContext(_Context):
         missing = {_CLIPS[t] for t in terms if self.noisy and self.reads(t) and math.isinf(self.bound(t))}
         if not missing:
             return self
-        filled = defaults()
-        bounds = [(filled if c in missing else self.clip).bound(c) for c in CHANNELS]
+        clips = defaults()
+        bounds = [(clips if c in missing else self.clip).bound(c) for c in CHANNELS]
         return replace(self, clip=Clip(self.clip.norm, *bounds))
 
     def width(self, term: str) -> int:
@@ -248,14 +248,14 @@ class CoordinatorContext(_Context):
             # x is so large that no constants hold; x is public.
             return None
 
-    def regulariser_change(self, x: Array, y: Array, other: Array) -> Array:
+    def regulariser_change(self, x: Array, y: Array, other_y: Array) -> Array:
         """Compute ∇_x R(x, y) − ∇_x R(x, other), (p,).
 
         The integral of ∇²_xy R·(y − other) along the segment, exact to the sixth order in y.
         """
-        points = other + np.outer(0.5 * (1.0 + _NODES), y - other)
+        points = other_y + np.outer(0.5 * (1.0 + _NODES), y - other_y)
         n = len(points)
-        along = self.problem.regulariser(np.tile(x, (n, 1)), points, np.tile(y - other, (n, 1))).jvp
+        along = self.problem.regulariser(np.tile(x, (n, 1)), points, np.tile(y - other_y, (n, 1))).jvp
         return np.asarray(0.5 * _WEIGHTS @ along)
 
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:

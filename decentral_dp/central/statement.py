@@ -63,7 +63,7 @@ _FORMULAS = {
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """State the guarantee of a job of a trusted coordinator."""
-    algorithm, noisy, charged = job.algorithm, job.mechanism != NO_NOISE, job.ledger.charged_channels
+    algorithm, noisy, channels = job.algorithm, job.mechanism != NO_NOISE, job.ledger.charged_channels
     with_what = "all records" if algorithm.needs_records else "sums over every agent's records"
     return statement(
         job,
@@ -71,13 +71,13 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         notes(job),
         trusted=True,
         claimed=coordinator_claim(job),
-        mechanisms=tuple(sorted({c.mechanism.name for c in charged})),
+        mechanisms=tuple(sorted({c.mechanism.name for c in channels})),
         protocol=_PROTOCOLS[algorithm.protocol] if noisy else "trusted coordinator, without noise",
         seen=tuple(observers(job)),
         seen_briefly=f"by the adversary: {_releases_text(job)}. The coordinator is trusted with {with_what}.",
         pools_records=algorithm.needs_records,
         constants=constants(job),
-        prices=tuple(map(_price, charged)) if noisy else (),
+        prices=tuple(map(_price, channels)) if noisy else (),
         clip=clip(job),
         at_infinity=None,
     )
@@ -91,14 +91,14 @@ def observers(job: CoordinatorJob) -> list[str]:
         out = ["The coordinator is trusted. Without noise, what it publishes has no privacy guarantee."]
     if algorithm.needs_records:
         out.append(HANDS_RECORDS)
-    queried = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
-    if queried:
+    formulas = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
+    if formulas:
         letters = "f is the loss of a record"
         if job.setting == "coordinator_bilevel":
             letters = "h is the upper loss of a record, l its lower loss"
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {join_words(queried)}, without noise; "
+            f"The coordinator receives from every agent {clipped} of {join_words(formulas)}, without noise; "
             f"{letters}. The agents receive published values only."
         )
     out.append(f"The adversary observes what the coordinator releases ({_releases_text(job)}) and all that follows.")
@@ -122,8 +122,8 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
     context = job.context
     clipped = {"x", "y"}
     if not isinstance(context, MinimaxContext):
-        read = [t for t in job.algorithm.queries if context.reads(t)]
-        clipped = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in read}
+        terms = [t for t in job.algorithm.queries if context.reads(t)]
+        clipped = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in terms}
     bounds = {c: context.clip.bound(c) for c in CHANNELS if c in clipped and np.isfinite(context.clip.bound(c))}
     return {"norm": context.clip.norm, **bounds} if bounds else None
 

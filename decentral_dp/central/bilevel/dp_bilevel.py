@@ -158,11 +158,11 @@ class Defaults:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
             return reach * lower_solvers.noise_gain(self._public_facts(c), steps) * c.d_gy / n
 
-        solved = self._worst_case(noise_error)
+        worst_case = self._worst_case(noise_error)
         direct = math.sqrt(p) * sensitivity_x
-        if not (0.0 < solved < math.inf and direct < math.inf):
+        if not (0.0 < worst_case < math.inf and direct < math.inf):
             return {}
-        return {"y": solved, "pulled": solved, "gx": max(direct, 0.25 * solved)}
+        return {"y": worst_case, "pulled": worst_case, "gx": max(direct, 0.25 * worst_case)}
 
     @cached_property
     def box_constants(self) -> ProblemConstants:

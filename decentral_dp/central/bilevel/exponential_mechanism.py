@@ -113,7 +113,7 @@ class ExponentialMechanism(SingleDraw):
     name = "exponential_mechanism"
     reads_losses = True
     # The public bounds on the score over a box, and the method of the pool that computes it.
-    facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.of_value)
+    facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.from_value)
     scored_by: ClassVar[str] = "scores"
 
     candidates: int | None = dp.count_option(
@@ -138,7 +138,7 @@ class GradientNormMechanism(ExponentialMechanism):
 
     name = "gradient_norm_exponential_mechanism"
     reads_losses = False
-    facts = staticmethod(SelectionBounds.of_norm)
+    facts = staticmethod(SelectionBounds.from_norm)
     scored_by = "gradient_norms"
 
 

@@ -151,8 +151,8 @@ class PpIft(lower_solvers.SolvesLower):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         releases = self.lower_solver().publishes
-        read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
-        kinds = [split for split in dp.SPLITS if split in read]
+        splits = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
+        kinds = [split for split in dp.SPLITS if split in splits]
         per_round, parts = self.releases_per_round, {}
         if level_kinds := lower_solvers.LowerObjective("y").kinds(context):
             indices = dp.round_indices(rounds, per_round, range(releases))

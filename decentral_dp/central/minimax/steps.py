@@ -189,10 +189,10 @@ def plan_estimates(
     parts = {}
     for estimate, numbers in indices.items():
         if context.reads(estimate.term):
-            width, anchored = context.problem.width(estimate.term), np.arange(numbers.size) % period == 0
-            anchor_share = share if anchored.all() else ANCHORS * share
-            parts[estimate.anchor] = dp.Part(numbers[anchored], width, share=anchor_share, rate=rate)
-            parts[estimate.change] = dp.Part(numbers[~anchored], width, share=(1.0 - ANCHORS) * share, rate=rate)
+            width, is_anchor = context.problem.width(estimate.term), np.arange(numbers.size) % period == 0
+            anchor_share = share if is_anchor.all() else ANCHORS * share
+            parts[estimate.anchor] = dp.Part(numbers[is_anchor], width, share=anchor_share, rate=rate)
+            parts[estimate.change] = dp.Part(numbers[~is_anchor], width, share=(1.0 - ANCHORS) * share, rate=rate)
     return parts
 
 
