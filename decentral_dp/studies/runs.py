@@ -250,7 +250,7 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
     """
     lost = partial(_make_record, "failed")
     if workers.address is None:
-        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
+        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, module_name=str(folder))
         return
     for task, record in in_parallel(compute, tasks, lost, workers):
         _save(folder, task, record)

@@ -216,7 +216,7 @@ def test_no_neighbour_varies_the_score_further(loss: str) -> None:
     for _ in range(60):
         data, other, role, n = neighbours(rng, loss, 2, 1.0, 1.0)
         gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores(grid[::-1]) for z in (data, other)))
-        allowed = SelectionBounds.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
+        allowed = SelectionBounds.from_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
         worst = max(worst, float(gap.max() - gap.min()) / allowed[role])  # type: ignore[index] # one of the roles
     assert 0.2 < worst <= 1.0
 
@@ -262,7 +262,7 @@ def test_sensitivities_are_at_or_below_those_of_one_strength(loss: str) -> None:
         solved = oracle.accuracy(own, w, (train, validation), d, 1.0 + 1.0 / lam)
         no_larger(known.minimiser(at(w), lam), oracle.minimiser(own, w, train, solved, (lam, validation)))
         error = oracle.score_error(own, w, (train, validation), d)
-        found = SelectionBounds.of_value(known, at(w), at(100.0 * w)).sensitivity
+        found = SelectionBounds.from_value(known, at(w), at(100.0 * w)).sensitivity
         no_larger(found, oracle.score(own, w, train, validation, error))
 
 

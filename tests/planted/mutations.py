@@ -488,7 +488,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a function of any installed package that a scenario may call",
         "user_code.py",
-        'elif installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in needed):\n',
+        'elif is_installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in specs):\n',
         "elif False:\n",
         ("tests/test_user_code.py::test_importable_functions_are_no_components",),
     ),
@@ -762,8 +762,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "drawn records put in order where they are stacked",
         "participants.py",
-        "chosen, each = np.stack([draw.index for draw in draws])",
-        "chosen, each = np.sort([draw.index for draw in draws])",
+        "chosen, member_index = np.stack([draw.index for draw in draws])",
+        "chosen, member_index = np.sort([draw.index for draw in draws])",
         (f"{_PLACES}::test_coupled_batches_move_releases_by_their_sensitivity",),
     ),
     Mutation(
@@ -784,8 +784,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two batches in one value, amplified as one",
         "bounded.py",
-        "            merged[split] = Sensitivity(total, np.ones_like(total), MIXED)\n",
-        "            merged[split] = first._replace(sensitivity=total)\n",
+        "            union[split] = Sensitivity(total, np.ones_like(total), MIXED)\n",
+        "            union[split] = first._replace(sensitivity=total)\n",
         (f"{_BATCH}::test_two_fresh_batches_in_one_value_are_not_amplified",),
     ),
     Mutation(
@@ -1226,8 +1226,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features of which a group moves as much as one record",
         "participants.py",
-        "self.p, ones, None, self._unit)",
-        "self.p, ones, None)",
+        "self.p, rates, None, self._unit)",
+        "self.p, rates, None)",
         (f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",),
     ),
     Mutation(
@@ -1677,8 +1677,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a private point taken as a public one",
         "participants.py",
-        "bound = np.where(unmoved[split], moved, np.inf)",
-        "bound = moved + np.zeros(unmoved[split].shape)",
+        "bound = np.where(is_insensitive[split], sensitivity, np.inf)",
+        "bound = sensitivity + np.zeros(is_insensitive[split].shape)",
         (f"{_GUARDS}::test_nothing_bounds_a_direction_at_a_private_point_without_constants",),
     ),
     Mutation(

@@ -104,7 +104,7 @@ def variates(u: float, coordinates: int, moves: list[float]) -> list[DrawnVariat
     """One item of a ledger: this many coordinates, in releases with these μ."""
     part = drawn_variates(np.array(moves)[:, None], 1, 16, False, np.zeros(1, dtype=np.int64))
     number = np.array([float(coordinates)])
-    return [part._replace(unit=u, coordinates=number, weighed=number)]
+    return [part._replace(unit=u, coordinates=number, weighted_number=number)]
 
 
 def bounds(parts: list[DrawnVariates], delta: float) -> list[Slack]:

@@ -149,7 +149,7 @@ def test_a_device_that_fails_is_no_bad_record(kind: str) -> None:
     with pytest.raises(getattr(torch, kind)):
         rows_or_nan(failing, features, labels)
     with pytest.raises(getattr(torch, kind)):
-        loss_problem._of_rows(failing, [np.ones((3, 2))], [()], 2, "cpu")
+        loss_problem._evaluate_rows(failing, [np.ones((3, 2))], [()], 2, "cpu")
 
 
 # Scenarios.
