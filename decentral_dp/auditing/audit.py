@@ -402,7 +402,12 @@ class LowerBound:
 
 
 def describe_audit(
-    plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, status: Status, certified: float, claimed: float | None
+    plan: AuditPlan,
+    neighbours: Neighbours,
+    bound: LowerBound,
+    status: Status,
+    certified_epsilon: float,
+    claimed_epsilon: float | None,
 ) -> list[str]:
     """Describe the result of an audit in sentences.
 
@@ -411,8 +416,8 @@ def describe_audit(
         neighbours: the two data sets.
         bound: the lower bound.
         status: of the audit.
-        certified: ε of the agent whose record is replaced.
-        claimed: ε of the paper's theorem; None without one.
+        certified_epsilon: ε of the agent whose record is replaced.
+        claimed_epsilon: ε of the paper's theorem; None without one.
     """
     at_delta = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
     confidence, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
@@ -423,22 +428,24 @@ def describe_audit(
         )
     elif status == "refuted":
         verdict = (
-            f"Refuted: {_lower_bound_text(bound.epsilon)} {at_delta}, and {epsilon_text(certified)} is certified. This "
-            "is a bug, or a broken guarantee."
+            f"Refuted: {_lower_bound_text(bound.epsilon)} {at_delta}, and {epsilon_text(certified_epsilon)} is "
+            "certified. This is a bug, or a broken guarantee."
         )
-    elif math.isinf(certified):
+    elif math.isinf(certified_epsilon):
         verdict = "No finite ε is certified, so no lower bound contradicts the certificate."
-    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:
+    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified_epsilon:
         verdict = (
             f"Not refuted, and it could not be: {bound.runs} runs can show at most ε = {epsilon_text(limit)}, and "
-            f"{epsilon_text(certified)} is certified {at_delta}. Repeat with more --runs."
+            f"{epsilon_text(certified_epsilon)} is certified {at_delta}. Repeat with more --runs."
         )
     else:
-        verdict = f"Not refuted: the lower bound is at most the certified ε = {epsilon_text(certified)} {at_delta}."
+        verdict = (
+            f"Not refuted: the lower bound is at most the certified ε = {epsilon_text(certified_epsilon)} {at_delta}."
+        )
     out = [verdict]
-    if claimed is not None and status != "broken":
-        word = "Refuted" if bound.epsilon > claimed else "Not refuted"
-        out.append(f"{word}: the claim of ε = {epsilon_text(claimed)}.")
+    if claimed_epsilon is not None and status != "broken":
+        word = "Refuted" if bound.epsilon > claimed_epsilon else "Not refuted"
+        out.append(f"{word}: the claim of ε = {epsilon_text(claimed_epsilon)}.")
     closing = [] if status == "broken" else ["The same game on two equal data sets shows nothing, as it must."]
     closing.append("The lower bound holds for one attack. A small one certifies nothing.")
     if bound.one_run is not None:
@@ -527,13 +534,13 @@ def play_game(
         neighbours = find_neighbours(plan.job, plan.root("search", 0))
         null_pair = neighbours._replace(second=null(neighbours))
         bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
-    claim, certified = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
-    claimed = None if claim is None else claim.epsilon_max
-    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
+    claim, certified_epsilon = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
+    claimed_epsilon = None if claim is None else claim.epsilon_max
+    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified_epsilon else "ok"
     result = AuditResult(
         plan.job.scenario.title or "An audit",
-        claimed,
-        certified,
+        claimed_epsilon,
+        certified_epsilon,
         bound.epsilon,
         plan.job.scenario.privacy.delta,
         bound.confidence,
@@ -542,7 +549,7 @@ def play_game(
         bound.runs,
         bound.null,
         status,
-        tuple(describe_audit(plan, neighbours, bound, status, certified, claimed)),
+        tuple(describe_audit(plan, neighbours, bound, status, certified_epsilon, claimed_epsilon)),
         statement_of(plan.job).summary,
     )
     if out is not None:

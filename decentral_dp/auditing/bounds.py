@@ -350,10 +350,10 @@ def _scores(job: CoordinatorMinimaxJob, canaries: Canaries, root: bytes) -> Arra
             column[row] = value[k]
     job_with_canaries = replace(job, records={**job.records, "train": tuple(records)})
     node = job_with_canaries.with_root(root).coordinator_node()
-    published = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
-    if "x" not in published or not np.isfinite(published["x"]).all():
+    published_values = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
+    if "x" not in published_values or not np.isfinite(published_values["x"]).all():
         return np.zeros(canaries.coins.size)
-    x, problem = published["x"].reshape(-1), cast(Attackable, job.problem)
+    x, problem = published_values["x"].reshape(-1), cast(Attackable, job.problem)
     with np.errstate(all="ignore"):
         first, second = (problem.record_losses(x, r) for r in (canaries.first, canaries.second))
     return np.asarray(np.nan_to_num(second - first))

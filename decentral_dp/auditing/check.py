@@ -202,13 +202,13 @@ def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -
             # A network that the component does not support is no failure.
             rows.append(_skip_row(name, requirement, str(error)))
             continue
-        certified = job.scenario.privacy.guarantee == "certified"
+        is_certified = job.scenario.privacy.guarantee == "certified"
         try:
             transcript = WatchedRun(job)
             transcript.record(synthetic_shards(job.shards, 0))
             for comparison in compare_pairs(transcript, pairs // 4, seed):
                 n_compared += 1
-                why = why or (comparison.problem if certified else comparison.leak)
+                why = why or (comparison.problem if is_certified else comparison.leak)
         except USER_ERRORS as error:
             why = _describe_fault(error, "run")
         rows.append(_make_row(name, requirement, why, n_compared))
@@ -364,10 +364,10 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
     if isinstance(target_source, str) and in_module(target_source) is not None:
         target = _target_of_component(target_source, component(target_source, [Path.cwd()], "check"), is_object=False)
     elif isinstance(target_source, Scenario | Mapping | Path | str):
-        resolved = load_scenario(target_source)
+        target_scenario = load_scenario(target_source)
         target = Target(
-            str(target_source) if isinstance(target_source, str | Path) else resolved.title or "the scenario",
-            resolved,
+            str(target_source) if isinstance(target_source, str | Path) else target_scenario.title or "the scenario",
+            target_scenario,
         )
     else:
         target = _target_of_object(target_source)

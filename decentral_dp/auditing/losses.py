@@ -600,8 +600,8 @@ def _line(u: Array, v: Array) -> tuple[float, float]:
 
 
 def _residual_norm(first: Array, second: Array) -> float:
-    squared = float(second @ second)
-    return float(np.linalg.norm(first - second * (float(first @ second) / squared))) if squared > 0.0 else 0.0
+    square = float(second @ second)
+    return float(np.linalg.norm(first - second * (float(first @ second) / square))) if square > 0.0 else 0.0
 
 
 def _coordinate(u: Array, v: Array) -> tuple[float, float]:
@@ -744,15 +744,13 @@ def _test_sampling(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None:
         return ""
-    count, expected, variance = 0, 0.0, 0.0
+    count, mean, variance = 0, 0.0, 0.0
     for root in roots:
         memberships = find_memberships(neighbours, neighbours.observe(neighbours.first, root))
         for index, members in memberships.items():
             rate = rates.get(index, 1.0)
-            count, expected, variance = count + members, expected + rate, variance + rate * (1.0 - rate)
+            count, mean, variance = count + members, mean + rate, variance + rate * (1.0 - rate)
     # With continuity correction.
-    if abs(count - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
+    if abs(count - mean) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
         return ""
-    return (
-        f"The record was in {count} samples (expected {expected:.4g}), so likelihoods at the stated rates are not used."
-    )
+    return f"The record was in {count} samples (expected {mean:.4g}), so likelihoods at the stated rates are not used."

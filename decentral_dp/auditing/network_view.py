@@ -275,7 +275,7 @@ def observer_mu(
             mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:
             progress(row + 1, len(observers))
-    certified = np.full(mu.shape, np.nan)
+    certified_mu = np.full(mu.shape, np.nan)
     for row, (low, high) in enumerate(first.transpose(1, 0, 2)):
         least, most = steps.movement[:, low % m], steps.movement[:, high % m]
         span = (most - least).max(axis=0)
@@ -285,8 +285,8 @@ def observer_mu(
         more = np.divide(steps.movement, between, out=np.ones(between.shape), where=between > 0.0).max(axis=0)
         bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])
         exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
-        certified[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
-    return certified
+        certified_mu[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
+    return certified_mu
 
 
 ASSUMPTIONS = (
@@ -456,7 +456,9 @@ class Unpriced:
             if job.topology.over_time is None:
                 linear = network.pairwise(**system, observers=self.observers).mu
         delta, inside = job.scenario.privacy.delta, np.isnan(pairs.mu)
-        certified = network.certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
+        certified_epsilon = network.certified_epsilon(
+            pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
+        )
         # Prices of training count what float64 adds, and the total does not.
         exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
@@ -465,7 +467,7 @@ class Unpriced:
             np.array([hops[list(members)].min(axis=0) for members in self.observers]).astype(np.int64),
             delta,
             np.where(inside, np.nan, exact),
-            certified,
+            certified_epsilon,
             gaussian_epsilon(pairs.total, delta),
             job.budget.epsilon,
             job.topology.name,

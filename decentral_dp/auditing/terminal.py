@@ -172,11 +172,11 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
         InputError: a job or coalitions that are not supported.
     """
     job = build_job(load_scenario(scenario, overrides))
-    unpriced = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
+    network = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
     with ProgressBar("observers") as progress:
-        view = unpriced.view(progress)
+        view = network.view(progress)
     paths: list[Path] = []
     if out is not None:
         from decentral_dp.auditing.plots import write_pairs
@@ -204,19 +204,19 @@ def print_view(view: NetworkView, title: str, graph: str) -> None:
         (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
     ]  # fmt: skip
     for name, rows in groups:
-        certified, distance = view.certified[rows], view.distance[rows]
-        for edges in np.unique(distance[~np.isnan(certified)]):
-            pairs = (distance == edges) & ~np.isnan(certified)
-            cells = _cells(certified[pairs], view.reference[rows][pairs])
+        certified_epsilon, distance = view.certified[rows], view.distance[rows]
+        for edges in np.unique(distance[~np.isnan(certified_epsilon)]):
+            pairs = (distance == edges) & ~np.isnan(certified_epsilon)
+            cells = _cells(certified_epsilon[pairs], view.reference[rows][pairs])
             table.add_row(Text(name), str(edges), str(pairs.sum()), *cells)
             name = ""
     table.add_row("all messages", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
     _print(table, view.assumptions)
 
 
-def _cells(certified: Array, exact: Array) -> list[str]:
+def _cells(certified_epsilon: Array, exact: Array) -> list[str]:
     """Return the largest certified ε, and the smallest, mean and largest exact one."""
-    return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
+    return [epsilon_text(float(v)) for v in (certified_epsilon.max(), exact.min(), exact.mean(), exact.max())]
 
 
 # check

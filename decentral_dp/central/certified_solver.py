@@ -130,8 +130,8 @@ class MeanLoss(NamedTuple):
     @property
     def _has_lower_hessian(self) -> bool:
         # In these problems the upper and the lower loss of a record have the same Hessian in y.
-        shared = LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning
-        return self.level == "lower" or isinstance(self.problem, shared)
+        problem_types = LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning
+        return self.level == "lower" or isinstance(self.problem, problem_types)
 
 
 class PenalisedObjective(NamedTuple):

@@ -101,8 +101,8 @@ class _Context:
             centre = getattr(query, "centre", None)
             public = np.zeros_like(mean) if centre is None else centre[None]
             bound, rate = np.array([self.sensitivity_of(query, mean.shape[1])]), np.array([query.rate])
-            sampled = query.rate < 1.0
-            sensitivity = Sensitivity(bound, rate, number if sampled else None, "poisson" if sampled else "fixed")
+            is_sampled = query.rate < 1.0
+            sensitivity = Sensitivity(bound, rate, number if is_sampled else None, "poisson" if is_sampled else "fixed")
             out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 
@@ -459,8 +459,8 @@ class MinimaxContext(_Context):
         change = bound * self.cut_sensitivity(mean.private.shape[1])
         sensitivity: dict[Split, Sensitivity] = {"train": Sensitivity(np.array([change]), np.ones(1), None)}
         # A mean that is not finite has the factor 0, and 0·∞ is NaN.
-        clipped = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
-        return Bounded(np.zeros_like(mean.private), clipped, sensitivity, "l2")
+        mean_value = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
+        return Bounded(np.zeros_like(mean.private), mean_value, sensitivity, "l2")
 
     def cut_sensitivity(self, width: int) -> float:
         """Return the sensitivity of a mean that is clipped to a ball of radius 1."""

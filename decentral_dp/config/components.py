@@ -316,8 +316,8 @@ def _entry_of_object(algorithm: Any) -> Entry:
     entry = ours or entry_of_class(algorithm_type, algorithm_type.__name__, digest_of(algorithm_type))
     # A scenario does not have the fields that are no keys.
     keys = {o.key for o in entry.keys if o.key != "domain"}
-    hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
-    source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
+    internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
+    source = f"{entry.source} {digest_of(dict(sorted(internal.items())))}"
     return entry._replace(instance=algorithm, source=source)
 
 

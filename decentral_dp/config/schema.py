@@ -639,8 +639,8 @@ class PrivacyTable(Table):
     @classmethod
     def _check_mechanism(cls, mechanism: str | dict[str, Any]) -> str | dict[str, Any]:
         kind = mechanism if isinstance(mechanism, str) else mechanism.get("kind")
-        registered = kind in ("laplace", "gaussian")
-        if (registered and len(mechanism) > 1 and kind != mechanism) or not (registered or in_module(str(kind))):
+        is_registered = kind in ("laplace", "gaussian")
+        if (is_registered and len(mechanism) > 1 and kind != mechanism) or not (is_registered or in_module(str(kind))):
             raise ValueError(
                 f'got {quoted(mechanism)}, wanted "laplace" or "gaussian", or a custom one as "module:Name" or as a '
                 "table with kind and options"

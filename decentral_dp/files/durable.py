@@ -118,10 +118,10 @@ def portable_path(path: Path, folder: Path) -> str:
         '/data/records.csv'
     """
     path, folder, home = (Path(os.path.abspath(p)) for p in (path, folder, Path.home()))
-    shared = Path(os.path.commonpath([path, folder]))
+    parent = Path(os.path.commonpath([path, folder]))
     is_in_home = path.is_relative_to(home) and home != Path(home.anchor)
     # A path from above the home folder would contain its name.
-    if shared.is_relative_to(home) if is_in_home else shared != Path(shared.anchor):
+    if parent.is_relative_to(home) if is_in_home else parent != Path(parent.anchor):
         return Path(os.path.relpath(path, folder)).as_posix()
     return f"~/{path.relative_to(home).as_posix()}" if is_in_home else path.as_posix()
 

@@ -114,11 +114,11 @@ def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
     number = int(has_links.sum())
     if edges.nnz != number * (number - 1) or not number:
         return None
-    own_square, shared = square[has_links], edges.data
-    if own_square.min() != own_square.max() or shared.min() != shared.max():
+    own_square, pair_squares = square[has_links], edges.data
+    if own_square.min() != own_square.max() or pair_squares.min() != pair_squares.max():
         return None
     n_honest = max(number - colluders, 1)
-    gain = (own_square[0] + n_honest * shared[0]) / (own_square[0] + shared[0])
+    gain = (own_square[0] + n_honest * pair_squares[0]) / (own_square[0] + pair_squares[0])
     return np.asarray(np.sqrt(np.where(has_links, square * gain, square)) * (1.0 - 16.0 * _UNIT))
 
 
@@ -333,8 +333,8 @@ class PairNoise:
     def reach(self) -> float:
         """Return max_i Σ_j c_ij/σ + σ_i/σ, over the pairs of all rounds together."""
         links, m = self.links(), self.network.n_agents
-        shared = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
-        return float((self.own_deviations(np.arange(m)) + shared).max())
+        pair_square = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
+        return float((self.own_deviations(np.arange(m)) + pair_square).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (m,) degrees in round t; default None, over the pairs of all rounds together."""
@@ -498,12 +498,12 @@ def best_ratio(mixing: Array, links: csr_matrix, rounds: int, colluders: int) ->
     """
     weights, adjacent = error_weights(mixing, rounds), links.toarray()
     own_weight = float(np.trace(weights))
-    shared = float(np.diagonal(weights) @ adjacent.sum(axis=1) - (weights * adjacent).sum())
+    pair_weight = float(np.diagonal(weights) @ adjacent.sum(axis=1) - (weights * adjacent).sum())
 
     def error(log_ratio: float) -> float:
         square = np.exp(2.0 * log_ratio)
         scales = effective_scale(np.ones(len(mixing)), links * np.sqrt(square), colluders)
-        return float(np.log((own_weight + square * shared) / scales.min() ** 2))
+        return float(np.log((own_weight + square * pair_weight) / scales.min() ** 2))
 
     # scipy imports its optimisers lazily, which few plans need.
     minimum = scipy.optimize.minimize_scalar(
@@ -542,8 +542,8 @@ def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 
 
     def error(logs: Array, power: float) -> tuple[float, Array]:
         squares = np.exp(logs)
-        shared, covariance = edge_mask * squares[m:], np.zeros((len(edge_mask), m, m))
-        covariance[:, i, j] = covariance[:, j, i] = -shared
+        pair_scales, covariance = edge_mask * squares[m:], np.zeros((len(edge_mask), m, m))
+        covariance[:, i, j] = covariance[:, j, i] = -pair_scales
         covariance[:, diagonal, diagonal] = squares[:m] - covariance.sum(axis=2)
         inverse = np.linalg.inv(covariance)
         variances, total = inverse[:, diagonal, diagonal] * (1.0 - fixed_rows), float(cost @ squares)
@@ -565,8 +565,8 @@ def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 
         )
         logs = minimum.x
     scales = np.exp(0.5 * logs)
-    shared = csr_matrix((scales[m:], (i, j)), shape=links.shape)
-    own_scale, pair = scales[:m], csr_matrix(shared + shared.T)
+    pair_scales = csr_matrix((scales[m:], (i, j)), shape=links.shape)
+    own_scale, pair = scales[:m], csr_matrix(pair_scales + pair_scales.T)
     own_scale = np.maximum(own_scale, _LEAST_OWN * effective_scale(own_scale, pair, colluders).min())
     least = effective_scale(own_scale, pair, colluders).min()
     return own_scale / least, pair / least

@@ -153,12 +153,12 @@ class ScheduledReleaser:
                 np.zeros((len(bounded_values), 1)),
             )
         for (channel, bounded_value), scale in zip(bounded_values.items(), scales, strict=True):
-            charged_scale, shared = scale, dict[str, Array]()
+            charged_scale, pair_scales = scale, dict[str, Array]()
             if self.pairs is not None:
                 # Charged at its effective scale. The scales of the draws are listed, too.
                 rounds = np.array([index // self.releases_per_round])
                 of_round, pair_draws = self.pairs.noise.charged_scales(scale[None], rounds, self.pairs.agents)
-                charged_scale, shared = of_round[0], {name: values[0] for name, values in pair_draws.items()}
+                charged_scale, pair_scales = of_round[0], {name: values[0] for name, values in pair_draws.items()}
             if self.factor is not None and index:
                 # Charged at a sensitivity that accounts for all rounds together.
                 width, indices = bounded_value.private.shape[1], np.array([index])
@@ -171,7 +171,7 @@ class ScheduledReleaser:
                 }
                 bounded_value = replace(bounded_value, sensitivities=sensitivities)
             self.recorder.charge(
-                index, channel, self.mechanism, charged_scale, bounded_value, sends=sends, shared=shared
+                index, channel, self.mechanism, charged_scale, bounded_value, sends=sends, shared=pair_scales
             )
         out = cast(dict[str, Array], {**values, **released})
         if free:
@@ -238,12 +238,12 @@ class ScheduledReleaser:
         # A few agents at a time, whose variates fit into the cache.
         rows, tag_of_names = max(1, _CACHED_VARIATES // width), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
-        shared, factor = None, self.factor if index else None
+        pair_sums, factor = None, self.factor if index else None
         if factor is not None:
             past, noise_sum = self._past_of(index, factor, bounded_values), np.empty(released.shape)
             carry = carried_noise(factor, past)
         if pairs is not None:
-            shared = pairs.sums(index, t, tag_of_names, ratio)
+            pair_sums = pairs.sums(index, t, tag_of_names, ratio)
             ratio = ratio if pairs.noise.own_deviation is None else ratio * pairs.own_deviation[:, None]
         for first in range(0, agents, rows):
             part = slice(first, first + rows)
@@ -256,8 +256,8 @@ class ScheduledReleaser:
                 query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tag_of_names, part)
             integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace))
-            if shared is not None:
-                integers += shared[part]
+            if pair_sums is not None:
+                integers += pair_sums[part]
             if factor is not None:
                 noise_sum[part] = integers - np.rint(query / g_part)
             np.concatenate([public[part] for public in publics], axis=1, out=out)

@@ -265,18 +265,18 @@ class Evaluator:
     measures: Sequence[str] | None = None
     of_classes: Sequence[str] = ()
 
-    def rows(self, snapshot: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
 
         Args:
             snapshot: the values of all agents at that round.
-            averaged: whether published values are averages, so that the last released ones differ.
+            is_average: whether published values are averages, so that the last released ones differ.
 
         Returns:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
-        index, published, last = snapshot.round, snapshot.published, snapshot.released if averaged else None
+        index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
         unreleased_state = snapshot.state if self.reads_state else None
         names = self.names or [str(agent) for agent in range(len(self.agents))]
@@ -373,10 +373,10 @@ class MinimaxEvaluator:
     test: Any | None
     of_classes: Sequence[str] = ()
 
-    def rows(self, snapshot: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
         rows: list[Row] = []
-        for values, suffix in ((snapshot.published, ""), (snapshot.released if averaged else None, "_last")):
+        for values, suffix in ((snapshot.published, ""), (snapshot.released if is_average else None, "_last")):
             if values is not None and all(np.isfinite(v).all() for v in values.values()):
                 rows += self._score_rows(snapshot.round, values, suffix)
         return rows
@@ -550,13 +550,13 @@ class AgentEvaluator:
     n_agents: int
     label_unit: float | None = None
 
-    def rows(self, snapshot: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round; rows as of `metrics.Evaluator`."""
         names = [str(agent) for agent in range(self.n_agents)]
         rows: list[Row] = []
         for name, per_row in self._scores(snapshot, snapshot.published).items():
             rows += summarise(snapshot.round, name, per_row, names)
-        for name, per_row in self._scores(snapshot, snapshot.released).items() if averaged else ():
+        for name, per_row in self._scores(snapshot, snapshot.released).items() if is_average else ():
             if name.startswith("test"):
                 rows += summarise(snapshot.round, f"{name}_last", per_row)
         return rows
@@ -585,16 +585,16 @@ class AgentEvaluator:
         n, m = sums.pop(_COUNT, 1.0), self.n_agents
         scores = {"upper_loss": sums.pop("upper_loss") / m}
         scores["lower_loss"] = sums.pop("lower_loss") / m + self.problem.regulariser_value(values["x"], values["y"])
-        squared = sums.pop("test_squared", None)
+        square_sums = sums.pop("test_squared", None)
         scores |= {name: total / n for name, total in sums.items()}
-        if squared is not None and self.label_unit is not None:
-            scores["test_rmse"] = np.sqrt(squared / n) * self.label_unit
+        if square_sums is not None and self.label_unit is not None:
+            scores["test_rmse"] = np.sqrt(square_sums / n) * self.label_unit
         return scores
 
 
 class Unscored:
     """Evaluate nothing: agents of a trusted coordinator that keep their records send no scores."""
 
-    def rows(self, snapshot: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate nothing; as of `metrics.Evaluator`."""
         return []

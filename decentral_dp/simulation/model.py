@@ -141,14 +141,17 @@ class TrainedModel:
         else:
             place, columns = "the table", self._memory_columns(table)
         try:
-            features, clipped = self.prepare_columns(columns, where=place)
+            features, clipped_shares = self.prepare_columns(columns, location=place)
         except InputError as error:
             # A trained model keeps the rules of its scenario.
             problem = str(error).partition(" Fix: ")[0]
             raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
-        most = sorted((name for name, share in clipped.items() if share > _MOST_CUT), key=lambda name: -clipped[name])
+        most = sorted(
+            (name for name, share in clipped_shares.items() if share > _MOST_CUT),
+            key=lambda name: -clipped_shares[name],
+        )
         if most:
-            columns_text = ", ".join(f"{name} {clipped[name]:.0%}" for name in most[:5])
+            columns_text = ", ".join(f"{name} {clipped_shares[name]:.0%}" for name in most[:5])
             more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
             warnings.warn(
                 f"predict: values outside the declared range are clipped: {columns_text}{more}. Fix: give the records "
@@ -210,8 +213,8 @@ class TrainedModel:
         m, target = len(self.published), "numbers"
         if self.classes:
             target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
-        shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
+        origin = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
+        suffix = "" if m == 1 else f", {origin if self.agent is None else f'agent {self.agent}'}"
         return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
     @property

@@ -515,7 +515,7 @@ def _run_in_folder(
         is_interrupt = isinstance(error, KeyboardInterrupt)
         cause = f"interrupted; {resumes}" if is_interrupt else " ".join(str(error).split()) or type(error).__name__
         journal.write_interruption(
-            "interrupted" if is_interrupt else "failed", cause, planned=not isinstance(error, UnplannedReleaseError)
+            "interrupted" if is_interrupt else "failed", cause, is_planned=not isinstance(error, UnplannedReleaseError)
         )
         run_error: BaseException = error
         if is_interrupt:
@@ -548,7 +548,7 @@ def _perform(
     # After agents lost their states, measured rounds are repeated.
     last_measurement = max([-1 if saved_state is None else saved_state.round, *(row[0] for row in rows)])
     evaluation_set = set(evaluation_rounds)
-    certified = job.scenario.privacy.guarantee == "certified"
+    is_certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
         nonlocal last_measurement
@@ -563,14 +563,14 @@ def _perform(
         # An overflow is reported as infinite, and as divergence once a released value overflows.
         with np.errstate(all="ignore"):
             try:
-                new_rows = evaluator.rows(s, averaged=job.scenario.tail_length > 1)
+                new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
                 rows.extend(measuring.select_rows(new_rows, job.scenario.run.measures))
             except BlockLostError:
                 # The engine starts the block again and asks once more.
                 raise
             except USER_ERRORS as error:
                 # Scores read records: a certified run continues without them.
-                if not certified or isinstance(error, MemoryError):
+                if not is_certified or isinstance(error, MemoryError):
                     raise
         if s.round in epsilons:
             rows.append((s.round, "mean", SPENT, epsilons[s.round]))

@@ -79,9 +79,9 @@ def baselines(job: PlannedJob) -> dict[str, float]:
     if (unit := shards.label_unit) is not None:
         held_out = shards.labels[shards.test]
         with np.errstate(all="ignore"):
-            squared = float(np.mean(np.square(held_out - labels.mean())))
-            r2 = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
-        scores = {"test_rmse": math.sqrt(squared) * unit, **r2}
+            mse = float(np.mean(np.square(held_out - labels.mean())))
+            r2 = {"test_r2": 1.0 - mse / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
+        scores = {"test_rmse": math.sqrt(mse) * unit, **r2}
         return {name: value for name, value in scores.items() if math.isfinite(value)}
     labels = labels.astype(np.int64)
     commonest = int(np.argmax(np.bincount(labels, minlength=len(shards.classes))))

@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that cannot refute and does not say so",
         "auditing/audit.py",
-        '    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:\n',
+        '    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified_epsilon:\n',
         "    elif False:\n",
         ("tests/auditing/test_audit.py::test_an_audit_at_its_limit_reports_it",),
     ),
@@ -1243,8 +1243,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features in noise of its own, priced as if neighbours shared it",
         "privacy/releasers.py",
-        "shared = pairs.sums(index, t, tag_of_names, ratio)",
-        "shared = pairs.sums(index, t, tag_of_names, ratio) * (names == 'y')",
+        "pair_sums = pairs.sums(index, t, tag_of_names, ratio)",
+        "pair_sums = pairs.sums(index, t, tag_of_names, ratio) * (names == 'y')",
         (f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged",),
     ),
     Mutation(
@@ -1418,7 +1418,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run that released what was not planned keeps the plan's budget",
         "simulation/folder/journal.py",
-        "statement_of(spending_job) if planned else without_bound(statement_of(spending_job))",
+        "statement_of(spending_job) if is_planned else without_bound(statement_of(spending_job))",
         "statement_of(spending_job)",
         ("tests/simulation/folder/test_journal.py::test_a_run_with_an_unplanned_release_has_no_epsilon",),
     ),
@@ -1447,7 +1447,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that counts what both data sets' records have in common",
         "auditing/losses.py",
-        "np.linalg.norm(first - second * (float(first @ second) / squared))",
+        "np.linalg.norm(first - second * (float(first @ second) / square))",
         "np.linalg.norm(first)",
         ("tests/auditing/test_losses.py::test_a_projection_shows_no_more_than_all_coordinates",),
     ),
@@ -1707,7 +1707,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a Poisson sample rounded once",
         "privacy/accounting/charges.py",
-        "    parts = 1.0 if sampled is None else float(sampled.steps)\n",
+        "    parts = 1.0 if unit is None else float(unit.steps)\n",
         "    parts = 1.0\n",
         (f"{_GUARDS}::test_a_poisson_sample_is_rounded_twice",),
     ),

@@ -170,10 +170,10 @@ class RegularisedExponentialMechanism(SingleDraw):
         if strength is None:
             radius = 0.5 * self.box(context).diameter
             strength = math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
-        resolved = replace(self, strength=strength)
+        algorithm = replace(self, strength=strength)
         if context.noisy:
-            resolved.density(context).check()
-        return resolved, context
+            algorithm.density(context).check()
+        return algorithm, context
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """Return S, the larger one of both splits."""

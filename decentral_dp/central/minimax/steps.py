@@ -101,9 +101,9 @@ class Estimating(dp.Coordinated, Protocol):
     rate: float
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        resolved = super().resolve_defaults(context)
+        algorithm = super().resolve_defaults(context)
         dp.refuse((self, context), _SMOOTHNESS)
-        return resolved
+        return algorithm
 
     def estimate_query(
         self, t: int, context: dp.MinimaxContext, estimate: Estimate, point: Point, previous: Point

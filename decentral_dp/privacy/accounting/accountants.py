@@ -268,13 +268,13 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_zcdp_rho(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
-    sampled = any(s.poisson.size or s.poisson_groups.size or s.sampled_gaussian.size for s in segments)
-    if not sampled:
+    has_sampling = any(s.poisson.size or s.poisson_groups.size or s.sampled_gaussian.size for s in segments)
+    if not has_sampling:
         # The sum of pure releases plus the exact Gaussian part.
         plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments]) if mu[-1] > 0.0 else pure
         best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
     # The cost of a sampled release before amplification may be far too large.
-    is_too_large = not sampled and best[-1] > LARGEST_NUMERICAL_EPSILON
+    is_too_large = not has_sampling and best[-1] > LARGEST_NUMERICAL_EPSILON
     if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0 or is_too_large:
         return np.asarray(best)
     numerical = loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON)

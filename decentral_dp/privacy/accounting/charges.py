@@ -139,8 +139,8 @@ def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, C
 def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
     """Compute the charges of a channel to one split. is_single: whether a Poisson sample feeds no other channel."""
     # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
-    sampled = sampled_unit(c.sampling)
-    parts = 1.0 if sampled is None else float(sampled.steps)
+    unit = sampled_unit(c.sampling)
+    parts = 1.0 if unit is None else float(unit.steps)
     sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
     for rows in _blocks(loss):
         loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)

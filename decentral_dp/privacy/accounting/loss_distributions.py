@@ -134,9 +134,9 @@ class _Members:
         zeroed: whether the second distribution is N(0, 1).
     """
 
-    def __init__(self, mu: float, rate: float, records: int, zeroed: bool) -> None:
+    def __init__(self, mu: float, rate: float, records: int, zero_out: bool) -> None:
         self.members, self.log_share = _log_binomial(records, rate)
-        self.centre, self.zeroed = self.members * (mu / (records * (1.0 if zeroed else 2.0))), zeroed
+        self.centre, self.zeroed = self.members * (mu / (records * (1.0 if zero_out else 2.0))), zero_out
         self._start = self.log_share - 0.5 * np.square(self.centre)
 
     def loss(self, x: Array) -> tuple[Array, Array]:
@@ -222,14 +222,14 @@ def _log_binomial(records: int, rate: float) -> tuple[Array, Array]:
     return members.astype(np.float64), np.array(shares)
 
 
-def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callable[[Array], Array]:
+def group_profile(mu: float, rate: float, records: int, zero_out: bool) -> Callable[[Array], Array]:
     """Return δ(ε), for ε ≥ 0, of a Gaussian release on a Poisson sample, with k records replaced or zeroed out.
 
     Args:
         mu: sensitivity to all k records, 2km or km.
         rate: q.
         records: k.
-        zeroed: whether they contribute nothing in one of the data sets.
+        zero_out: whether they contribute nothing in one of the data sets.
 
     Returns:
         The profile of Σ_j Bin(k, q)(j) N(jm, 1) against Σ_j Bin(k, q)(j) N(−jm, 1), or against N(0, 1), the larger of
@@ -244,7 +244,7 @@ def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callabl
     """
     if rate == 1.0:
         return gaussian_profile(mu, 1.0)
-    pair = _Members(mu, rate, records, zeroed)
+    pair = _Members(mu, rate, records, zero_out)
     width = max(1, _AT_ONCE // pair.members.size)
 
     def profile(e: Array) -> Array:
@@ -319,9 +319,9 @@ def poisson_reach(mu: float, rate: float, tail: float) -> float:
     return float(np.logaddexp(stay, log_drawn + m * x) - np.logaddexp(stay, log_drawn - m * x))
 
 
-def group_reach(mu: float, rate: float, records: int, zeroed: bool, tail: float) -> float:
+def group_reach(mu: float, rate: float, records: int, zero_out: bool, tail: float) -> float:
     """Return a loss that the pair of `group_profile` exceeds with probability below `tail`."""
-    return gaussian_reach(mu, 1.0, tail) if rate == 1.0 else _Members(mu, rate, records, zeroed).reach(tail)
+    return gaussian_reach(mu, 1.0, tail) if rate == 1.0 else _Members(mu, rate, records, zero_out).reach(tail)
 
 
 _ULP = 2.0**-52

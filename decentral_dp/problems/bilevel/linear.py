@@ -569,8 +569,8 @@ def logistic_regularisation(
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    shared = Strengths(n_features + intercept)
-    return LogisticHyperparameter(n_features, classes, intercept, shared, "logistic_regularisation")
+    strengths = Strengths(n_features + intercept)
+    return LogisticHyperparameter(n_features, classes, intercept, strengths, "logistic_regularisation")
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -580,8 +580,8 @@ def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadr
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    shared = Strengths(n_features + intercept)
-    return Quadratic(n_features, intercept=intercept, penalty_override=shared, name="ridge_regularisation")
+    strengths = Strengths(n_features + intercept)
+    return Quadratic(n_features, intercept=intercept, penalty_override=strengths, name="ridge_regularisation")
 
 
 ENTRIES = (

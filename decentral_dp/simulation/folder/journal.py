@@ -410,18 +410,18 @@ class RunInProgress:
         """Number of rounds that may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
-    def write_interruption(self, status: str, reason: str, planned: bool = True) -> None:
+    def write_interruption(self, status: str, reason: str, is_planned: bool = True) -> None:
         """Write result.json of an incomplete run: the reason, the released rounds, and their privacy cost.
 
         Args:
             status: "interrupted" or "failed".
             reason: a sentence.
-            planned: whether all releases were planned; else no ε holds.
+            is_planned: whether all releases were planned; else no ε holds.
         """
         try:
             # A full disk must not hide why the run ended.
             with contextlib.suppress(OSError):
-                content = _partial(self._job, self.released_rounds, status, reason, planned)
+                content = _partial(self._job, self.released_rounds, status, reason, is_planned)
                 write_synced(self.folder / RESULT, content, _mode(self._job))
         finally:
             self.close()
@@ -517,7 +517,7 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: bool = True) -> bytes:
+def _partial(job: PlannedJob, released: int, status: str, reason: str, is_planned: bool = True) -> bytes:
     """Return the text of result.json of an incomplete run, with the privacy cost of its released rounds."""
     spending_job: Any = job
     if released < job.rounds:
@@ -529,10 +529,10 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: 
         "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
         "interrupted": f"This run was interrupted and has no result. The budget is that of releases so far: {rounds}.",
         "failed": f"This run failed and has no result. The budget is that of releases so far: {rounds}."
-        if planned
+        if is_planned
         else "This run failed and has no result. It released values that were not planned, so no ε holds.",
     }
-    statement = statement_of(spending_job) if planned else without_bound(statement_of(spending_job))
+    statement = statement_of(spending_job) if is_planned else without_bound(statement_of(spending_job))
     content = {
         "format": RESULT_FORMAT,
         "title": title_of(job.scenario),

@@ -178,7 +178,7 @@ def _channel(
 ) -> ChannelLedger:
     index, sensitivity = plan.indices, plan.sensitivity
     mechanism, pairs, factor = noise.mechanism, noise.pairs, noise.factor
-    shared: Mapping[str, Array] = {}
+    shared_scales: Mapping[str, Array] = {}
     if not plan.sensitivity:
         none = np.zeros((index.size, 1))
         return ChannelLedger(channel, NO_MECHANISM, dimension, np.zeros_like(group), index, none, {}, {}, reason=FREE)
@@ -201,9 +201,9 @@ def _channel(
             sensitivity = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in sensitivity.items()}
         _check_noise(channel, largest, scale, mechanism, dimension, reach)
         if pairs is not None:
-            scale, shared = pairs.charged_scales(scale, index // releases_per_round, representative)
+            scale, shared_scales = pairs.charged_scales(scale, index // releases_per_round, representative)
     facts = (channel, mechanism, dimension, group, index, scale, sensitivity, plan.rate)
-    return ChannelLedger(*facts, sampling=plan.sampling, shared=shared)
+    return ChannelLedger(*facts, sampling=plan.sampling, shared=shared_scales)
 
 
 def _check_in_time(channel: str, plan: Planned, scale: Array, dimension: int, factor: TimeFactor, reach: float) -> None:
@@ -329,7 +329,7 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
 
 
 def largest_contribution(
-    c: ChannelLedger, counts: Counts, unit: Unit = RECORD, batch: int | None = None, trusted: bool = False
+    c: ChannelLedger, counts: Counts, unit: Unit = RECORD, batch: int | None = None, is_central: bool = False
 ) -> Array:
     """Compute the largest contribution of one record to each release of a channel, (R, g).
 
@@ -338,11 +338,11 @@ def largest_contribution(
         counts: split → (m,) records of each agent.
         unit: privacy unit of the sensitivities.
         batch: records of a batch of fixed size, if they are drawn.
-        trusted: whether a coordinator releases one value for all agents.
+        is_central: whether a coordinator releases one value for all agents.
     """
     first, largest = np.unique(c.group, return_index=True)[1], np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
-        n = counts[split].sum() if trusted else counts[split][first]
+        n = counts[split].sum() if is_central else counts[split][first]
         largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))
     return largest
 

@@ -145,7 +145,7 @@ def read_shards(
     shards: AgentShards,
     problem: Any,
     norm: Norm,
-    scored: bool = False,
+    with_tests: bool = False,
 ) -> tuple[dict[Split, list[Any]], list[Any | None]]:
     """Read the files of agents.
 
@@ -154,7 +154,7 @@ def read_shards(
         shards: the place of their files.
         problem: of the job.
         norm: of the clips.
-        scored: whether to return test records; default False.
+        with_tests: whether to return test records; default False.
 
     Returns:
         Split → prepared records of each agent; the test records of each agent, None unless scored.
@@ -168,7 +168,7 @@ def read_shards(
         shard = shards.read_agent(int(agent))
         for split, split_records in records_in(problem, shard, norm, int(agent)).items():
             records[split] += split_records
-        tests.append(test_records(problem, shard, norm) if scored else None)
+        tests.append(test_records(problem, shard, norm) if with_tests else None)
     return records, tests
 
 
@@ -198,7 +198,7 @@ class ShardReader:
     def read(self) -> Hosted:
         """Read the records. Raises InputError if a file cannot be read, or is not the manifest's."""
         bound = self.dataset_of.keywords
-        records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, scored=self.scored)
+        records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, with_tests=self.scored)
         dataset = self.dataset_of(records=records, batches=self._with_secrets(bound["batches"]))
         if not self.scored:
             return Hosted(dataset, states=self._states)
@@ -579,8 +579,10 @@ class GossipJob(PlannedJob):
         )
         if not isinstance(self.records, RecordsElsewhere):
             return node._replace(dataset=dataset_of(records=self._records_of(agents)))
-        scored, secret = self.scenario.run.agent_scores, self.scenario.seed is None
-        reader = ShardReader(agents, self.records.shards, self.problem, self.algorithm, dataset_of, scored, secret)
+        sends_scores, secret = self.scenario.run.agent_scores, self.scenario.seed is None
+        reader = ShardReader(
+            agents, self.records.shards, self.problem, self.algorithm, dataset_of, sends_scores, secret
+        )
         return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
 
 
