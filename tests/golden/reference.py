@@ -21,8 +21,8 @@ from decentral_dp.topology import GENERATORS, WEIGHTS, names
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 _HEAD = "<!-- Written by python -m tests.golden.reference; do not edit. -->\n"
 _MEASURED = (
-    "What a study can name under measure, in plots, gains and claims. Runs measure what fits their problem, and a "
-    "study says at its end what none has measured."
+    "Names for `measure`, plots, gains and claims of a study. A run reports the measures that its problem defines. "
+    "At its end, a study lists the measures that no run reported."
 )
 _DISTANCES = "An algorithm that sends other variables than x, y and z has consensus_NAME of each."
 _TABLES: Mapping[str, type[BaseModel]] = {
@@ -47,17 +47,17 @@ def pages() -> dict[str, str]:
     )
     out["data_sets.md"] = _components(
         "Data sets",
-        "`problem.data` is one of these, and `problem.partition` says which agent has which record.",
+        "`problem.data` is one of these. `problem.partition` assigns records to agents.",
         {"Data": ("data", DATASETS), "Partitions": ("partitions", PARTITIONS)},
     )
     out["topologies.md"] = _components(
         "Topologies",
-        "`topology.kind` is one of the generators, with its parameters as keys beside it; or `topology.file` is a "
-        "network that comes along.",
+        "`topology.kind` is one of the generators, with its parameters as keys of the same table. Otherwise, "
+        "`topology.file` is a bundled network.",
         {
             "Generators": ("topologies", GENERATORS),
             "Weights": ("weights", WEIGHTS),
-            "Networks that come along": ("topologies", names()),
+            "Bundled networks": ("topologies", names()),
         },
     )
     return {name: out[name] for name in sorted(out)}
@@ -82,11 +82,11 @@ def _algorithms() -> str:
     rows = [f"| `{key}` | {', '.join(kinds)} |" for key, kinds in sorted(readers.items())]
     return _page(
         "Algorithms",
-        "An algorithm is named by `algorithm.kind`. `decentral-dp list KIND` prints its derivation; [Add an algorithm]"
-        "(../add_an_algorithm.md) says how to bring one.",
+        "An algorithm is named by `algorithm.kind`. `decentral-dp list KIND` prints its derivation. [Add an algorithm]"
+        "(../add_an_algorithm.md) explains how to add one.",
         "## Keys of every algorithm\n",
         _keys(keys_of(AlgorithmTable.model_json_schema())),
-        "## Who reads which key\n",
+        "## Keys of algorithms\n",
         "\n".join(["| key | read by |", "|---|---|", *rows, ""]),
         *(markdown(describe("algorithms", kind), 2) for kind in ALGORITHMS),
     )
