@@ -1,8 +1,8 @@
 """Record what the tests compare a new algorithm with: `python -m tests.new_algorithm NAME`.
 
-An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. This says
-what either still lacks, and how it is written; where nothing is missing, it writes everything that follows from them:
-golden data, texts, reference pages, what the algorithm gains, and its slow tests.
+An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. The
+command prints the missing parts of both files. If nothing is missing, it records golden data, texts, reference pages,
+the algorithm's gains and its slow tests.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def test_imports_run_downwards(room: str) -> None:
             elif room == "reporting":
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
             else:
-                # Whoever runs something draws it; what runs and what writes a folder do not.
+                # Commands draw their results; simulation and run folders do not import reporting.
                 above = LEVEL[room] > LEVEL["simulation"] or name in VIEWED
                 fine = to == room or (to == "reporting" and above)
                 fine = fine or (to in LEVEL and (LEVEL[to] < LEVEL[room] or LEVEL[room] == 0))

@@ -218,7 +218,7 @@ def test_a_wrong_link_is_found(target: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_subscript_becomes_emphasis(name: str) -> None:
     """An underscore after a sign, as in z'_t, would open emphasis: it is escaped, and emphasis has stars."""
-    # For Markdown an accent is a sign. What is between dollars is a formula of KaTeX.
+    # Markdown counts an accent as punctuation. KaTeX renders formulas between dollars.
     text = re.sub(r"\$\$.*?\$\$|\$[^$\n]+\$", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     text = re.sub(r"[\u0300-\u036f]_", "'_", text)
     tokens = MarkdownIt("commonmark").enable("table").parse(text)

@@ -173,7 +173,7 @@ def said_of(runs: list[list[dict[str, Any]]], kind: Split) -> Iterator[tuple[Any
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("name", GOSSIP)
 def test_coupled_batches_move_releases_by_their_sensitivity(name: str, kind: Split, kernel: str) -> None:
-    """And the law over all batches shows no more than a release costs, which is of pure ε 2.38 on its batch."""
+    """Bound the loss of the release's distribution over all batches by its cost (pure ε 2.38 on its batch)."""
     runs, (here, there), largest = [wanted(program(name), kernel, kind, sign) for sign in (1.0, -1.0)], coupled(), 0.0
     for one, other, spread in said_of(runs, kind):
         stated = float(spread.sensitivity[0])

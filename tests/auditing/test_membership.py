@@ -274,7 +274,7 @@ def refusal(scenario: dict[str, Any]) -> str:
 REFUSED: dict[str, tuple[str, Change]] = {
     "no held-out records": ("test records", {"problem": {"test": 0.0}}),
     "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
-    "a column that tells": (
+    "an identifying column": (
         "A column selects",
         {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
     ),
@@ -411,7 +411,7 @@ def test_which_reported_values_are_impossible() -> None:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
 def test_reveal_or_respond_attains_both(epsilon: float, delta: float) -> None:
-    """Two records in random order: one is the member. And the same two as the two runs of one record."""
+    """Attain the bound for two records in random order and for two runs of one record."""
     laws = reveal_or_respond(epsilon, delta)
     assert hockey_stick(laws[0], laws[1], epsilon) == pytest.approx(delta, abs=1e-12)
     one, other = laws[0] @ beats(laws[0], laws[1]), laws[1] @ beats(laws[1], laws[0])

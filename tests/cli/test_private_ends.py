@@ -72,7 +72,7 @@ class DataSet(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """code: of the process. said: standard error. result: result.json without metrics, digests and times."""
+    """Store the exit code, standard error (said) and result.json without metrics, digests and times."""
 
     code: int
     said: str

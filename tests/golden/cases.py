@@ -20,8 +20,8 @@ NOISE_FREE = {
 # Without noise these release a minimum that a search finds from values, not from slopes.
 SEARCHED = ("exponential_mechanism", "regularised_exponential_mechanism")
 
-# Runs on Ray unless all are asked for (--all-on-ray): one for each kind of job, of exchange and of oracle. What differs
-# between the others is computed by the same blocks, in this process or in an actor.
+# Runs on Ray without --all-on-ray: one for each kind of job, of exchange and of oracle. The other scenarios use the
+# same blocks, in this process or in an actor.
 ON_RAY = (
     "ring_breast_cancer",
     "ma_dsbo",

@@ -251,7 +251,6 @@ def test_what_is_drawn_while_a_cipher_fails_goes_nowhere(way: str, monkeypatch: 
         streams.generator(0, 1, 7).standard_normal(300)
         with pytest.raises(RuntimeError, match="was interrupted"):
             streams.generator(0, 2, 7)
-    # And then all is as it was.
     monkeypatch.undo()
     again = np.empty((1, 4))
     Draws(Streams(ROOT, "noise", [0]), 1, 7).fill(("uniform", again))

@@ -563,7 +563,7 @@ def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> 
     assert max(decentral_dp.plan(own).epsilon) > 0
     with pytest.raises(InputError, match=r"not accounted|privacy\.neighbours: "):
         decentral_dp.plan(own, algorithm=Stating(StepSize(0.7)))
-    # Nor is its limit for T → ∞ that of the class it inherits from.
+    # Its limit for T → ∞ is not inherited either.
     of_outside = decentral_dp.plan(content({}), algorithm=Stating(StepSize(0.7))).privacy
     assert (of_outside.at_infinity.finite_data, decentral_dp.plan(content({})).privacy.at_infinity.finite_data) == (
         None,

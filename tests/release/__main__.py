@@ -1,4 +1,4 @@
-"""What is released: `python -m tests.release` builds wheel and sdist, and tries the wheel in fresh environments.
+"""Build wheel and sdist, and test the wheel in fresh environments: `python -m tests.release`.
 
     python -m tests.release                       with this Python
     python -m tests.release python3.12 python3.13  with others as well
@@ -76,7 +76,7 @@ def tried(python: str, wheel: Path, environment: Path, suite: bool) -> None:
     print(f"{version.strip()}: the main job prints what the README shows")
     if suite:
         _run([str(own), "-m", "pip", "install", "--quiet", f"{wheel}[test]"])
-        # With what the wheel needs; the package is then that of the checkout, beside its tests.
+        # The wheel installs the dependencies; the tests import the checkout's package.
         _run([str(own), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"], ROOT)
         print(f"{version.strip()}: the test suite passes")
 

@@ -42,7 +42,7 @@ BASE: dict[str, Any] = {
     "privacy": {"epsilon": 6.0, "clip": {"x": 0.03, "y": 0.4, "z": 0.3}},
 }
 SPLITS = sorted(LOSSES)
-# Where nothing bounds the records no constants are known, and nothing is projected.
+# Unbounded records have no known constants and no projection.
 UNKNOWN = {"biased_regularisation", "hyper_cleaning"}
 
 

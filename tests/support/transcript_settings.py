@@ -94,9 +94,9 @@ class Quieter(ScheduledReleaser):
 
 @dataclass(frozen=True)
 class Setting:
-    """One agent, many times: its algorithm and problem, and the kind of record that turns around.
+    """Store an agent's algorithm, problem and split of the replaced record.
 
-    size: ε of one release that moves as far as `MOVES` says.
+    size: ε of one release with the change in `MOVES`.
     """
 
     name: str

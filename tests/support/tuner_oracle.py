@@ -1,7 +1,8 @@
 """The sensitivities and plans of the tuner that `decentral_dp.tune` had before it became a coordinator's job.
 
-Formulas of their own, for one strength w and records with ‖a‖ ≤ R and |b| ≤ B: what the shared constants must not
-exceed. With l the loss, g = mean_train l + (w/2)‖θ‖² and f = mean_validation l, minimisers of g + f/λ have c = 1 + 1/λ:
+The formulas are independent upper bounds on the shared constants, for one strength w and records with ‖a‖ ≤ R and
+|b| ≤ B. With l the loss, g = mean_train l + (w/2)‖θ‖² and f = mean_validation l, minimisers of g + f/λ have
+c = 1 + 1/λ:
 
     logistic   ‖θ‖ ≤ min(Rc/(2w), √(cW/w)),   W = max_m m/(1 + e^m)
     squared    ‖θ‖ ≤ B√c · max_{0≤s≤R√c} s/(s² + w)
@@ -64,7 +65,7 @@ def summation_error(counts: tuple[int, ...], d: int) -> float:
 
 
 def accuracy(family: Family, weight: float, counts: tuple[int, ...], d: int, mass: float = 1.0) -> float:
-    """What its solver certified of a minimiser."""
+    """Compute the solver's certified accuracy of a minimiser."""
     norm = 2.0 * family.solution_radius(weight, mass)
     floor = 2.0 * summation_error(counts, d) * mass * (family.gradient_bound(norm) + family.curvature_bound * norm)
     floor += 2.0**-50 * weight * norm
