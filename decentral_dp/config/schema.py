@@ -740,7 +740,11 @@ class Scenario(Table):
     def resolve(self, path: str) -> Path:
         """Return the absolute path from the scenario's folder, or from the working directory if nothing is there.
 
-        Raises InputError: a NUL character.
+        Args:
+            path: absolute, or relative to one of them.
+
+        Raises:
+            InputError: a NUL character.
         """
         if "\0" in path:
             raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")

@@ -36,7 +36,7 @@ from decentral_dp.tasks import Stream, Workers, in_parallel, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "diverged", "refused", "failed"]
-# What a cell that has its numbers says of itself.
+# Statuses of cells with results.
 GOOD = ("ok",)
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes:
