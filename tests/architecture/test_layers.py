@@ -308,7 +308,7 @@ def test_no_test_imports_a_test() -> None:
 
 
 def test_one_module_moves_tensors_between_devices() -> None:
-    """So that no code forgets a device."""
+    """Restrict transfers between devices to one module."""
     moves = re.compile(r"\.(cpu|cuda|numpy)\(|\.to\((self\.)?device\b|^torch\..*\bdevice=(self\.)?device\b")
     places = {
         path.name

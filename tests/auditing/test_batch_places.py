@@ -115,7 +115,7 @@ class Ones:
 
 @dataclass(frozen=True)
 class Rows:
-    """In place of generators: the number of the row that asks."""
+    """Return the index of the calling row instead of a generator."""
 
     def generator(self, row: int, index: int, name: int) -> int:
         return row

@@ -115,7 +115,7 @@ def most(right: int, guesses: int, canaries: int, error: Any) -> float:
 def best_mechanism(right: int, guesses: int, coins: int, epsilon: float, delta: float) -> float:
     """The largest P(V ≥ right) of all mechanisms under (ε, δ), by a linear program over their whole laws.
 
-    A mechanism's output may as well be its attacker's guesses: which coins, and what they are.
+    Without loss of generality, a mechanism outputs the adversary's guesses: the indices of draws and their values.
     """
     outputs = [
         dict(zip(which, values, strict=True))

@@ -376,7 +376,7 @@ def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
 
 
 def game_within(laws: np.ndarray, first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> float:
-    """AUC where M's data are the member alone: z ~ first, z' ~ second; laws and scores (records, outputs)."""
+    """Compute the AUC if M reads only the member: z ~ first, z' ~ second; laws and scores (records, outputs)."""
     total = 0.0
     for z, other in itertools.product(range(len(first)), range(len(second))):
         total += first[z] * second[other] * float(laws[z] @ beats(scores[z], scores[other]))

@@ -125,7 +125,7 @@ def with_silent_agents(coupled: Coupled, seed: int) -> Coupled:
 
 
 def by_elimination(coupled: Coupled, victim: int, moved: Any) -> float:
-    """The same problem in the d of noisy hidden messages alone: every d is affine in them."""
+    """Solve the same problem in the d of noisy hidden messages: every d is affine in them."""
     rounds, m = coupled.noise.shape
     free = np.argwhere(~coupled.observed & (coupled.noise > 0.0)).tolist()
     before, rows = np.zeros((m, len(free) + 1)), []

@@ -1,4 +1,4 @@
-"""Audits of releases on samples and of random choices: the coin of the replaced record is summed over, not ignored."""
+"""Audit releases on samples and random choices, and sum over the Bernoulli draw of the replaced record."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from papers.draws import generator
 N, T = 25_500, 6000
 DELTA = N**-1.1
 ROOT = math.sqrt(1.1 * math.log(N))
-# Claimed ε → (period, Theorem 6, Theorem 1, σ_2 alone, the noise of Arora et al.): what it costs, found independently.
+# Claimed ε → independently computed ε (period, Theorem 6, Theorem 1, σ_2 only, the noise of Arora et al.).
 COSTS = {
     0.5: (4, 1.96, 2.8, 3.95, 1.1),
     1.0: (6, 7.0, 9.2, 9.0, 2.4),

@@ -438,7 +438,7 @@ def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, 
 
 @pytest.mark.parametrize("unit", [u for u in UNITS if u.records is not None], ids=str)
 def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: Unit) -> None:
-    """With the same coins; a record that is replaced moves as far as two that are exchanged."""
+    """Use the same sample: a replaced record moves as far as two exchanged ones."""
     job = built({})
     problem, records = job.problem, job.records["train"][0]
     draw, at, largest = np.random.default_rng(1), np.zeros((1, problem.q)), 0.0
@@ -508,7 +508,7 @@ def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
 
 
 def test_coins_are_fresh_secret_and_each_records_own() -> None:
-    """Sums by hand over what the coins say; an empty sample is a sum like any other."""
+    """Compute sums over the drawn samples, including an empty one."""
     job = built({}, "dp_dsgd", COINS)
     problem, records = job.problem, job.records["train"][0]
     at, n = np.full((1, problem.q), 0.2), len(records.label)

@@ -4,8 +4,8 @@
     python -m tests.release python3.12 python3.13  with others as well
     python -m tests.release --suite python3.13     and runs the test suite there, with all extras
 
-Checked are the metadata, that both hold what the package reads, and that the README's first command prints, from the
-wheel alone and with the light core, what the README shows.
+It checks the metadata, the data files of both, and the output of the README's first command from only the wheel and
+the light core.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def wanted_in_sdist() -> set[str]:
 
 
 def tried(python: str, wheel: Path, environment: Path, suite: bool) -> None:
-    """Install the wheel alone, run the README's first command elsewhere, and compare what it prints."""
+    """Install only the wheel, run the README's first command elsewhere, and compare its output."""
     _run([python, "-m", "venv", str(environment)])
     own = environment / "bin" / "python"
     _run([str(own), "-m", "pip", "install", "--quiet", str(wheel)])

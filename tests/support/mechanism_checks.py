@@ -14,7 +14,7 @@ DRAWS = 50_000
 
 
 def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int, seed: int = 5) -> np.ndarray:
-    """(draws, d) noised copies of one query (d,), by the mechanism's own sampler: as many channels of one agent."""
+    """Draw (draws, d) noisy copies of one query (d,) by the mechanism's sampler, as channels of one agent."""
     d = query.size
     g = m.grid(scale, d).reshape(1, 1)
     every, sampling = np.tile(query, draws)[None], Streams(seeded_root(seed, b"checks"), "noise", [0])

@@ -133,7 +133,7 @@ class Loop:
         self.clip = job.scenario.privacy.clip.get("x", math.inf) if self.noisy else math.inf
         share = job.scenario.problem.own_keys().get("positive_share")
         self.f = Auc(share if isinstance(share, float) else 0.5)
-        # Agent by agent: the coins are.
+        # Sampling draws are keyed by agent.
         self.records = [
             [(job.shards.features[i], float(job.shards.labels[i])) for i in mine] for mine in job.shards.train
         ]

@@ -14,7 +14,7 @@ _NARROW = 2**12
 
 
 def uses_randomised_rounding(mechanism: str, dimension: int) -> bool:
-    """Whether releases of this dimension are rounded by tosses, on the finer grid."""
+    """Return whether releases of this dimension use randomised rounding, on the finer grid."""
     return mechanism == "gaussian" and dimension > _NARROW
 
 

@@ -1,4 +1,4 @@
-"""Small scenarios of one level, which noise and clip y alone."""
+"""Build small single-level scenarios with clip and noise on y only."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _bounds(hits: np.ndarray, false: np.ndarray, n: int, m: int, delta: float) -
 
 
 def log_law(integers: np.ndarray, query: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
-    """log probability of the released integers, up to a constant, given what was rounded and noised."""
+    """Compute the log probability of the released integers given the rounded query, up to a constant."""
     g = grid(scale, kind, 1)
     if kind == "gaussian":
         return -0.5 * ((integers - np.rint(query / g)) * g / scale) ** 2

@@ -137,7 +137,7 @@ def stationary(job: Job, inverse: Any) -> np.ndarray:
         parts.append((hessian, jacobian, v.mean(axis=0), (w[:, None] * (v @ M.T)).mean(axis=0)))
     hessian, jacobian, middle, slope = (np.mean(part, axis=0) for part in zip(*parts, strict=True))
     hessian, jacobian = hessian + job.problem.ridge * np.eye(2), jacobian + C
-    # y*(x) = −H⁻¹ Jᵀ x, since l has no term that is linear in y alone.
+    # y*(x) = −H⁻¹ Jᵀ x, since l has no term linear in y only.
     lower = -np.linalg.solve(hessian, jacobian.T)
     direction = jacobian @ inverse(hessian)
     return np.linalg.solve(np.eye(3) - direction @ lower, -slope - direction @ middle)

@@ -250,7 +250,7 @@ def test_exponential_mechanisms_cost_no_less_than_two_candidates_do(rounds: int,
 
 
 def test_a_warm_start_and_gaussian_rounds_compose() -> None:
-    """Pure ε₁ and μ together: at most the concentrated bound ε₁²/8 + μ²/2, at least either alone."""
+    """Bound pure ε₁ and μ together by the concentrated bound ε₁²/8 + μ²/2, and from below by each one."""
     start = replace(line("exponential", 0.5, 1), channel="start")
     both = float(epsilon_of(Ledger(1, (start, line("gaussian", 0.05, 25))), 1e-6)[0])
     rho = 0.5**2 / 8.0 + 25 * 0.05**2 / 2.0

@@ -311,7 +311,7 @@ def test_eleven_million_coordinates_have_a_price() -> None:
 
 
 def test_tossed_rounding_moves_no_further_than_stated() -> None:
-    """Neighbours under the same tosses, half a cell apart, all the same way: to the nearest, it would be a cell."""
+    """Round neighbours half a cell apart by the same draws; rounding to the nearest would move them a cell apart."""
     d, s = 50_000, 1.0
     g, rng = float(grid(s, "gaussian", d)), np.random.default_rng(8)
     query = g * rng.integers(-50, 50, (1, d)) + 0.4999 * g

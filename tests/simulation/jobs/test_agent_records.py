@@ -201,7 +201,7 @@ def test_secret_noise_depends_on_the_secrets_in_the_files(shards: Path, tmp_path
     del content["seed"]
     root = SecretRoot(b"r" * 32)
     one = build_job(load(content, folder=shards)).with_root(root)
-    # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
+    # A driver's noise key does not suffice to draw the noise of the run; the same files draw it again.
     assert not same(played(one), played(build_job(load(*WHOLE)).with_root(root)))
     assert same(played(one), played(build_job(load(content, folder=shards)).with_root(root)))
     other = tmp_path / "again"
