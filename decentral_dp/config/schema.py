@@ -388,7 +388,7 @@ class RunTable(Table):
     @field_validator("measures")
     @classmethod
     def _names_in_files(cls, names: list[str] | None) -> list[str] | None:
-        # One-level training calls its lower loss so.
+        # In one-level training, the lower loss is the training loss.
         return names and ["lower_loss" if name == "train_loss" else name for name in names]
 
     @property
@@ -672,7 +672,7 @@ class Scenario(Table):
         'hypercube'
     """
 
-    # Without the example.
+    # The schema omits the example of the docstring.
     model_config = ConfigDict(
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )

@@ -83,7 +83,7 @@ def make_task(
 
 def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
     """Return the digests of the settings, of the contents of their files, and of this package."""
-    # Without defaults, which the digest of the package covers.
+    # The digest of the package covers defaults.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
     parts = [content, priced, *(["network"] if network else []), *of_classes]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)

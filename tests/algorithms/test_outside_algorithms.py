@@ -83,7 +83,7 @@ def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
 
 
 def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
-    """Without noise, and with x away from where it is cut, the page's algorithm is LDP-DSBO."""
+    """Compare the page's algorithm with LDP-DSBO, without noise and without a binding clip of x."""
     quiet = ['privacy.guarantee="none"', "privacy.epsilon=null", "privacy.mechanism=null", "algorithm.x.scale=0.01"]
     mine = decentral_dp.run(load(folder / "hypergradient.toml", quiet))
     ours = decentral_dp.run(load(folder / "hypergradient.toml", [*quiet, 'algorithm.kind="ldp_dsbo"']))

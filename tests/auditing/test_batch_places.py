@@ -64,7 +64,7 @@ def coupled() -> tuple[Any, Any]:
 class Rounding(Quadratic):
     """A library that rounds the last row of a batch otherwise: as far as BLAS does at 1e19, on every machine.
 
-    By `terms`, so that agents are evaluated one after another, and not in a stack.
+    Evaluate `terms`, so that agents are evaluated one after another instead of in a stack.
     """
 
     def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = TERMS) -> Any:

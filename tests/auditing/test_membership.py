@@ -129,7 +129,7 @@ def test_the_best_score_of_classes() -> None:
 
 
 def test_a_constant_model_has_an_auc_of_one_half(folder: Path) -> None:
-    """Also for a model that is not finite. Scores do not depend on the position of a record."""
+    """Test a model with values that are not finite, too. Scores do not depend on the position of a record."""
     job = read_run_folder(folder)[0]
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
         assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
@@ -245,7 +245,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
 
 
 def test_a_claim_is_refuted_without_the_certificate(tmp_path: Path) -> None:
-    """As published, with a certified and a claimed ε."""
+    """Run the published form, with a certified and a claimed ε."""
     scenario = as_published(changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}}))
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)

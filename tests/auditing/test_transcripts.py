@@ -93,7 +93,7 @@ def test_a_prescribed_minibatch_has_its_distribution() -> None:
 
 
 def test_the_mixture_follows_bayes() -> None:
-    """One release, by the densities with and without the record."""
+    """Compute the loss of one release from the densities with and without the record."""
     neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None

@@ -61,7 +61,7 @@ class DataSet(NamedTuple):
         path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
     def replaced(self, role: str, label: str | None = None, feature: float | None = None) -> DataSet:
-        """One record of that role with another label, and with that number in every feature."""
+        """Replace one record of that split by another label and by that number in every feature."""
         row = self.split.index(role)
         features, labels = self.features.copy(), list(self.labels)
         if feature is not None:

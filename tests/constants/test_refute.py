@@ -71,7 +71,7 @@ def space(name: str, plant: Callable[[Family], Any] = lambda f: f, **changes: An
 
 
 def at(w: float) -> dict[str, np.ndarray]:
-    """One strength, and nothing else."""
+    """Use only one strength."""
     return {"low": np.array([math.log(w)]), "high": np.array([math.log(w)])}
 
 

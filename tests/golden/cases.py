@@ -54,7 +54,7 @@ def scenario_names() -> list[str]:
 
 
 def is_planned_only(name: str) -> bool:
-    """Whether a scenario is of full size: its records are OpenML's, so that it is planned only."""
+    """Return whether a scenario is of full size, with records from OpenML, and is only planned."""
     return name.endswith("_full")
 
 
@@ -83,7 +83,7 @@ def run_overrides(name: str, noise: bool = True) -> list[str]:
 
 
 def ray_overrides(agents: int) -> list[str]:
-    """One actor for all agents."""
+    """Use one actor for all agents."""
     return ['run.engine="ray"', f"run.agents_per_actor={agents}"]
 
 

@@ -86,7 +86,7 @@ class Finished(NamedTuple):
 
 
 def scenario(name: str, ray: bool = True) -> dict[str, Any]:
-    """All that is recorded of a scenario. ray: on the Ray engine too (Ray must be initialised)."""
+    """Return all recorded data of a scenario. ray: on the Ray engine too (Ray must be initialised)."""
     out: dict[str, Any] = {"canary": canary(), "plan": plan(name)}
     if not is_planned_only(name):
         out |= {"seeded": seeded(name), "noise_free": noise_free(name)}

@@ -224,7 +224,7 @@ def test_a_step_that_keeps_noise_apart() -> None:
 
 
 def test_a_sign_that_is_passed_on() -> None:
-    """By counting: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
+    """Count: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
     before, after, step = printed.one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
     shown = printed.densities_show(after, before, step)
     assert gaussian(2.0 / math.sqrt(10.0)) < shown < gaussian(2.0)

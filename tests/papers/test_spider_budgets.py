@@ -25,7 +25,7 @@ COSTS = {
 
 @pytest.mark.parametrize("claimed", COSTS)
 def test_costs_agree_with_independent_computations(claimed: float) -> None:
-    """With the period that the paper takes, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
+    """Use the paper's period, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
     period, *expected = COSTS[claimed]
     assert e16.CLAIMED[claimed] == period == round((N * claimed / (math.sqrt(270_000) * ROOT)) ** (2 / 3))
     computed = e16.double_spider(claimed, period)
@@ -47,7 +47,7 @@ def per_record(lines: list[tuple[float, float, int]], h: float) -> float:
 
 @pytest.mark.parametrize(("claimed", "h"), [(0.5, 1e-3), (1.0, 1e-3), (10.0, 3e-2)])
 def test_theorem_6_by_another_accountant(claimed: float, h: float) -> None:
-    """With the formulas written out again."""
+    """Recompute the table from the formulas."""
     q, batch = COSTS[claimed][0], 128
     anchors = T // q
     of_y = batch * math.sqrt(T) * ROOT / (N * math.sqrt(q * claimed))

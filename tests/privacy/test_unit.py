@@ -457,7 +457,7 @@ def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: U
 @pytest.mark.parametrize("unit", [Unit(k, z) for k in (1, 2, 5) for z in (False, True)][1:], ids=str)
 @pytest.mark.parametrize(("m", "q"), [(0.3, 0.5), (1.0, 0.1), (2.5, 0.02), (0.7, 0.9)])
 def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit: Unit, m: float, q: float) -> None:
-    """By quadrature, in both orders: j of k records are drawn, which all lie on one side, or on both."""
+    """Integrate in both orders: j of k records are drawn, all on one side or on both."""
     k, z = unit.records or 0, np.linspace(-25.0, 25.0, 100_001)
     laws = [sum(binom.pmf(j, k, q) * norm.pdf(z - side * j * m) for j in range(k + 1)) for side in (1.0, -1.0, 0.5)]
     others = [norm.pdf(z)] if unit.zeroed else [norm.pdf(z), laws[1], laws[2]]
@@ -486,7 +486,7 @@ def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_s
 
 
 def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
-    """One release: the profile of (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
+    """Integrate the profile of one release: (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
     job = built(
         {"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "learning_rate": {"scale": 1.0}}
     )

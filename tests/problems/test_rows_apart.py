@@ -54,7 +54,7 @@ OF_MINIMAX: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, np.ndarray]]:
-    """Everything that enters a clip or comes out of one, in its order."""
+    """Record all inputs and outputs of clips, in order."""
     seen: list[tuple[str, np.ndarray]] = []
 
     def watch(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""One small problem of every kind that the package has at two levels, for tests of what all of them guarantee."""
+"""Provide one small problem of every bilevel kind, for tests of their common guarantees."""
 
 from __future__ import annotations
 

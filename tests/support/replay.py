@@ -118,7 +118,7 @@ Noise = Callable[[int, str, int, int], Array]
 
 
 def quiet(index: int, channel: str, agent: int, width: int) -> Array:
-    """No noise."""
+    """Return zero noise."""
     return np.zeros(width)
 
 
@@ -147,7 +147,7 @@ class Scripted:
 
 
 def conversation(job: Any, noise: Noise = quiet) -> list[dict[str, Array]]:
-    """Everything that all agents say, per index: channel → (m, d), with this noise."""
+    """Return all messages of all agents, per index: channel → (m, d), with this noise."""
     scripts: list[Scripted] = []
 
     def make(agents: Array) -> Scripted:

@@ -58,7 +58,7 @@ def graph_of(topology: Topology) -> Any:
 
 
 def check(topology: Topology) -> None:
-    """Everything that must hold of any topology."""
+    """Check all invariants of a topology."""
     w = topology.mixing.toarray()
     m = topology.n_agents
     assert topology.mixing.has_sorted_indices

@@ -113,7 +113,7 @@ def score_error(family: Family, smallest: float, counts: tuple[int, int], d: int
 
 
 def score(family: Family, smallest: float, train: int, validation: int, error: float) -> dict[str, float]:
-    """With what rounding scores to a grid adds."""
+    """Add the error of rounding scores to a grid."""
     radius = family.solution_radius(smallest)
     gradient = family.gradient_bound(radius)
     sensitivity = min(2.0 * gradient / (smallest * train), 2.0 * radius)
@@ -149,7 +149,7 @@ def gaussian_plan(second: str, width: int, steps: int, d: int, epsilon: float, d
 
 
 def pure_plan(d: int, epsilon: float) -> Ledger:
-    """One choice of the weight, then a model with Laplace noise."""
+    """Select the weight once, then release a model with Laplace noise."""
     half = np.array([0.5 * (epsilon * (1.0 - 2.0**-19) - 4e-15 * d)])
     choice = _channel("x", "exponential", 1, {"train": half, "validation": 2.0 * half})
     return Ledger(1, (choice, _channel("model", "laplace", d, {"train": half})))

@@ -126,7 +126,7 @@ UNITS: list[tuple[dict[str, Any], Callable[[Array], Array]]] = [
 def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(between_agents: str, colluders: int) -> None:
     """Four agents who all know each other, and two in a row behind one of them, of whom one colluder isolates the last.
 
-    One Gaussian vector of the messages of all rounds, the mean among them, with what every coalition knows.
+    The view is one Gaussian vector: the messages of all rounds, their mean, and the coalition's knowledge.
     """
     unit, clips = UNITS[colluders]
     m, rounds, step, held = len(SIZES), 9, 0.5, np.array(SIZES, dtype=np.float64)

@@ -26,7 +26,7 @@ def placed(features, labels, agent=0, problem=PROBLEM, norm="l1"):
 
 
 def group_of(k, n, agent):
-    """By its definition: which of the equal stretches of n places holds place k."""
+    """Return the segment of n equal segments that contains position k, by definition."""
     return agent * GROUPS + next(g for g in range(GROUPS) if g * n <= k * GROUPS < (g + 1) * n)
 
 

@@ -80,7 +80,7 @@ def _whole(text: str) -> Any:
 
 
 def _uninterrupted(loaded: dict[str, Any]) -> Any:
-    """One run for all tests of the same scenario."""
+    """Share one run between all tests of the same scenario."""
     return _whole(json.dumps(loaded))
 
 

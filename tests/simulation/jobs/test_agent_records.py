@@ -47,7 +47,7 @@ def played(job: PlannedJob) -> Outcome:
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    """Whether the last released values are equal to the bit, and there are some."""
+    """Return whether there are last released values and all are equal to the bit."""
     mine, expected = one.last_snapshot.released, other.last_snapshot.released
     return mine.keys() == expected.keys() and all(np.array_equal(mine[c], expected[c]) for c in ("x", "y", "z"))
 
