@@ -15,7 +15,7 @@ from decentral_dp.auditing.network_training import Coupled, step_factor
 
 
 def neighbour_mu(coupled: Coupled, victim: int, moved: Any) -> float:
-    """Build the problem of one victim."""
+    """Return the privacy cost μ of one victim."""
     everybody = np.repeat(moved[:, None], coupled.noise.shape[1], axis=1)
     return float(network_training.neighbour_mu(coupled, [victim], everybody)[0])
 

@@ -267,7 +267,7 @@ class SpiderLoop(Loop):
             mean = self.fresh(drawn, term, here, math.inf)[1]
         else:
             mean = self.change(drawn, term, here, before, math.inf)[1]
-            # The distance of x is to the previous round, not to an updated point of this round.
+            # The gradient in x uses y before its update in this round.
             (x, y), (last_x, last_y) = (here[0], before[1] if term == "grad_x" else here[1]), self.last
             unit = 2.0 * self.table.smoothness * max(math.dist(x, last_x), math.dist(y, last_y))
         scaled = cut(mean, unit) / unit if unit > 0.0 else 0.0 * mean
