@@ -23,6 +23,7 @@ from decentral_dp.cli.describe import registries
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.studies.schema import load_study
+from docs.reference_pages import COMMANDS, INDEX, generate_pages
 from papers import name_of
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +142,7 @@ def require_known(words: list[str], text: str) -> None:
 
 def test_every_page_is_in_the_navigation_once_and_every_entry_exists() -> None:
     pages = [str(page.relative_to(DOCS)) for page in (*PAGES, *NOTEBOOKS)]
-    assert sorted(entries(settings()["nav"])) == sorted(pages)
+    assert sorted(entries(settings()["nav"])) == sorted([*pages, INDEX, COMMANDS])
 
 
 def test_nothing_is_fetched_from_other_sites() -> None:
@@ -261,7 +262,7 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for page in PAGES:
+    for page in (*PAGES, *(DOCS / name for name in generate_pages())):
         built = page.relative_to(DOCS).with_suffix(".html")
         file = tmp_path / "site" / (built.with_name("index.html") if page.stem == "README" else built)
         # An unknown fence would stay in the text.
