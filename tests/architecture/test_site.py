@@ -227,18 +227,6 @@ def test_no_subscript_becomes_emphasis(name: str) -> None:
     assert [place for place, markup in marks if markup.startswith("_")] == []
 
 
-def test_tests_that_proofs_name_are_there() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")]
-    there = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
-    named = {
-        (page.name, name)
-        for page in (DOCS / "proofs").glob("*.md")
-        for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))
-    }
-    assert len(named) > 100
-    assert {(page, name) for page, name in named if name not in there} == set()
-
-
 def test_the_first_run_is_that_of_the_readme() -> None:
     """Another test compares the block of the README with a run."""
     shown = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- main job -->")[2]
