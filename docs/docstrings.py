@@ -27,6 +27,6 @@ class Docstrings(Extension):
         """Change the docstring of one module, class or function."""
         if obj.docstring is not None:
             text = _EXAMPLE.sub("Examples:", obj.docstring.value)
-            # What stands before a colon would be taken for a type.
+            # griffe would read the words before a colon as a type.
             text = _RETURNS.sub(r"\1 – ", text)
             obj.docstring.value = _SEVERAL.sub(_one_each, text)
