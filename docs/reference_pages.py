@@ -75,14 +75,15 @@ def generate_pages() -> dict[str, str]:
     scenarios: dict[str, list[str]] = {}
     for name in shipped_names("scenario"):
         scenarios.setdefault(load_scenario(name).algorithm.kind, []).append(name)
-    pages = {f"{FOLDER}/{kind}.md": _algorithm_page(kind, scenarios[kind]) for kind in ALGORITHMS}
-    return {INDEX: _index_page(), **pages, COMMANDS: _commands_page()}
+    pages = {f"{FOLDER}/{kind}.md": write_algorithm_page(kind, scenarios[kind]) for kind in ALGORITHMS}
+    return {INDEX: write_index_page(), **pages, COMMANDS: write_commands_page()}
 
 
 # Algorithms.
 
 
-def _index_page() -> str:
+def write_index_page() -> str:
+    """Write the page that lists all algorithms."""
     parts = [
         "# Algorithms\n",
         "`algorithm.kind` names the algorithm of a scenario. Each page has formulas, keys, releases and scenarios. "
@@ -101,8 +102,13 @@ def _index_page() -> str:
     return "\n".join([*parts, "## Algorithms by key\n", tabulate(["key", "algorithms"], rows)])
 
 
-def _algorithm_page(kind: str, scenarios: Sequence[str]) -> str:
-    """Write the page of an algorithm. Its first scenario is the one with its name."""
+def write_algorithm_page(kind: str, scenarios: Sequence[str]) -> str:
+    """Write the page of an algorithm.
+
+    Args:
+        kind: its name, which is also that of its first scenario.
+        scenarios: the shipped scenarios that use it.
+    """
     component = describe("algorithms", kind)
     others = [name for name in scenarios if name != kind]
     rows = [[f"`{name}`", load_scenario(name).title] for name in [kind, *others]]
@@ -228,7 +234,8 @@ def _escape(text: str) -> str:
 # The command line.
 
 
-def _commands_page() -> str:
+def write_commands_page() -> str:
+    """Write the page of the command line."""
     group: Any = typer.main.get_command(app)
     parts = [
         "# Command line\n",
@@ -295,7 +302,14 @@ def tabulate_keys(keys: Sequence[KeyText]) -> str:
     }
     columns = {head: values for head, values in optional.items() if any(values)}
     rows = [
-        [f"`{key.name}`", key.may_be, _default(key), key.meaning, *(values[row] or "–" for values in columns.values())]
+        # A brace at the end of a cell would be read as attributes.
+        [
+            f"`{key.name}`",
+            key.may_be.replace("{", r"\{"),
+            _default(key),
+            key.meaning,
+            *(values[row] or "–" for values in columns.values()),
+        ]
         for row, key in enumerate(keys)
     ]
     return tabulate(["key", "may be", "left out", "meaning", *columns], rows)

@@ -18,7 +18,13 @@ from decentral_dp.cli.main import app
 from decentral_dp.config.schema import Scenario
 from decentral_dp.simulation.plan import plan_scenario
 from decentral_dp.studies.schema import Study
-from docs.reference_pages import COMMANDS, convert_docstring, generate_pages
+from docs.reference_pages import (
+    convert_docstring,
+    generate_pages,
+    write_algorithm_page,
+    write_commands_page,
+    write_index_page,
+)
 from tests.golden.reference import pages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -49,38 +55,32 @@ def test_reference_pages_are_up_to_date() -> None:
         assert (FOLDER / name).read_text(encoding="utf-8") == text, "python -m tests.golden.reference"
 
 
-@pytest.fixture(scope="module")
-def generated() -> dict[str, str]:
-    return generate_pages()
-
-
 def words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.replace("_", " ")))
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
-def test_page_of_an_algorithm_is_complete(kind: str, generated: dict[str, str]) -> None:
-    entry = ALGORITHMS[kind]
-    page = generated[f"reference/algorithms/{kind}.md"]
+def test_page_of_an_algorithm_is_complete(kind: str) -> None:
+    entry, page = ALGORITHMS[kind], write_algorithm_page(kind, [kind])
     for option in entry.keys:
         assert f"| `{option.key}` |" in page
     for channel in plan_scenario(kind).records.charged_channels:
         assert f"| `{channel.channel}` | {channel.mechanism.name} |" in page
     text = html.unescape(page.replace("```text", "").replace("\\", ""))
     assert words(inspect.getdoc(sys.modules[entry.algorithm.__module__]) or "") in words(text)
-    assert f"({kind}.md)" in generated["reference/algorithms/index.md"]
+    assert f"[{kind}]({kind}.md) | {entry.summary} |" in write_index_page()
 
 
-def test_links_of_generated_pages_have_targets(generated: dict[str, str]) -> None:
-    docs = FOLDER.parent
+def test_links_of_generated_pages_have_targets() -> None:
+    docs, generated = FOLDER.parent, generate_pages()
     targets = {(docs / name).resolve() for name in generated} | set(docs.rglob("*.md"))
     links = [(name, link) for name, text in generated.items() for link in re.findall(r"\]\(([^)#]+)", text)]
     assert len(links) > 100
     assert [(name, link) for name, link in links if (docs / name).parent.joinpath(link).resolve() not in targets] == []
 
 
-def test_every_command_and_option_is_described(generated: dict[str, str]) -> None:
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", generated[COMMANDS], re.MULTILINE | re.DOTALL))
+def test_every_command_and_option_is_described() -> None:
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", write_commands_page(), re.MULTILINE | re.DOTALL))
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert list(sections) == list(commands)
     for name, command in commands.items():

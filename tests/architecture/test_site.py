@@ -255,6 +255,8 @@ def test_the_site_is_built(tmp_path: Path) -> None:
         file = tmp_path / "site" / (built.with_name("index.html") if page.stem == "README" else built)
         # An unknown fence would stay in the text.
         assert "```" not in file.read_text(encoding="utf-8"), built
+    page = (tmp_path / "site" / "reference" / "algorithms" / "dp_dsgd.html").read_text(encoding="utf-8")
+    assert "a number, or { scale, decay, points }" in page
     python = (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
     assert 'id="decentral_dp.run"' in python
     notebooks = [(tmp_path / "site" / n.relative_to(DOCS).with_suffix(".html")) for n in NOTEBOOKS]

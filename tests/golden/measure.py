@@ -51,7 +51,7 @@ COMMANDS = (
     "report",
 )
 
-# Of each kind of entry one: what a name is, key by key, stands in docs/reference, which is compared with the code.
+# One entry of each kind: the reference pages describe every key, and have their own tests.
 SHOWN = (
     "dp_dsgd",
     "ridge_hyperparameter",
