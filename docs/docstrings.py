@@ -27,6 +27,6 @@ class Docstrings(Extension):
         """Change the docstring of one module, class or function."""
         if obj.docstring is not None:
             text = _EXAMPLE.sub("Examples:", obj.docstring.value)
-            # mkdocstrings would read text before a colon as a type.
+            # griffe would read the words before a colon as a type.
             text = _RETURNS.sub(r"\1 – ", text)
             obj.docstring.value = _SEVERAL.sub(_one_each, text)

@@ -51,7 +51,7 @@ COMMANDS = (
     "report",
 )
 
-# One entry of each kind; docs/reference has the others.
+# One entry of each kind: the reference pages describe every key, and have their own tests.
 SHOWN = (
     "dp_dsgd",
     "ridge_hyperparameter",
