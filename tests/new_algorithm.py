@@ -1,8 +1,8 @@
 """Record what the tests compare a new algorithm with: `python -m tests.new_algorithm NAME`.
 
-An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. This says
-what either still lacks, and how it is written; where nothing is missing, it writes everything that follows from them:
-golden data, texts, what the algorithm gains, and its slow tests.
+An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. The
+command lists the missing parts of both. If nothing is missing, it writes all files that follow from them: golden data,
+texts, the measured gain of the algorithm, and its slow tests.
 """
 
 from __future__ import annotations
