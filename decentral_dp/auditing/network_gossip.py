@@ -306,7 +306,7 @@ def rounding(messages: Messages, observers: tuple[tuple[int, ...], ...]) -> Arra
     reach, total, largest = np.zeros((len(observers), m)), np.zeros(len(observers)), messages.start
     for t in range(rounds):
         step = np.abs(messages.share[t] * (identity + messages.mixing) - messages.contraction[t] * identity)
-        # Without cancellation: the terms of k_t (I + W) and of c_t I.
+        # The terms of k_t (I + W) and of c_t I must not cancel.
         largest_message = (
             float((identity + np.abs(messages.mixing)).sum(axis=1).max()) + messages.contraction[t]
         ) * largest

@@ -315,7 +315,7 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
     batch = r.sampling.batch if r.sampling.kind == "fixed_batch" else None
     for c in ledger.charged_channels:
         contribution = largest_contribution(c, r.counts, r.unit, batch)
-        # Of correlated noise the part that is an agent's own.
+        # Correlated noise has an independent part of each agent.
         own_scale = c.shared.get("own_scale", c.scale)
         scale = contribution / (own_scale * noise_of(c.mechanism, c.channel).deviation)
         if scale.size and not np.allclose(scale, scale[:1], rtol=1e-9, atol=0.0):
