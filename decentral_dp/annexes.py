@@ -55,8 +55,8 @@ def import_place(place: str) -> Any:
         'x and y'
     """
     module, _, attribute = place.partition(":")
-    imported = import_module(module)
-    return getattr(imported, attribute) if attribute else imported
+    loaded_module = import_module(module)
+    return getattr(loaded_module, attribute) if attribute else loaded_module
 
 
 def annex(name: str) -> Any:

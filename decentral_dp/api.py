@@ -57,7 +57,7 @@ _KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
 
 
 class Changes(Objects, total=False):
-    """Keyword arguments of `build`: changed keys, and Python objects in place of components."""
+    """Keyword arguments of `build`: changed keys, and Python objects instead of components."""
 
     set: Mapping[str, Any] | None
 
@@ -89,9 +89,9 @@ class Job:
 
     __slots__ = ("_named", "simulation")
 
-    def __init__(self, planned: jobs.PlannedJob, named: Components | None = None) -> None:
-        self.simulation = Secret("the records and the noise of a job", planned)
-        self._named = Secret("the records of a job", named or planned.components)
+    def __init__(self, job_plan: jobs.PlannedJob, components: Components | None = None) -> None:
+        self.simulation = Secret("the records and the noise of a job", job_plan)
+        self._named = Secret("the records of a job", components or job_plan.components)
 
     @property
     def scenario(self) -> Scenario:
@@ -166,22 +166,22 @@ class Job:
     ) -> Run:
         """Run the job, as `run`."""
         # Baselines that cannot be built are refused before the first release.
-        planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
+        baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _progress_shown(callbacks, "rounds") as callback:
             job = self.simulation()
             # Two runs of one job have different secret noise.
             job = job.with_root(secret_root()) if job.scenario.seed is None else job
-            done = runner.run_job(job, out, callback)
-            places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
-            ran = {name: runner.run_job(job, places[name], callback) for name, job in planned.items()}
-        done = replace(done, baselines=ran)
-        if done.folder is not None:
+            run = runner.run_job(job, out, callback)
+            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
+            ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
+        run = replace(run, baselines=ran)
+        if run.folder is not None:
             # matplotlib is slow to import, and only a folder has figures.
             from decentral_dp.reporting import page
 
-            for one in (*ran.values(), done):
-                page.draw_run(one.folder or done.folder, one.report)
-        return done
+            for finished_run in (*ran.values(), run):
+                page.draw_run(finished_run.folder or run.folder, finished_run.report)
+        return run
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
         """Audit the job, as `audit`."""
@@ -243,8 +243,8 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    named = load_components(scenario, text, **objects)
-    return Job(plan_job(named), named)
+    components = load_components(scenario, text, **objects)
+    return Job(plan_job(components), components)
 
 
 def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
@@ -499,13 +499,13 @@ def study(
     is_read = isinstance(study, annex("Study"))
     if is_read and text:
         raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
-    loaded = study if is_read else annex("load_study")(study, text)
+    study_object = study if is_read else annex("load_study")(study, text)
     with _progress_shown(callbacks, "cells") as callback:
         if out is not None:
-            findings: Findings = conduct(loaded, Path(out), workers, address, callback)
+            findings: Findings = conduct(study_object, Path(out), workers, address, callback)
             return findings
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            findings = conduct(loaded, Path(folder), workers, address, callback)
+            findings = conduct(study_object, Path(folder), workers, address, callback)
         return replace(findings, folder=None)
 
 
@@ -527,7 +527,7 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 
 
 def _split(options: Changes) -> tuple[list[str], Objects]:
-    """Return changed keys as text, and Python objects. Raises InputError for text in place of an object."""
+    """Return changed keys as text, and Python objects. Raises InputError for text instead of an object."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
     objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}

@@ -249,18 +249,18 @@ def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
 
 def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:
     """Add sensitivities for each split. With different batches there is no amplification: the rate becomes 1."""
-    merged = dict(a)
+    union = dict(a)
     for split, s in b.items():
-        if split not in merged:
-            merged[split] = s
+        if split not in union:
+            union[split] = s
             continue
-        first = merged[split]
+        first = union[split]
         total = first.sensitivity + s.sensitivity
         if first.batch == s.batch:
-            merged[split] = first._replace(sensitivity=total)
+            union[split] = first._replace(sensitivity=total)
         else:
-            merged[split] = Sensitivity(total, np.ones_like(total), MIXED)
-    return merged
+            union[split] = Sensitivity(total, np.ones_like(total), MIXED)
+    return union
 
 
 def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
@@ -363,17 +363,17 @@ def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array 
     Sensitivity:
         Infinite for every split on which a value depends, and zero for the others.
     """
-    bounded = [v for v in values if isinstance(v, Bounded)]
+    bounded_values = [v for v in values if isinstance(v, Bounded)]
     result = function(*(v.value if isinstance(v, Bounded) else v for v in values))
-    if not bounded:
+    if not bounded_values:
         return result
     sensitivities = {}
     for split in SPLITS:
         moves = np.zeros(len(result), dtype=bool)
-        for v in bounded:
+        for v in bounded_values:
             moves |= v.sensitivities[split].sensitivity > 0.0 if split in v.sensitivities else False
         sensitivities[split] = Sensitivity(np.where(moves, np.inf, 0.0), np.ones(len(result)), None)
-    return Bounded(np.zeros_like(result), result, sensitivities, bounded[0].norm)
+    return Bounded(np.zeros_like(result), result, sensitivities, bounded_values[0].norm)
 
 
 def _transpose(flat: Array, rows: int, columns: int) -> Array:

@@ -28,7 +28,7 @@ class TensorBoard:
     """TensorBoard scalars. folder: of its files, created at the first event."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._open = _imported("tensorboardX", "tensorboard").SummaryWriter
+        self._open = _import_extra("tensorboardX", "tensorboard").SummaryWriter
         self._folder, self._writer = folder, None
 
     def __call__(self, progress: Progress) -> None:
@@ -49,7 +49,7 @@ class MLflow:
     """
 
     def __init__(self, name: str, tags: dict[str, str] | None = None) -> None:
-        self._client = client = _imported("mlflow", "mlflow").MlflowClient()
+        self._client = client = _import_extra("mlflow", "mlflow").MlflowClient()
         experiment = client.get_experiment_by_name(_EXPERIMENT)
         number = client.create_experiment(_EXPERIMENT) if experiment is None else experiment.experiment_id
         self._run = client.create_run(number, run_name=name, tags=tags or {}).info.run_id
@@ -64,9 +64,9 @@ class MLflow:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        killed = isinstance(error, KeyboardInterrupt | Stopped)
+        is_interrupt = isinstance(error, KeyboardInterrupt | Stopped)
         try:
-            self._client.set_terminated(self._run, "KILLED" if killed else "FAILED" if error else "FINISHED")
+            self._client.set_terminated(self._run, "KILLED" if is_interrupt else "FAILED" if error else "FINISHED")
         except Exception as failure:  # noqa: BLE001 # one warning, as for any callback
             Callbacks([]).warn(self, "at the end", failure)
 
@@ -87,15 +87,15 @@ class RunLog:
         """Write the end of a run."""
         result, folder = run.result, None if run.folder is None else str(run.folder)
         privacy = result.privacy
-        spent = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
-        stated = {"privacy": privacy.summary, "folder": folder}
-        self._write("end", {"status": result.status, "reason": result.reason, **spent, **stated})
+        spending = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
+        tags = {"privacy": privacy.summary, "folder": folder}
+        self._write("end", {"status": result.status, "reason": result.reason, **spending, **tags})
 
     def write_failure(self, error: BaseException) -> None:
         """Write that a run was interrupted or failed."""
-        stopped = isinstance(error, KeyboardInterrupt | Stopped)
+        is_interrupt = isinstance(error, KeyboardInterrupt | Stopped)
         reason = " ".join(str(error).split()) or type(error).__name__
-        self._write("end", {"status": "interrupted" if stopped else "failed", "reason": reason})
+        self._write("end", {"status": "interrupted" if is_interrupt else "failed", "reason": reason})
 
     def _write(self, event: str, content: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -104,11 +104,11 @@ class RunLog:
 
 def _scalars(progress: Progress) -> dict[str, float]:
     """Return the finite values of a progress."""
-    named = {"loss": progress.loss, "epsilon": progress.epsilon, "rounds_per_second": progress.per_second}
-    return {name: value for name, value in named.items() if value is not None and math.isfinite(value)}
+    scalars = {"loss": progress.loss, "epsilon": progress.epsilon, "rounds_per_second": progress.per_second}
+    return {name: value for name, value in scalars.items() if value is not None and math.isfinite(value)}
 
 
-def _imported(module: str, extra: str) -> Any:
+def _import_extra(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

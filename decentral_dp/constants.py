@@ -257,17 +257,17 @@ class ClassLoss(NamedTuple):
         π = 1 − s_b and every s_r are bounded through the differences of scores, and Σ_{r≠b} s_r² ≤ π max s_r.
         """
         least = math.exp(-min(self.spread * self.radius * norm, 700.0))
-        others = self.classes - 1
-        wrong = others / (others + least)
+        n_other_classes = self.classes - 1
+        wrong = n_other_classes / (n_other_classes + least)
         if self.spread == 1.0:
             return self.radius * wrong
-        return self.radius * math.sqrt(wrong * (wrong + min(wrong, 1.0 / (1.0 + others * least))))
+        return self.radius * math.sqrt(wrong * (wrong + min(wrong, 1.0 / (1.0 + n_other_classes * least))))
 
     def loss_range(self, norm: float) -> float:
         """Return log(1 + (c − 1)e^t) between t = −ρR norm and ρR norm; for two classes their difference is ρR norm."""
         reach = self.spread * self.radius * norm
-        others = math.log(self.classes - 1)
-        return float(np.logaddexp(0.0, others + reach) - np.logaddexp(0.0, others - reach))
+        log_other_classes = math.log(self.classes - 1)
+        return float(np.logaddexp(0.0, log_other_classes + reach) - np.logaddexp(0.0, log_other_classes - reach))
 
     def reach(self, weight: float, record_mass: float, norm: float) -> float:
         """Bound ‖y − x₀‖ of minimisers.
@@ -372,7 +372,7 @@ class Family(Protocol):
     """
 
     problem: Problem
-    # Whether the ball of minimisers stays where it is as x moves.
+    # True if the ball of minimisers does not depend on x.
     centred: ClassVar[bool] = True
 
     @property
@@ -692,7 +692,7 @@ def _regularised_constants(
     radius: float,
     norm: float,
     mu: float,
-    mixed: float,
+    mixed_bound: float,
     varying: float,
     most: float,
     m: float,
@@ -705,7 +705,7 @@ def _regularised_constants(
         radius: of the ball of minimisers.
         norm: bound on ‖y‖.
         mu: strong convexity of R in y.
-        mixed: sup ‖∇²_xy R‖.
+        mixed_bound: sup ‖∇²_xy R‖.
         varying: Lipschitz constant in y of ∇²_xy R.
         most: sup ‖∇²_yy R‖.
         m: see `ProblemConstants`.
@@ -721,13 +721,13 @@ def _regularised_constants(
             d_fy=2.0 * g,
             d_gy=2.0 * g,
             b_fyy=loss.smoothness,
-            b_gxy=mixed,
+            b_gxy=mixed_bound,
             b_gyy=loss.smoothness + most,
             d_hxy=0.0,
             d_hyy=loss.smoothness,
             c_gxy=varying,
             c_gyy=loss.third,
-            m_gxy=mixed if varies else 0.0,
+            m_gxy=mixed_bound if varies else 0.0,
             m_gyy=most if varies else 0.0,
             m=m,
         )

@@ -37,8 +37,8 @@ def printable(text: str, lines: bool = True) -> str:
 
 def _escape(c: str) -> str:
     # Cc: control characters; Cs: surrogates; Zl, Zp: separators of lines.
-    escaped = unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _DIRECTIONS
-    return c.encode("unicode_escape").decode("ascii") if escaped else c
+    is_escaped = unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _DIRECTIONS
+    return c.encode("unicode_escape").decode("ascii") if is_escaped else c
 
 
 def readable(message: str, lines: bool = True) -> str:
@@ -119,11 +119,11 @@ def refuse(subject: Subject, table: Iterable[Refusal[Subject]]) -> None:
         decentral_dp.errors.InputError: algorithm.rounds: too large (got 10). Fix: take at most 9.
     """
     for row in table:
-        if it := row.find(subject):
-            raise InputError(f"{row.key}: {row.problem}. Fix: {row.fix}.".format(it=it, of=subject))
+        if value := row.find(subject):
+            raise InputError(f"{row.key}: {row.problem}. Fix: {row.fix}.".format(it=value, of=subject))
 
 
-def option_error(option: str, rest: str) -> InputError:
+def option_error(option: str, problem: str) -> InputError:
     """Return the refusal of an argument, under its names in Python and on the command line.
 
     Example:
@@ -131,7 +131,7 @@ def option_error(option: str, rest: str) -> InputError:
         >>> str(refused)[:13], refused.command[:15]
         ('out: runs/one', '--out: runs/one')
     """
-    return InputError(f"{option}{rest}", command=f"--{option.replace('_', '-')}{rest}")
+    return InputError(f"{option}{problem}", command=f"--{option.replace('_', '-')}{problem}")
 
 
 class UnplannedReleaseError(RuntimeError):
@@ -174,11 +174,11 @@ def missing_package(error: BaseException) -> str | None:
 
 
 @contextmanager
-def needing(what: str) -> Iterator[None]:
+def needing(purpose: str) -> Iterator[None]:
     """Refuse a missing optional package.
 
     Args:
-        what: key or function that needs it.
+        purpose: key or function that needs it.
 
     Raises:
         InputError: an optional package is missing.
@@ -189,7 +189,7 @@ def needing(what: str) -> Iterator[None]:
         sentence = missing_package(error)
         if sentence is None:
             raise
-        raise InputError(f"{what}: {sentence}.") from None
+        raise InputError(f"{purpose}: {sentence}.") from None
 
 
 def quoted(value: Any) -> str:

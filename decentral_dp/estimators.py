@@ -156,12 +156,12 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
 
 
 def encode_classes(
-    declared: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
+    class_list: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the classes and the index of every label.
 
     Args:
-        declared: allowed labels; None reads them from the labels, with a `PrivacyWarning`.
+        class_list: allowed labels; None reads them from the labels, with a `PrivacyWarning`.
         labels: (n,).
         binary: whether exactly two classes are allowed; default False.
 
@@ -171,17 +171,17 @@ def encode_classes(
     Raises:
         InputError: a wrong number of different classes, or an undeclared label.
     """
-    classes = np.unique(labels) if declared is None else np.asarray(declared)
-    if declared is None and len(classes) < 2:
+    classes = np.unique(labels) if class_list is None else np.asarray(class_list)
+    if class_list is None and len(classes) < 2:
         raise InputError("y has one class, expected two. Fix: declare them, as classes=(0, 1).")
     many = len(np.unique(classes)) if classes.ndim == 1 else 0
     if many < max(2, classes.size) or (binary and many > 2):
         expected = "two" if binary else "two or more"
-        raise InputError(f"classes: wrong number of different labels (got {declared!r}, expected {expected}).")
+        raise InputError(f"classes: wrong number of different labels (got {class_list!r}, expected {expected}).")
     match = labels[:, None] == classes[None]
     if not match.any(axis=1).all():
         raise InputError("y has a label that is not one of `classes`. Fix: declare all labels, or correct the record.")
-    if declared is None:
+    if class_list is None:
         warnings.warn(
             "The classes were read off y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
             PrivacyWarning,
@@ -234,17 +234,17 @@ class _Decentralised(Private):
     ) -> TrainedModel:
         """Run the agents, and store the privacy cost. read_off: values read from the labels. Raises InputError."""
         n, d = features.shape
-        owner, owned = _owners(owners, n, self.agents)
-        agents = self.agents if owner is None else len(owned)
+        owner, counts = _owners(owners, n, self.agents)
+        agents = self.agents if owner is None else len(counts)
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
         low, high = _range(self.data_range, d)
         _warn_of_cuts(self, features, low, high)
         seed = seed_of(self.random_state)
-        graph, drawn = _graph(self.topology, agents)
-        stated = (graph or {}).get("agents")
-        if isinstance(stated, int | np.integer) and n < stated:
+        graph, topology = _graph(self.topology, agents)
+        agent_names = (graph or {}).get("agents")
+        if isinstance(agent_names, int | np.integer) and n < agent_names:
             raise InputError(
-                f"X has n_samples = {n}, too few for {stated} agents with a record each. Fix: use fewer agents."
+                f"X has n_samples = {n}, too few for {agent_names} agents with a record each. Fix: use fewer agents."
             )
         algorithm: dict[str, Any] = (
             dict(self.algorithm) if isinstance(self.algorithm, Mapping) else {"kind": self.algorithm}
@@ -276,33 +276,33 @@ class _Decentralised(Private):
         }
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
-        scenario = self._with_default_parts(scenario, data, drawn)
-        planned = build_job(scenario, data=data, topology=drawn)
-        if planned.n_agents > 1 and not len(planned.topology.edges):
+        scenario = self._with_default_parts(scenario, data, topology)
+        job = build_job(scenario, data=data, topology=topology)
+        if job.n_agents > 1 and not len(job.topology.edges):
             raise InputError(
-                f"topology: {planned.n_agents} agents without edges have no common model. Fix: use a connected graph, "
+                f"topology: {job.n_agents} agents without edges have no common model. Fix: use a connected graph, "
                 "or fit an estimator with agents=1 for each."
             )
-        done = run_job(planned)
-        budget, m = planned.budget, planned.n_agents
-        model = done.model if done.model.agents else replace(done.model, agents=owned)
+        run = run_job(job)
+        budget, m = job.budget, job.n_agents
+        model = run.model if run.model.agents else replace(run.model, agents=counts)
         epsilon = float(budget.epsilon.max())
         statement = (
             f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
             f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
             f"public.{'' if seed is None else SIMULATED}"
         )
-        self._store_cost(FitCost(done.records, epsilon, budget.delta, statement), read_off)
+        self._store_cost(FitCost(run.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
         return model
 
-    def _with_default_parts(self, scenario: dict[str, Any], data: Any, drawn: Any) -> dict[str, Any]:
+    def _with_default_parts(self, scenario: dict[str, Any], data: Any, graph: Any) -> dict[str, Any]:
         """Add default momentum, centring and tail average, unless `algorithm` sets them."""
         table, linear = scenario["algorithm"], self.model == "linear"
         run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
         if table["kind"] in _WITH_PARTS:
             try:
-                topology = load_components(scenario, data=data, topology=drawn).topology.make()
+                topology = load_components(scenario, data=data, topology=graph).topology.make()
                 momentum = stable_momentum(topology, table["kind"])
             except InputError:
                 # The build raises it again, with the name of the parameter.
@@ -557,9 +557,9 @@ def _range(data_range: Any, d: int) -> tuple[Array, Array]:
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:
     """Warn of clipped columns, without the clipped share, which would leak."""
-    cut = ((features < low) | (features > high)).mean(axis=0)
-    worst = int(np.argmax(cut))
-    if cut[worst] <= _MOST_CLIPPED:
+    clipped_share = ((features < low) | (features > high)).mean(axis=0)
+    worst = int(np.argmax(clipped_share))
+    if clipped_share[worst] <= _MOST_CLIPPED:
         return
     warnings.warn(
         f"{capitalise(self._column(worst))} of X lies outside data_range for the most part and is clipped. Fix: set "

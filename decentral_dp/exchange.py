@@ -422,8 +422,8 @@ class Senders:
             self._next += 1
         return self._last
 
-    def _mask(self, yielded: Any) -> NDArray[np.bool_]:
-        chosen, m = np.asarray(yielded), self._network.n_agents
+    def _mask(self, answer: Any) -> NDArray[np.bool_]:
+        chosen, m = np.asarray(answer), self._network.n_agents
         if chosen.dtype == bool and chosen.shape == (m,):
             return chosen.copy()
         mask = np.zeros(m, dtype=bool)
@@ -431,7 +431,7 @@ class Senders:
             whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
-                    f"algorithm.kind: senders yields {yielded!r} for round {self._next} (expected a mask of {m} "
+                    f"algorithm.kind: senders yields {answer!r} for round {self._next} (expected a mask of {m} "
                     "agents, or numbers of agents). Fix it there."
                 )
             mask[chosen] = True

@@ -63,8 +63,8 @@ def epsilon_text(value: float | None) -> str:
         return "0"
     exact = Decimal(repr(float(value)))  # The digits of result.json: Decimal(2.2) would become 2.21.
     if value < 1e-3 or value >= 1e5:
-        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
-        return f"{rounded.scaleb(-rounded.adjusted()):.2f}·10{str(rounded.adjusted()).translate(SUPERSCRIPTS)}"
+        quantized = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+        return f"{quantized.scaleb(-quantized.adjusted()):.2f}·10{str(quantized.adjusted()).translate(SUPERSCRIPTS)}"
     digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
     return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
 
@@ -166,8 +166,8 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
     parts += [f"messages {changes['delay']} rounds late"] if changes.get("delay") else []
     text = ", ".join(part for part in parts if part)
     rate = changes.get("rate")
-    left = "" if rate is None else f"; {rate:.3f} of the disagreement stays"
-    return f"By round: {text}{left}" if text else ""
+    remainder = "" if rate is None else f"; {rate:.3f} of the disagreement stays"
+    return f"By round: {text}{remainder}" if text else ""
 
 
 def compression_text(graph: Mapping[str, Any]) -> str:
@@ -181,24 +181,24 @@ def compression_text(graph: Mapping[str, Any]) -> str:
         >>> print(compression_text({"compression": sign}))
         Compressed by sign, with error feedback: 0.017 of the bits, δ 0.637 of y, γ 0.5
     """
-    made = graph.get("compression")
-    if not made:
+    compression = graph.get("compression")
+    if not compression:
         return ""
-    contraction = ", ".join(f"δ {value:.3g} of {channel}" for channel, value in made["contraction"].items())
-    saved = f"{made['share_of_bits']:.3g} of the bits, {contraction}, γ {made['consensus']:.3g}"
-    return f"Compressed by {made['kind']}, with error feedback: {saved}"
+    contraction = ", ".join(f"δ {value:.3g} of {channel}" for channel, value in compression["contraction"].items())
+    bits_text = f"{compression['share_of_bits']:.3g} of the bits, {contraction}, γ {compression['consensus']:.3g}"
+    return f"Compressed by {compression['kind']}, with error feedback: {bits_text}"
 
 
-def communication_text(sent: Any) -> str:
+def communication_text(communication: Any) -> str:
     """Write the communication of a run.
 
     Args:
-        sent: a `Communication`.
+        communication: a `Communication`.
     """
-    numbers, messages = (f"{count:,}".replace(",", " ") for count in (sent.numbers, sent.messages))
-    least, most = min(sent.by_agent, default=0), max(sent.by_agent, default=0)
+    numbers, messages = (f"{count:,}".replace(",", " ") for count in (communication.numbers, communication.messages))
+    least, most = min(communication.by_agent, default=0), max(communication.by_agent, default=0)
     spread = f"; {least} to {most} messages of an agent" if least < most else ""
-    size, units = sent.bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
+    size, units = communication.bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
     power = min(len(units) - 1, max(0, int(math.log10(size) // 3))) if size >= 1.0 else 0
     return f"{messages} messages with {numbers} numbers, {size / 1000.0**power:.3g} {units[power]}{spread}."
 
@@ -256,8 +256,8 @@ def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> st
         >>> sentence("it ended"), sentence(None)
         ('it ended.', 'No reason was recorded.')
     """
-    stated = (text or "").strip() or otherwise
-    return stated if stated[-1] in ".!?" else f"{stated}."
+    statement = (text or "").strip() or otherwise
+    return statement if statement[-1] in ".!?" else f"{statement}."
 
 
 _GRAPHS = {

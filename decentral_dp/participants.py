@@ -443,13 +443,13 @@ class LocalDataset:
         return self._batch_of(t, draw, kept, self._clip.at(t))
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
-        used = self.averaged_counts(t)
+        counts = self.averaged_counts(t)
 
         def records_of(split: Split, row: int) -> tuple[Any, float]:
-            records, n = self._records[split][row], int(used[split][row])
+            records, n = self._records[split][row], int(counts[split][row])
             if self._picks:
-                picked = self._minibatch(t, row, split, n, draw)
-                return take(records, picked.index), picked.rate
+                minibatch = self._minibatch(t, row, split, n, draw)
+                return take(records, minibatch.index), minibatch.rate
             if coins:
                 # Keyed, so that a second query reads the same sample.
                 tosses = self._batches.generator(row, t, tag(f"{split}/poisson/{draw}")).random(n)
@@ -463,7 +463,7 @@ class LocalDataset:
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
         # Sensitivities stay the same from round to round, as long as the clip and the counts do.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
-        return Batch(self._problem, clip, records_of, used, draw_number, groups, self._unit, block, sensitivities)
+        return Batch(self._problem, clip, records_of, counts, draw_number, groups, self._unit, block, sensitivities)
 
     def feature_mean(self) -> Bounded:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
@@ -477,9 +477,9 @@ class LocalDataset:
         clip = self._clip.at(0)
         for rows, records in stacks:
             mean[rows] = problem.feature_mean(records, clip)
-        ones, bound = np.ones(self.agents.size), clip.bound("x")
-        moved = mean_sensitivity(bound, self.counts["train"], self.p, ones, None, self._unit)
-        return Bounded(np.zeros_like(mean), mean, {"train": moved}, self._clip.norm)
+        rates, clip_bound = np.ones(self.agents.size), clip.bound("x")
+        sensitivity = mean_sensitivity(clip_bound, self.counts["train"], self.p, rates, None, self._unit)
+        return Bounded(np.zeros_like(mean), mean, {"train": sensitivity}, self._clip.norm)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
@@ -498,48 +498,50 @@ class LocalDataset:
         private = [v for v in (x, y, z) if isinstance(v, Bounded)]
         if not private:
             return directions
-        unmoved = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
-        used, clip = self.averaged_counts(t), self._clip.at(t)
+        is_insensitive = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
+        counts, clip = self.averaged_counts(t), self._clip.at(t)
         out: list[Value] = []
         for term, direction in zip(TERMS, cast(tuple[Bounded, ...], directions), strict=True):
             sensitivities: dict[Split, Sensitivity] = {}
             for split in SPLITS:
-                moved = 2.0 * clip.bound(CLIP_OF_TERM[term]) / used[split] if self._reads.get(term) == split else 0.0
-                bound = np.where(unmoved[split], moved, np.inf)
+                sensitivity = (
+                    2.0 * clip.bound(CLIP_OF_TERM[term]) / counts[split] if self._reads.get(term) == split else 0.0
+                )
+                bound = np.where(is_insensitive[split], sensitivity, np.inf)
                 sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
             out.append(replace(direction, sensitivities=sensitivities))
         return Directions(*out)
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
         """Return the records of this round, in groups of agents with equal numbers of records."""
-        used = self.averaged_counts(t)[split]
-        cached, groups = self._groups_of.get(split, (None, []))
-        if cached is used and not self._picks:
+        counts = self.averaged_counts(t)[split]
+        cached_counts, groups = self._groups_of.get(split, (None, []))
+        if cached_counts is counts and not self._picks:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
         groups = []
         for rows, records in self._stacks[split]:
-            members, n = np.arange(self.agents.size)[rows], int(used[rows][0])
+            members, n = np.arange(self.agents.size)[rows], int(counts[rows][0])
             if not self._picks:
                 groups.append(Group(rows, type(records)(*(a[:, :n] for a in records)), np.ones(members.size)))
                 continue
             draws = [self._minibatch(t, int(row), split, n, draw) for row in members]
-            chosen, each = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
-            stack = type(records)(*(a[each, chosen] for a in records))
+            chosen, member_index = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
+            stack = type(records)(*(a[member_index, chosen] for a in records))
             groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
-        self._groups_of[split] = used, groups
+        self._groups_of[split] = counts, groups
         return groups
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → (b,) how many records each agent averages at round t; unchanged arrays are reused."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "streaming"):
             # Problems with one level have no validation records.
-            counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
-            cached = self._averaged
-            if not cached or not all(np.array_equal(cached[k], n) for k, n in counted.items()):
-                self._averaged, self._sensitivities = counted, {}
-                for counts in counted.values():
+            counts_by_split = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
+            cached_counts = self._averaged
+            if not cached_counts or not all(np.array_equal(cached_counts[k], n) for k, n in counts_by_split.items()):
+                self._averaged, self._sensitivities = counts_by_split, {}
+                for counts in counts_by_split.values():
                     # Handed out more than once.
                     counts.flags.writeable = False
         self._averaged_at = t
@@ -564,9 +566,9 @@ class LocalDataset:
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
         """Return the same records with another sampler of minibatches, as audits need."""
-        other = copy(self)
-        other._draw = draw
-        return other
+        dataset = copy(self)
+        dataset._draw = draw
+        return dataset
 
 
 class Group(NamedTuple):
@@ -659,15 +661,15 @@ class Batch:
         public = (*self._problem.regulariser(*points), None, public_part(self._problem, "upper_grad_x", *points))
         means = self._means(TERMS, *points)
         return Directions(
-            *(self._bounded(t, base, means.get(t), private, points) for t, base in zip(TERMS, public, strict=True))
+            *(self._bound_mean(t, base, means.get(t), private, points) for t, base in zip(TERMS, public, strict=True))
         )
 
     def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
         private = any(isinstance(v, Bounded) for v in (x, y, along))
-        # Without a direction any vector will do.
+        # Without a direction, the third vector is unused.
         points = [_plain_value(v) for v in (x, y, y if along is None else along)]
         public = public_part(self._problem, term, *points)
-        return self._bounded(term, public, self._means((term,), *points).get(term), private, points)
+        return self._bound_mean(term, public, self._means((term,), *points).get(term), private, points)
 
     def _means(self, terms: tuple[str, ...], x: Array, y: Array, z: Array) -> dict[str, Array]:
         """Return term → (b, ·) clipped mean over records, of terms that read any."""
@@ -698,8 +700,8 @@ class Batch:
     ) -> Iterator[tuple[str, Array]]:
         if self._client_block is None:
             # No term of the other split is evaluated.
-            every = self._problem.terms(*point, records, records, self._clip, terms)
-            yield from ((term, getattr(every, term)) for term in terms)
+            terms_of_all = self._problem.terms(*point, records, records, self._clip, terms)
+            yield from ((term, getattr(terms_of_all, term)) for term in terms)
             return
         for term in terms:
             # The contribution of a record must not depend on the other drawn records (docs/proofs/27).
@@ -721,20 +723,20 @@ class Batch:
         if split is not None and mean is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 along = None if z is None else z[row]
-                every = problem.matrices(points[0][row], points[1][row], along, records, self._clip, (name,))
-                mean[row] = every[name].reshape(-1)
-        return self._bounded(name, exact.reshape(self._rows, -1), mean, private, points)
+                matrices = problem.matrices(points[0][row], points[1][row], along, records, self._clip, (name,))
+                mean[row] = matrices[name].reshape(-1)
+        return self._bound_mean(name, exact.reshape(self._rows, -1), mean, private, points)
 
-    def _bounded(
+    def _bound_mean(
         self, term: str, public: Array | None, mean: Array | None, private: bool, points: Sequence[Array]
     ) -> Value:
         """Return a public part plus a mean over records, with the sensitivity of the mean."""
         if public is None:
             public = shared_zeros(points[0 if CLIP_OF_TERM[term] == "x" else 1].shape)
         if private:
-            unbounded = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
+            no_bound = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
             value = public if mean is None else public + mean
-            return Bounded(np.zeros_like(value), value, dict.fromkeys(SPLITS, unbounded), self._clip.norm)
+            return Bounded(np.zeros_like(value), value, dict.fromkeys(SPLITS, no_bound), self._clip.norm)
         if mean is None:
             return public
         split = self._problem.reads_records[MATRICES.get(term, term)]
@@ -751,11 +753,11 @@ class Batch:
                 rates[group.rows] = group.rates
         elif self._draw_number is not None:
             rates = np.array([rate for _, rate in self._records(split)])
-        amplified = np.ones(self._rows) if self._draw_number == MIXED else rates
+        amplification = np.ones(self._rows) if self._draw_number == MIXED else rates
         if self._client_block is not None:
-            moved = self._unit.sampled_sensitivity(clip, counts, width, rates)
-            return Sensitivity(moved, amplified, self._draw_number, self._unit.sampling)
-        return mean_sensitivity(clip, counts, width, amplified, self._draw_number, self._unit)
+            sensitivity = self._unit.sampled_sensitivity(clip, counts, width, rates)
+            return Sensitivity(sensitivity, amplification, self._draw_number, self._unit.sampling)
+        return mean_sensitivity(clip, counts, width, amplification, self._draw_number, self._unit)
 
     def _groups(self, split: Split) -> list[Group]:
         """Return all rows in groups, drawn once."""
@@ -771,19 +773,19 @@ class Batch:
 
 
 def mean_sensitivity(
-    bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None, unit: Unit = RECORD
+    bound: float, counts: NDArray[np.int64], width: int, rates: Array, n_drawn: int | None, unit: Unit = RECORD
 ) -> Sensitivity:
     """Bound the sensitivity of a mean of clipped contributions: 2Cκ/N for one replaced record.
 
     Args:
         bound: C, the clip of a contribution.
-        used: (b,) N, records averaged.
+        counts: (b,) N, records averaged.
         width: coordinates of the mean.
         rates: (b,) sampling rates.
-        drawn: number of the batch, or `MIXED`; None without sampling.
+        n_drawn: number of the batch, or `MIXED`; None without sampling.
         unit: of privacy; default one replaced record.
     """
-    return Sensitivity(unit.sensitivity(bound, used, width), unit.rate(rates), drawn)
+    return Sensitivity(unit.sensitivity(bound, counts, width), unit.rate(rates), n_drawn)
 
 
 def _plain_value(value: Value) -> Array:

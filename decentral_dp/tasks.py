@@ -34,14 +34,14 @@ from decentral_dp.simulation.result import plain
 CELLS = "cells"
 
 
-def number(stored: Any) -> float:
+def number(value: Any) -> float:
     """Convert a number that `plain` wrote: infinities are words, and a missing number is NaN.
 
     Example:
         >>> number("inf"), number(None)
         (inf, nan)
     """
-    return math.nan if stored is None else float(stored)
+    return math.nan if value is None else float(value)
 
 
 def write_json(out: Path, content: Mapping[str, Any], mode: int = 0o666) -> None:
@@ -82,10 +82,10 @@ def read_outcome(folder: Path, key: str) -> Any:
         ({'status': 'ok'}, None)
     """
     try:
-        head, _, rest = regular(folder / f"{key}.json", "study").read_text(encoding="utf-8").partition("\n")
+        head, _, remainder = regular(folder / f"{key}.json", "study").read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError):
         return None
-    text = rest.removesuffix("\n")
+    text = remainder.removesuffix("\n")
     return json.loads(text) if head == digest(text.encode()) else None
 
 
@@ -109,8 +109,8 @@ def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
                     lock_file(place)
             except BlockingIOError:
                 raise InputError(under_way) from None
-        for unfinished in folder.glob(".*.part"):
-            unfinished.unlink()
+        for partial_file in folder.glob(".*.part"):
+            partial_file.unlink()
         yield
     finally:
         if place is not None:
@@ -168,9 +168,9 @@ def cores() -> int:
 def in_parallel(
     work: Callable[[Item], Outcome],
     items: Sequence[Item],
-    lost: Callable[[str], Outcome],
+    outcome_of_crash: Callable[[str], Outcome],
     workers: Workers,
-    named: str = "",
+    module_name: str = "",
 ) -> Stream[Item, Outcome]:
     """Perform the same work on many items.
 
@@ -178,29 +178,29 @@ def in_parallel(
         work: item → outcome, a function of a module or a partial one, which can be pickled. An exception ends a worker
             process.
         items: inputs.
-        lost: error text → outcome of an item whose process ended.
+        outcome_of_crash: error text → outcome of an item whose process ended.
         workers: where the tasks run.
-        named: text in the command lines of the processes; default none.
+        module_name: text in the command lines of the processes; default none.
 
     Returns:
         A `Sampling`.
     """
     if workers.address is not None:
-        return in_ray(work, items, lost, workers.address)
+        return in_ray(work, items, outcome_of_crash, workers.address)
     if workers.jobs == 1:
         return ((item, work(item)) for item in items)
-    return in_processes(work, items, lost, workers.jobs, named)
+    return in_processes(work, items, outcome_of_crash, workers.jobs, module_name)
 
 
 def in_ray(
-    work: Callable[[Item], Outcome], items: Sequence[Item], lost: Callable[[str], Outcome], address: str
+    work: Callable[[Item], Outcome], items: Sequence[Item], outcome_of_crash: Callable[[str], Outcome], address: str
 ) -> Stream[Item, Outcome]:
     """Compute independent items as tasks of a Ray cluster, one core each.
 
     Args:
         work: item → outcome.
         items: inputs.
-        lost: error text → outcome of an item whose process ended.
+        outcome_of_crash: error text → outcome of an item whose process ended.
         address: "auto" or "host:port" of a running cluster.
 
     Returns:
@@ -230,7 +230,7 @@ def in_ray(
                     try:
                         outcome: Outcome = ray.get(reference)
                     except ray.exceptions.RayError as error:
-                        outcome = lost(f"the Ray task did not end: {str(error).strip().splitlines()[0]}")
+                        outcome = outcome_of_crash(f"the Ray task did not end: {str(error).strip().splitlines()[0]}")
                     yield pending.pop(reference), outcome
         finally:
             for reference in pending:
@@ -238,7 +238,11 @@ def in_ray(
 
 
 def in_processes(
-    work: Callable[[Item], Outcome], items: Sequence[Item], lost: Callable[[str], Outcome], jobs: int, named: str = ""
+    work: Callable[[Item], Outcome],
+    items: Sequence[Item],
+    outcome_of_crash: Callable[[str], Outcome],
+    jobs: int,
+    module_name: str = "",
 ) -> Stream[Item, Outcome]:
     """Perform the work in `jobs` processes. If a process is killed its item is lost, and the next item has a new one.
 
@@ -247,14 +251,14 @@ def in_processes(
     Args:
         work: as in `in_parallel`.
         items: as in `in_parallel`.
-        lost: as in `in_parallel`.
+        outcome_of_crash: as in `in_parallel`.
         jobs: number of processes.
-        named: as in `in_parallel`.
+        module_name: as in `in_parallel`.
 
     Returns:
         A `Sampling`.
     """
-    waiting, done = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
+    waiting, outcomes = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
     for item in items:
         waiting.put(item)
     processes: set[subprocess.Popen[bytes]] = set()
@@ -266,7 +270,7 @@ def in_processes(
             while not stopping.is_set():
                 item = waiting.get_nowait()
                 if process is None:
-                    process = _start(named, errors)
+                    process = _start(module_name, errors)
                     processes.add(process)
                     if stopping.is_set():
                         process.kill()
@@ -275,9 +279,9 @@ def in_processes(
                     cast(IO[bytes], process.stdin).flush()
                     outcome = pickle.load(cast(IO[bytes], process.stdout))  # noqa: S301 # written by this package
                 except (BrokenPipeError, EOFError, pickle.UnpicklingError):
-                    outcome = lost(_end_text(process, errors))
+                    outcome = outcome_of_crash(_end_text(process, errors))
                     process = None
-                done.put((item, outcome))
+                outcomes.put((item, outcome))
         if process is not None:
             process.kill()
 
@@ -286,7 +290,7 @@ def in_processes(
         thread.start()
     try:
         for _ in items:
-            yield done.get()
+            yield outcomes.get()
     finally:
         stopping.set()
         for process in processes.copy():
@@ -297,10 +301,10 @@ def in_processes(
             process.communicate()
 
 
-def _start(named: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(module_name: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     path = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "decentral_dp.tasks", str(os.getpid()), named],
+        [sys.executable, "-P", "-m", "decentral_dp.tasks", str(os.getpid()), module_name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,

@@ -73,13 +73,13 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     Raises:
         InputError: a module that is missing, ambiguous, not trusted or fails, or that lacks the name.
     """
-    named = in_module(kind)
-    if named is None:
+    module_and_name = in_module(kind)
+    if module_and_name is None:
         return None
-    place, name = named
+    place, name = module_and_name
     path = module_file(place, folders)
     _check_module(place, path, key)
-    module = run_file(path) if path is not None else _installed(kind, place, folders, key)
+    module = run_file(path) if path is not None else _import_installed(kind, place, folders, key)
     if not hasattr(module, name):
         raise InputError(
             f"{key}: {place} defines no {name}{_near(name, vars(module))}. Fix: define it, or name another."
@@ -87,8 +87,8 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     return getattr(module, name)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+def _near(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]}" if near else ""
 
 
@@ -118,14 +118,14 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
             spec = None
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
         folders = [Path(place) for place in places if place is not None]
-        installed = any(part in _PACKAGE_FOLDERS for folder in folders for part in folder.parts)
-        needed = [line for name in packages_distributions().get(first, ()) for line in requires(name) or ()]
-        if path is not None and installed:
+        is_installed = any(part in _PACKAGE_FOLDERS for folder in folders for part in folder.parts)
+        specs = [line for name in packages_distributions().get(first, ()) for line in requires(name) or ()]
+        if path is not None and is_installed:
             problem = f"{module} is {quoted_path(path)} and an installed module as well. Fix: rename the file"
         elif path is None and any(map(trust.is_in_run_folder, folders)):
             # Python would import it from a cache, without consent.
             problem = f"{module} is in a run folder on Python's path. Fix: run this from another folder"
-        elif installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in needed):
+        elif is_installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in specs):
             problem = (
                 f"{first} is an installed package that does not require decentral_dp. Fix: write the component in a "
                 "custom file, which may import it"
@@ -134,10 +134,10 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
         raise InputError(f"{key}: {problem}.")
 
 
-def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:
+def _import_installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:
     """Import a module of an installed package, or of Python's path. Raises InputError."""
     try:
-        imported = import_module(module)
+        module_object = import_module(module)
     except USER_ERRORS as error:
         problem, fix = f"{module} does not run: {blame(error)}", "fix it there"
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
@@ -147,7 +147,7 @@ def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> Mod
             fix = "put the file there, or install the package"
         raise InputError(f"{key}: {problem}. Fix: {fix}.") from error
     trust.remember(kind.encode())
-    return imported
+    return module_object
 
 
 class _Beside:
@@ -199,7 +199,7 @@ def run_file(path: Path) -> ModuleType:
         InputError: it fails.
     """
     name = f"user_code_{path.stem}"
-    module, shadowed, finder = ModuleType(name), sys.modules.get(name), _Beside(path.parent)
+    module, previous_module, finder = ModuleType(name), sys.modules.get(name), _Beside(path.parent)
     sys.modules[name] = module
     meta_path: list[Any] = sys.meta_path
     meta_path.append(finder)
@@ -216,10 +216,10 @@ def run_file(path: Path) -> ModuleType:
     finally:
         meta_path.remove(finder)
         # Another folder may have a file of this name. Objects are sent to other processes by value.
-        for imported in (name, *finder.names):
-            sys.modules.pop(imported, None)
-        if shadowed is not None:
-            sys.modules[name] = shadowed
+        for name_of_module in (name, *finder.names):
+            sys.modules.pop(name_of_module, None)
+        if previous_module is not None:
+            sys.modules[name] = previous_module
     return module
 
 
@@ -256,7 +256,7 @@ def is_users(error: BaseException) -> bool:
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
-def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
+def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn:
     """Fail in round t, in which a program makes another number of exchanges than it states.
 
     Noise and ledger entries are indexed by exchanges: an additional one would have neither.
@@ -265,14 +265,14 @@ def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
         program: of the run, with the custom program as `program.program`.
         t: the round, from 1.
         verb: for example "makes".
-        made: the exchanges, for example "2 exchanges".
+        exchanges: the exchanges, for example "2 exchanges".
 
     Raises:
         UserCodeError: always.
     """
     author = type(getattr(program, "program", program))
     raise UserCodeError(
-        f"round {t}: step of {author.__name__} {verb} {made}, and releases_per_round "
+        f"round {t}: step of {author.__name__} {verb} {exchanges}, and releases_per_round "
         f"states {program.releases_per_round}. Fix it there."
     )
 

@@ -60,9 +60,9 @@ class Work(NamedTuple):
         *before, last = [_initials(name) for name in self.authors.split(" and ")]
         et_al = last == "others"
         names = f"{', '.join(before)} et al." if et_al else f"{', '.join(before)} and {last}" if before else last
-        where = [self.venue] if self.venue else []
+        parts = [self.venue] if self.venue else []
         when = [] if str(self.year) in self.venue else [str(self.year)]
-        return f"{', '.join([names, self.title, *where, *when])}."
+        return f"{', '.join([names, self.title, *parts, *when])}."
 
     @property
     def bibtex(self) -> str:
@@ -73,8 +73,8 @@ class Work(NamedTuple):
         fields |= {**self.fields, "year": str(self.year)}
         width = max(len(name) for name in fields)
         lines = (f"  {name:{width}} = {{{value}}}" for name, value in fields.items())
-        wrapped = (textwrap.fill(line, 110, subsequent_indent=" " * (width + 6)) for line in lines)
-        return f"@{kind}{{" + ",\n".join([self.key, *wrapped]) + "\n}"
+        filled_lines = (textwrap.fill(line, 110, subsequent_indent=" " * (width + 6)) for line in lines)
+        return f"@{kind}{{" + ",\n".join([self.key, *filled_lines]) + "\n}"
 
 
 class Citation(NamedTuple):
@@ -103,8 +103,10 @@ def works() -> Mapping[str, Work]:
         2016
     """
     tables = tomllib.loads(Path(__file__).with_name("works.toml").read_text(encoding="utf-8"))
-    known = {key: {name: table.pop(name) for name in Work._fields if name in table} for key, table in tables.items()}
-    return {key: Work(key, **known[key], fields=further) for key, further in tables.items()}
+    work_fields = {
+        key: {name: table.pop(name) for name in Work._fields if name in table} for key, table in tables.items()
+    }
+    return {key: Work(key, **work_fields[key], fields=further) for key, further in tables.items()}
 
 
 def _initials(name: str) -> str:
@@ -240,15 +242,17 @@ class Entry(NamedTuple):
         if self.check_guarantee is not None:
             self.check_guarantee(guarantee)
         starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
-        built: Any = self.instance
-        if built is None:
-            built = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
+        algorithm: Any = self.instance
+        if algorithm is None:
+            algorithm = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
         # A class that only states its releases is completed to a program.
         plans = hasattr(self.algorithm, "planned_releases")
-        program: AnyAlgorithm = built if plans else self.rules.complete(built, start=options.init)
+        program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=options.init)
         if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
-            other = "certified" if guarantee == "as_published" else "as_published"
-            raise InputError(f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: use "{other}" or "none".')
+            alternative = "certified" if guarantee == "as_published" else "as_published"
+            raise InputError(
+                f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: use "{alternative}" or "none".'
+            )
         return program
 
 
@@ -273,10 +277,10 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     Raises:
         InputError: for a class that is no algorithm.
     """
-    trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
+    is_trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not isinstance(algorithm, type):
         fault = f"{kind} is no class. Fix: name a frozen dataclass with init and step."
-    elif not trusted and not hasattr(algorithm, "channels"):
+    elif not is_trusted and not hasattr(algorithm, "channels"):
         fault = (
             f"{kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES. Fix: "
             'add one of them, for example channels = ("x", "y").'
@@ -284,7 +288,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     else:
         options_of(algorithm)
         try:
-            fault = _fault(algorithm, kind, trusted)
+            fault = _fault(algorithm, kind, is_trusted)
         except (AttributeError, TypeError) as error:
             fault = (
                 f"{kind} states its releases in another form than it is read ({reason(error)}). Fix: state them as in "
@@ -293,16 +297,16 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     if fault:
         raise InputError(f"algorithm.kind: {fault}")
     setting: Setting = "gossip"
-    if trusted:
+    if is_trusted:
         terms = stated_terms(algorithm)
-        solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
-        is_minimax = getattr(algorithm, "solves", solved) == "minimax"
+        problem_kind = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+        is_minimax = getattr(algorithm, "solves", problem_kind) == "minimax"
         setting = "coordinator_minimax" if is_minimax else "coordinator_bilevel"
     example = rules_of(setting).example
     return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
 
 
-def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
+def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
     """Return why a class cannot be planned, or ""."""
     plans = hasattr(algorithm, "planned_releases")
     if not algorithm.__dataclass_params__.frozen:
@@ -310,11 +314,13 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
             f"{kind} is a dataclass that is not frozen, so a round could change its options after the plan. "
             "Fix: write @dataclass(frozen=True)."
         )
-    needed: tuple[str, ...] = ("init", "step") if trusted else ("init", "step", "RELEASES")
+    required_members: tuple[str, ...] = ("init", "step") if is_trusted else ("init", "step", "RELEASES")
     if plans:
-        claims = ("claim", "calibration") if trusted and algorithm.protocol == "published" else ()
-        needed = (*_COORDINATOR_MEMBERS, *claims) if trusted else _GOSSIP_MEMBERS
-    missing = ", ".join(n for n in needed if not _states(algorithm, n) and n not in algorithm.__dataclass_fields__)
+        claims = ("claim", "calibration") if is_trusted and algorithm.protocol == "published" else ()
+        required_members = (*_COORDINATOR_MEMBERS, *claims) if is_trusted else _GOSSIP_MEMBERS
+    missing = ", ".join(
+        n for n in required_members if not _states(algorithm, n) and n not in algorithm.__dataclass_fields__
+    )
     if missing:
         return f"{kind} lacks {missing}. Fix: add it."
     if plans:
@@ -322,7 +328,7 @@ def _fault(algorithm: Any, kind: str, trusted: bool) -> str:
     if term := unknown_term(algorithm):
         terms = ", ".join((*TERMS, *MINIMAX_TERMS))
         return f"{kind} states the term {term!r}, and no problem has it. Fix: use one of {terms}."
-    if not trusted and not {"x", "y"} <= set(algorithm.channels):
+    if not is_trusted and not {"x", "y"} <= set(algorithm.channels):
         return f"channels of {kind} lack x or y, which metrics read. Fix: add it."
     shares = getattr(algorithm, "SHARES", None)
     sound = shares is None or (set(shares) == set(algorithm.QUERIES) and all(0 < s < math.inf for s in shares.values()))

@@ -92,9 +92,9 @@ def option(
         A `dataclasses.field`.
     """
     bounds = ((Gt, above), (Ge, at_least), (Lt, below), (Le, at_most))
-    declared = {"description": description, "unit": unit, "example": example}
+    metadata = {"description": description, "unit": unit, "example": example}
     limits = tuple(kind(bound) for kind, bound in bounds if bound is not None)
-    return dataclasses.field(default=default, metadata={_METADATA: declared | {"bounds": limits}})
+    return dataclasses.field(default=default, metadata={_METADATA: metadata | {"bounds": limits}})
 
 
 def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
@@ -162,11 +162,11 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
         raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Fix: rename the field.")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
-    required = default is MISSING
-    default = None if required else default
+    is_required = default is MISSING
+    default = None if is_required else default
     example = metadata.get("example") or _example(plain, default)
     description, unit = metadata.get("description", ""), metadata.get("unit", "")
-    key = Option(field.name, plain, required, default, description, unit, example, metadata.get("bounds", ()))
+    key = Option(field.name, plain, is_required, default, description, unit, example, metadata.get("bounds", ()))
     try:
         # Most options have no default to check.
         if default is not None:
@@ -177,9 +177,9 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
 
 
 @cache
-def _adapter(checked: Any) -> TypeAdapter[Any]:
+def _adapter(bounded_type: Any) -> TypeAdapter[Any]:
     """Return the validator of a type; cached, because making it is slow and few types differ."""
-    return TypeAdapter(checked, config=_STRICT)
+    return TypeAdapter(bounded_type, config=_STRICT)
 
 
 def _plain_type(hint: Any) -> Any | None:

@@ -64,17 +64,17 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     rate: dict[Split, Array] = {}
     largest, coins, unit = np.zeros(shape), public.sampling == "poisson", public.unit
     for split in SPLITS:
-        read = [u for u in uses if _kind(public, u.term) == split]
-        if not read:
+        reading_uses = [u for u in uses if _kind(public, u.term) == split]
+        if not reading_uses:
             continue
         bound = np.zeros(shape)
-        for use in read:
+        for use in reading_uses:
             step, reach = use_sensitivity(public, split, use)
             bound += step
             largest = largest + reach
         sensitivity[split] = bound
-        drawn = public.rate[split] if coins else unit.rate(public.rate[split])
-        rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)
+        batch_rate = public.rate[split] if coins else unit.rate(public.rate[split])
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(batch_rate, shape)
     return Planned(sensitivity, rate, largest, index, unit.sampling if coins else public.sampling)
 
 
@@ -90,10 +90,10 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
     split = _kind(public, term)
     if split is None:
         return free_release(public, index)
-    ones = np.ones((index.size, public.neighbour_weight.size))
+    rates = np.ones((index.size, public.neighbour_weight.size))
     bounds = public.clip.bounds(CLIP_OF_TERM[term], index - 1 if t is None else t)
     sensitivities = [public.unit.block_sensitivity(bound, _width(public, term)) for bound in bounds.tolist()]
-    return Planned({split: np.array(sensitivities)[:, None] * ones}, {split: ones}, bounds[:, None] * ones, index)
+    return Planned({split: np.array(sensitivities)[:, None] * rates}, {split: rates}, bounds[:, None] * rates, index)
 
 
 def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
@@ -109,8 +109,8 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
     Limits:
         Releases of a term that reads no record are functions of released values, and not listed.
     """
-    read = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
-    positions = range(first if read[0] else first + 1, releases_per_round if read[1] else first + 1)
+    reads_records = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
+    positions = range(first if reads_records[0] else first + 1, releases_per_round if reads_records[1] else first + 1)
     if not positions:
         return free_release(public, grid(public.rounds, releases_per_round, [first])[0])
     index, t = grid(public.rounds, releases_per_round, positions)
@@ -121,9 +121,9 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
 def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     """Return how far one unit moves a use, and the largest norm of the use: both (R, g)."""
     factor = np.abs(use.factor)[:, None]
-    averaged = public.averaged_counts[split]
+    counts = public.averaged_counts[split]
     # If every round averages equally many records, one row serves all.
-    n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]
+    n = counts[:1] if counts.strides[0] == 0 else counts[use.t]
     # 0 for a factor of 0 even where nothing is clipped.
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
@@ -140,12 +140,12 @@ def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
     return any(_kind(public, term) == split for term in terms)
 
 
-def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.bool_] | bool = True) -> Planned:
+def nothing_proven(public: Public, index: NDArray[np.int64], condition: NDArray[np.bool_] | bool = True) -> Planned:
     """Plan releases of a private state that reads records without clipping. met: (R,) whether it has read any."""
     shape = (index.size, public.neighbour_weight.size)
-    bound = np.where(np.broadcast_to(np.asarray(met).reshape(-1, 1), shape), np.inf, 0.0)
-    ones = np.ones(shape)
-    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, ones), ones * np.inf, index)
+    bound = np.where(np.broadcast_to(np.asarray(condition).reshape(-1, 1), shape), np.inf, 0.0)
+    rates = np.ones(shape)
+    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, rates), rates * np.inf, index)
 
 
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
@@ -278,10 +278,10 @@ class Derived(Algorithm, Protocol):
             raise
         except USER_ERRORS as error:
             fault, cause = f"fails with {blame(error)}", error
-        named = quoted(factor) if isinstance(factor, str) else repr(factor)
+        factor_text = quoted(factor) if isinstance(factor, str) else repr(factor)
         raise InputError(
-            f"algorithm.kind: the factor {named} in RELEASES of {type(self._author).__name__} {fault}. Fix: use a step "
-            "size, a number of at least 0, or the name of a field or of a method of t."
+            f"algorithm.kind: the factor {factor_text} in RELEASES of {type(self._author).__name__} {fault}. Fix: use "
+            "a step size, a number of at least 0, or the name of a field or of a method of t."
         ) from cause
 
 
@@ -322,6 +322,6 @@ def stated_terms(algorithm: type) -> tuple[str, ...]:
     return tuple(term for terms in releases.values() for term in terms)
 
 
-def unknown_term(algorithm: type, known: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
+def unknown_term(algorithm: type, terms: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
     """Return the first term of a class that no problem has, or None."""
-    return next((term for term in stated_terms(algorithm) if term not in known), None)
+    return next((term for term in stated_terms(algorithm) if term not in terms), None)

@@ -243,7 +243,9 @@ def choose_score(
     if vantage == "everybody" and lawful and all(map(is_replayed, probes)):
         if not is_amplified(neighbours.first):
             sides = neighbours.first, neighbours.second
-            return lambda seen: log_ratio(seen, *(replay(w, neighbours.victim, seen) for w in sides)), True
+            return lambda transcript: log_ratio(
+                transcript, *(replay(w, neighbours.victim, transcript) for w in sides)
+            ), True
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         if rates is not None and all(has_separate_samples(neighbours, probe) for probe in probes):
             return partial(mixture_log_ratio, neighbours, rates=rates), True
@@ -400,7 +402,12 @@ class LowerBound:
 
 
 def describe_audit(
-    plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, status: Status, certified: float, claimed: float | None
+    plan: AuditPlan,
+    neighbours: Neighbours,
+    bound: LowerBound,
+    status: Status,
+    certified_epsilon: float,
+    claimed_epsilon: float | None,
 ) -> list[str]:
     """Describe the result of an audit in sentences.
 
@@ -409,8 +416,8 @@ def describe_audit(
         neighbours: the two data sets.
         bound: the lower bound.
         status: of the audit.
-        certified: ε of the agent whose record is replaced.
-        claimed: ε of the paper's theorem; None without one.
+        certified_epsilon: ε of the agent whose record is replaced.
+        claimed_epsilon: ε of the paper's theorem; None without one.
     """
     at_delta = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
     confidence, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
@@ -421,22 +428,24 @@ def describe_audit(
         )
     elif status == "refuted":
         verdict = (
-            f"Refuted: {_lower_bound_text(bound.epsilon)} {at_delta}, and {epsilon_text(certified)} is certified. This "
-            "is a bug, or a broken guarantee."
+            f"Refuted: {_lower_bound_text(bound.epsilon)} {at_delta}, and {epsilon_text(certified_epsilon)} is "
+            "certified. This is a bug, or a broken guarantee."
         )
-    elif math.isinf(certified):
+    elif math.isinf(certified_epsilon):
         verdict = "No finite ε is certified, so no lower bound contradicts the certificate."
-    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:
+    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified_epsilon:
         verdict = (
             f"Not refuted, and it could not be: {bound.runs} runs can show at most ε = {epsilon_text(limit)}, and "
-            f"{epsilon_text(certified)} is certified {at_delta}. Repeat with more --runs."
+            f"{epsilon_text(certified_epsilon)} is certified {at_delta}. Repeat with more --runs."
         )
     else:
-        verdict = f"Not refuted: the lower bound is at most the certified ε = {epsilon_text(certified)} {at_delta}."
+        verdict = (
+            f"Not refuted: the lower bound is at most the certified ε = {epsilon_text(certified_epsilon)} {at_delta}."
+        )
     out = [verdict]
-    if claimed is not None and status != "broken":
-        word = "Refuted" if bound.epsilon > claimed else "Not refuted"
-        out.append(f"{word}: the claim of ε = {epsilon_text(claimed)}.")
+    if claimed_epsilon is not None and status != "broken":
+        word = "Refuted" if bound.epsilon > claimed_epsilon else "Not refuted"
+        out.append(f"{word}: the claim of ε = {epsilon_text(claimed_epsilon)}.")
     closing = [] if status == "broken" else ["The same game on two equal data sets shows nothing, as it must."]
     closing.append("The lower bound holds for one attack. A small one certifies nothing.")
     if bound.one_run is not None:
@@ -471,14 +480,14 @@ def describe_audit(
 def _describe_difference(plan: AuditPlan, neighbours: Neighbours) -> str:
     """Describe the difference of the two data sets, as the end of a sentence."""
     unit = plan.job.unit
-    whose = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
+    subject = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
     if unit.records != 1:
-        zeroed = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
+        change = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
     else:
-        zeroed = "contributes nothing in one of them" if unit.zeroed else "is replaced"
-    which = "all" if unit.records is None else "the first" if unit.records == 1 else f"the first {unit.records}"
+        change = "contributes nothing in one of them" if unit.zeroed else "is replaced"
+    records = "all" if unit.records is None else "the first" if unit.records == 1 else f"the first {unit.records}"
     crowd = ", and all its others are copies of one of the two" if neighbours.copies else ""
-    return f"{which} {whose} {zeroed}{crowd}"
+    return f"{records} {subject} {change}{crowd}"
 
 
 def _lower_bound_text(epsilon: float) -> str:
@@ -515,21 +524,23 @@ def play_game(
     if out is not None:
         require_new("--out", out)
     if plan.canaries is not None:
-        shown = bound_by_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
-        bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
+        lower_bound = bound_by_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
+        bound = LowerBound(
+            "one run", lower_bound.epsilon, lower_bound.null, plan.confidence, 1, None, one_run=lower_bound
+        )
         # Canaries are records of all agents, so the largest ε counts.
         neighbours = Neighbours(plan.job, plan.job, int(np.argmax(plan.job.budget.epsilon)), "train")
     else:
         neighbours = find_neighbours(plan.job, plan.root("search", 0))
-        same = neighbours._replace(second=null(neighbours))
-        bound = _bound_epsilon(plan, neighbours, same, Reporter(progress, "runs"))
-    claim, certified = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
-    claimed = None if claim is None else claim.epsilon_max
-    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
+        null_pair = neighbours._replace(second=null(neighbours))
+        bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
+    claim, certified_epsilon = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
+    claimed_epsilon = None if claim is None else claim.epsilon_max
+    status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified_epsilon else "ok"
     result = AuditResult(
         plan.job.scenario.title or "An audit",
-        claimed,
-        certified,
+        claimed_epsilon,
+        certified_epsilon,
         bound.epsilon,
         plan.job.scenario.privacy.delta,
         bound.confidence,
@@ -538,7 +549,7 @@ def play_game(
         bound.runs,
         bound.null,
         status,
-        tuple(describe_audit(plan, neighbours, bound, status, certified, claimed)),
+        tuple(describe_audit(plan, neighbours, bound, status, certified_epsilon, claimed_epsilon)),
         statement_of(plan.job).summary,
     )
     if out is not None:
@@ -569,19 +580,19 @@ def add_to_run(audit: AuditResult, folder: Path) -> Path:
         return write_report(folder)
 
 
-def _bound_epsilon(plan: AuditPlan, neighbours: Neighbours, same: Neighbours, report: Reporter) -> LowerBound:
+def _bound_epsilon(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbours, report: Reporter) -> LowerBound:
     """Compute the lower bound by the best method for the job."""
-    charged = plan.job.ledger.charged_channels
-    has_noise = any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
+    channels = plan.job.ledger.charged_channels
+    has_noise = any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in channels) or not channels
     if plan.job.mechanism.adds_noise is False or not has_noise:
         return _bound_by_difference(plan, neighbours)
-    contradicted = ""
+    contradiction = ""
     if plan.vantage == "everybody":
-        contradicted = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
-        exact = None if contradicted else _bound_exactly(plan, neighbours, same)
+        contradiction = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
+        exact = None if contradiction else _bound_exactly(plan, neighbours, null_pair)
         if exact is not None:
             return exact
-    return replace(_bound_by_runs(plan, neighbours, same, not contradicted, report), contradiction=contradicted)
+    return replace(_bound_by_runs(plan, neighbours, null_pair, not contradiction, report), contradiction=contradiction)
 
 
 def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
@@ -592,15 +603,15 @@ def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
         root = plan.root("first", k)
         observations = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
         values = [[t.published] if plan.vantage == "published" else list(t.releases.values()) for t in observations]
-        for which in (0, 1):
-            pairs = zip(values[0], values[which + 1], strict=True)
-            differs[which] = differs[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+        for side in (0, 1):
+            pairs = zip(values[0], values[side + 1], strict=True)
+            differs[side] = differs[side] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
         if differs[0] or not is_amplified(plan.job):
             break
     return LowerBound("difference", math.inf if differs[0] else 0.0, math.inf if differs[1] else 0.0, 1.0, 1, None)
 
 
-def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBound | None:
+def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbours) -> LowerBound | None:
     """Bound ε by the distribution of the likelihood ratio, if it is the same on all transcripts; else None."""
     delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
@@ -608,7 +619,7 @@ def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) ->
         side = neighbours.second if k % 2 else neighbours.first
         transcript = neighbours.observe(side, plan.root("compare", k))
         law = find_loss_distribution(transcript, neighbours)
-        none = None if law is None else find_loss_distribution(transcript, same)
+        none = None if law is None else find_loss_distribution(transcript, null_pair)
         laws.append(law)
         if law is None or none is None or laws[0] is None or not are_close(laws[0], law, _EQUAL_WITHIN):
             return None
@@ -624,14 +635,14 @@ def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) ->
 
 
 def _bound_by_runs(
-    plan: AuditPlan, neighbours: Neighbours, same: Neighbours, lawful: bool, report: Reporter
+    plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbours, lawful: bool, report: Reporter
 ) -> LowerBound:
     """Bound ε by counting, and by likelihood ratios if they are known; each has half of the risk.
 
     lawful: whether random choices have their stated distribution.
     """
     score, is_likelihood = choose_score(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
-    sides = {"first": neighbours.first, "second": neighbours.second, "null": same.second}
+    sides = {"first": neighbours.first, "second": neighbours.second, "null": null_pair.second}
     scores: dict[str, list[float]] = {group: [] for group in sides}
     sizes = list[Sizes]()
     for k in range(plan.runs):
@@ -648,11 +659,11 @@ def _bound_by_runs(
     noise = drawn_noise(noise_sums) if is_likelihood else None
     # Random choices have no noise.
     power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in noise_sums))
-    mixed = is_likelihood and is_amplified(plan.job)
-    if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
+    is_mixture = is_likelihood and is_amplified(plan.job)
+    if noise is not None and power is not None and (not is_mixture or noise[0] <= 1.0 <= noise[1]):
         # Noise of another size scales the log-likelihood ratio.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
         bounds.append((bound_by_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
-    bound, method = max(bounds, key=lambda one: one[0])
+    bound, method = max(bounds, key=lambda pair: pair[0])
     nothing = bound_by_counts(first, null, delta, _NULL_RISK)
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)

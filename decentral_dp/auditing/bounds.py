@@ -142,30 +142,30 @@ def is_impossible(right: int, guesses: int, canaries: int, error: LeastError, pr
     for c in range(right, 0, -1):
         # Rounded down.
         least = (1.0 - _ROUNDING) * error(correct)
-        added = max(0.0, least - wrong) * canaries / (guesses - c + 1)
-        total += added
-        correct += (c - 1) * added / canaries
-        wrong += (guesses - c + 1) * added / canaries
+        extra = max(0.0, least - wrong) * canaries / (guesses - c + 1)
+        total += extra
+        correct += (c - 1) * extra / canaries
+        wrong += (guesses - c + 1) * extra / canaries
         if total > 1.0 + _ROUNDING:
             return True
     return False
 
 
-def find_largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
+def find_largest_refuted(is_refuted: Callable[[float], bool], largest: float) -> float:
     """Return the largest refuted parameter, from below; 0 if none is refuted.
 
     Args:
-        refuted: parameter → whether it is refuted, true up to some number.
+        is_refuted: parameter → whether it is refuted, true up to some number.
         largest: upper end of the search.
     """
-    if not refuted(0.0):
+    if not is_refuted(0.0):
         return 0.0
     low, high = 0.0, largest
-    if refuted(high):
+    if is_refuted(high):
         return high
     while high - low > _TOLERANCE:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if refuted(middle) else (low, middle)
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
     return low
 
 
@@ -348,12 +348,12 @@ def _scores(job: CoordinatorMinimaxJob, canaries: Canaries, root: bytes) -> Arra
         chosen = canaries.first if canaries.coins[k] else canaries.second
         for column, value in zip(records[agent], chosen, strict=True):
             column[row] = value[k]
-    planted = replace(job, records={**job.records, "train": tuple(records)})
-    node = planted.with_root(root).coordinator_node()
-    published = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
-    if "x" not in published or not np.isfinite(published["x"]).all():
+    job_with_canaries = replace(job, records={**job.records, "train": tuple(records)})
+    node = job_with_canaries.with_root(root).coordinator_node()
+    published_values = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
+    if "x" not in published_values or not np.isfinite(published_values["x"]).all():
         return np.zeros(canaries.coins.size)
-    x, problem = published["x"].reshape(-1), cast(Attackable, job.problem)
+    x, problem = published_values["x"].reshape(-1), cast(Attackable, job.problem)
     with np.errstate(all="ignore"):
         first, second = (problem.record_losses(x, r) for r in (canaries.first, canaries.second))
     return np.asarray(np.nan_to_num(second - first))
@@ -388,5 +388,5 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
 
 def gaussian_throughout(job: PlannedJob) -> bool:
     """Return whether all releases are queries with Gaussian noise, without secret samples."""
-    charged = job.ledger.charged_channels
-    return bool(charged) and not is_amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)
+    channels = job.ledger.charged_channels
+    return bool(channels) and not is_amplified(job) and all(c.mechanism == GAUSSIAN for c in channels)

@@ -64,24 +64,24 @@ _RANDOM = "Not checked: two runs on the same records differ."
 
 
 def try_component(
-    what: Any,
+    component: Any,
     pairs: int = PAIRS,
     seed: int = 0,
     progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
     """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
-    target, c = find_target(what)
+    target, c = find_target(component)
     conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
-    compared = ("neighbours", "search", *_NETWORKS)
+    check_names = ("neighbours", "search", *_NETWORKS)
     if transcript is None:
-        rows = [_skip_row(name, "", _NOT_RUNNING) for name in ("row locality", *compared)]
+        rows = [_skip_row(name, "", _NOT_RUNNING) for name in ("row locality", *check_names)]
     else:
         rows = [_check_row_locality(transcript.job)]
         if repeats:
             rows += _check_neighbours(transcript, pairs, seed, progress) + _check_networks(target, pairs, seed, rounds)
         else:
-            rows += [_skip_row(name, "", _RANDOM) for name in compared]
+            rows += [_skip_row(name, "", _RANDOM) for name in check_names]
         rows += _check_parts(transcript.job, c)
     ran = 0 if transcript is None else transcript.job.rounds
     return CheckResult(
@@ -107,11 +107,11 @@ def _check_conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRu
             f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         )
         transcript = WatchedRun(job)
-        recorded = transcript.record(synthetic_shards(job.shards, 0)).ledger
+        ledger = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
         return _make_row("conformance", requirement, _describe_fault(error, "build")), None, True
     chance = _catch_refusal(transcript.repeat)
-    why = chance or compare_to_plan(transcript, recorded)
+    why = chance or compare_to_plan(transcript, ledger)
     return _make_row("conformance", f"{requirement}, twice", why), transcript, not chance
 
 
@@ -162,23 +162,23 @@ def _check_row_locality(job: PlannedJob) -> CheckRow:
 def _check_neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
     """Return the rows "neighbours" and "search"."""
     leak, excess = "", None
-    compared, searched, worst, is_bounded = 0, 0, 0.0, False
+    n_compared, n_searched, worst, is_bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
     for comparison in compare_pairs(transcript, pairs, seed):
-        compared += 1
+        n_compared += 1
         leak = leak or comparison.leak
         change = comparison.worst_change
         if comparison.pair.record >= 0:
-            searched += 1
+            n_searched += 1
             worst = max(worst, 0.0 if change is None else change.ratio)
-            report(searched, pairs)
+            report(n_searched, pairs)
         if change is not None:
             is_bounded = is_bounded or 0.0 < change.sensitivity < np.inf
             if not change.is_within and (excess is None or excess[1].ratio < change.ratio < np.inf):
                 excess = comparison, change
-    neighbours = _make_row("neighbours", "noiseless values are identical for the same releases", leak, compared)
+    neighbours = _make_row("neighbours", "noiseless values are identical for the same releases", leak, n_compared)
     guarantee = transcript.job.scenario.privacy.guarantee
-    search = CheckRow("search", "moved / sensitivity is at most 1 + 1e-9", searched, "checked", worst)
+    search = CheckRow("search", "moved / sensitivity is at most 1 + 1e-9", n_searched, "checked", worst)
     if guarantee != "certified":
         why = f"The guarantee is {guarantee!r}, without a bound on the change by one record."
         search = replace(search, verdict="not tried", ratio=None, why=why)
@@ -195,23 +195,23 @@ def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
     rows = []
     for name, keys in _NETWORKS.items():
-        requirement, compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
+        requirement, n_compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
         try:
             job = _build_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
         except InputError as error:
             # A network that the component does not support is no failure.
             rows.append(_skip_row(name, requirement, str(error)))
             continue
-        certified = job.scenario.privacy.guarantee == "certified"
+        is_certified = job.scenario.privacy.guarantee == "certified"
         try:
             transcript = WatchedRun(job)
             transcript.record(synthetic_shards(job.shards, 0))
             for comparison in compare_pairs(transcript, pairs // 4, seed):
-                compared += 1
-                why = why or (comparison.problem if certified else comparison.leak)
+                n_compared += 1
+                why = why or (comparison.problem if is_certified else comparison.leak)
         except USER_ERRORS as error:
             why = _describe_fault(error, "run")
-        rows.append(_make_row(name, requirement, why, compared))
+        rows.append(_make_row(name, requirement, why, n_compared))
     return rows
 
 
@@ -340,8 +340,8 @@ class Target:
     def with_tables(self, **tables: Any) -> Scenario:
         """Return the scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
-        loaded = load_scenario(content, folder=self.scenario.folder)
-        return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
+        scenario = load_scenario(content, folder=self.scenario.folder)
+        return with_objects(scenario, problem=self.problem, algorithm=self.algorithm)
 
     def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
         """Return the scenario with at most these rounds."""
@@ -351,23 +351,26 @@ class Target:
         return self.with_tables(algorithm=table, run={}, **tables)
 
 
-def find_target(what: Any) -> tuple[Target, Components]:
+def find_target(target_source: Any) -> tuple[Target, Components]:
     """Return the component in a scenario, and all components of the scenario.
 
     Args:
-        what: a scenario (shipped name, .toml file, dict or `Scenario`), a registered algorithm, "module:Name", an
-            algorithm, a problem or an objective as a Python object, or a class without required fields.
+        target_source: a scenario (shipped name, .toml file, dict or `Scenario`), a registered algorithm, "module:Name",
+            an algorithm, a problem or an objective as a Python object, or a class without required fields.
 
     Raises:
-        InputError: `what` is none of these, or its scenario cannot be loaded.
+        InputError: `target_source` is none of these, or its scenario cannot be loaded.
     """
-    if isinstance(what, str) and in_module(what) is not None:
-        target = _target_of_component(what, component(what, [Path.cwd()], "check"), is_object=False)
-    elif isinstance(what, Scenario | Mapping | Path | str):
-        loaded = load_scenario(what)
-        target = Target(str(what) if isinstance(what, str | Path) else loaded.title or "the scenario", loaded)
+    if isinstance(target_source, str) and in_module(target_source) is not None:
+        target = _target_of_component(target_source, component(target_source, [Path.cwd()], "check"), is_object=False)
+    elif isinstance(target_source, Scenario | Mapping | Path | str):
+        target_scenario = load_scenario(target_source)
+        target = Target(
+            str(target_source) if isinstance(target_source, str | Path) else target_scenario.title or "the scenario",
+            target_scenario,
+        )
     else:
-        target = _target_of_object(what)
+        target = _target_of_object(target_source)
     scenario = target.with_tables()
     if scenario.problem.manifest is not None:
         raise InputError("check: the records are with their agents (problem.manifest). Fix: set problem.data instead.")
@@ -377,10 +380,10 @@ def find_target(what: Any) -> tuple[Target, Components]:
     return target, c
 
 
-def _target_of_object(what: Any) -> Target:
-    name = what.__name__ if isinstance(what, type) else type(what).__name__
+def _target_of_object(component: Any) -> Target:
+    name = component.__name__ if isinstance(component, type) else type(component).__name__
     try:
-        component_object = what() if isinstance(what, type) else what
+        component_object = component() if isinstance(component, type) else component
     except TypeError as error:
         raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
     return _target_of_component(name, component_object, is_object=True)
@@ -407,8 +410,8 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
     objects = {"algorithm" if algorithms else "problem": code} if is_object else {}
     refusal, first = InputError(f"check: no scenario fits {name}. Fix: give one."), None
     tables: list[Any] = [dict.fromkeys(channels, 1.0) for channels in _CLIPS]
-    stated = set(stated_terms(entry.algorithm)) if algorithms else set()
-    is_training = graph == "ring" and bool(stated) and stated <= set(ONE_LEVEL)
+    stated_keys = set(stated_terms(entry.algorithm)) if algorithms else set()
+    is_training = graph == "ring" and bool(stated_keys) and stated_keys <= set(ONE_LEVEL)
     for problem, clip in product(problems, [1.0] if is_training else [*tables, 1.0]):
         content = {
             "seed": 1,

@@ -149,7 +149,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
         (split, agent) for split, indices in _list_splits(shards) for agent, index in enumerate(indices) if index.size
     ]
     for k in range(number if holders else 0):
-        # Both splits, with every size and every other record.
+        # Test both splits with every size and every other record.
         next_split = ("train", "validation")[(k // 2 + k // len(SIZES)) % 2]
         choices = [holder for holder in holders if holder[0] == next_split] or holders
         split, agent = choices[int(rng.integers(len(choices)))]
@@ -187,8 +187,8 @@ def _draw_extremes(
         labels = far, -far
     features = size * direction
     # The negation, a tie, zeros of both signs, or an ordinary record.
-    others = (-features, features, np.where(features > 0.0, 0.0, -0.0), base.features[record])
-    return [(features, labels[0]), (others[(k + k // len(SIZES)) % len(others)], labels[1])]
+    values = (-features, features, np.where(features > 0.0, 0.0, -0.0), base.features[record])
+    return [(features, labels[0]), (values[(k + k // len(SIZES)) % len(values)], labels[1])]
 
 
 def _replace_record(shards: Shards, base: Shards, record: int, features: Array, label: float) -> Shards:
@@ -216,7 +216,7 @@ def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool
         Whether it repeats its answer, and whether it reads labels.
     """
     n = int(shards.train_counts.sum() + shards.validation_counts.sum())
-    first, again, *others = (
+    first, again, *repetitions = (
         partition(
             labels=np.resize(synthetic_shards(shards, key).labels, n),
             classes=len(shards.classes),
@@ -225,7 +225,7 @@ def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool
         )
         for key in (0, 0, 1, 2)
     )
-    return np.array_equal(first, again), not all(np.array_equal(first, other) for other in others)
+    return np.array_equal(first, again), not all(np.array_equal(first, repetition) for repetition in repetitions)
 
 
 class Change(NamedTuple):
@@ -303,8 +303,8 @@ class WatchedRun:
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run agents in this process."""
-        watched = [self._watch(node, self._log(k, node, node.agents)) for k, node in enumerate(nodes)]
-        return LocalEngine().run(watched, rounds, control)
+        watchers = [self._watch(node, self._log(k, node, node.agents)) for k, node in enumerate(nodes)]
+        return LocalEngine().run(watchers, rounds, control)
 
     def coordinate(self, node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process."""
@@ -334,8 +334,8 @@ class WatchedRun:
             log.rewind()
         try:
             with np.errstate(all="ignore"):
-                bounded = replace(shards, labels=as_numbers(shards.labels))
-                records = records_in(self.job.problem, bounded, self.job.clip.norm)
+                shards_in_bounds = replace(shards, labels=as_numbers(shards.labels))
+                records = records_in(self.job.problem, shards_in_bounds, self.job.clip.norm)
                 job = replace(self.job, records=records, root=seeded_root(self._key, b"check"))
                 outcome = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)
                 for log in self._logs:
@@ -420,10 +420,10 @@ class _Log:
         replacement = self._run.replacement
         if replacement is None:
             return
-        others = np.asarray(agents) != replacement.agent
+        is_other_agent = np.asarray(agents) != replacement.agent
         for name, rows in answers.items():
-            distance = float(np.abs(rows[others] - before[name][others]).max(initial=0.0))
-            if not distance <= _ROUNDING * float(np.abs(rows[others]).max(initial=0.0)):
+            distance = float(np.abs(rows[is_other_agent] - before[name][is_other_agent]).max(initial=0.0))
+            if not distance <= _ROUNDING * float(np.abs(rows[is_other_agent]).max(initial=0.0)):
                 raise self._run.refusal(
                     f"lets one {replacement.split} record move {name} in round {self.round} of agents who do not hold "
                     f"it by {distance:.6g}",
@@ -432,7 +432,7 @@ class _Log:
 
     def _compare(self, event: _Event, channel: str, before: Any, value: Any) -> None:
         t = event.number // self._releases_per_round if self._agents is not None else self.round
-        where = f"{channel} in round {t}"
+        place = f"{channel} in round {t}"
         same_type = type(before) is type(value)
         parts = _public_parts(value)
         differing = [p for p, part in _public_parts(before).items() if same_type and not _is_same(part, parts[p])]
@@ -441,10 +441,10 @@ class _Log:
                 same_type and np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
             )
             if not same_type or differing or not is_close:
-                raise self._run.random_refusal(where)
+                raise self._run.random_refusal(place)
         elif not same_type:
             raise self._run.refusal(
-                f"sends {where} as {type(value).__name__} or as {type(before).__name__}, depending on records",
+                f"sends {place} as {type(value).__name__} or as {type(before).__name__}, depending on records",
                 "let the sequence of exchanges be fixed",
             )
         elif differing:
@@ -452,7 +452,7 @@ class _Log:
             verb = "asks for" if event.kind == "question" and not part else "sends"
             verb = "states" if part in _PRICE_FIELDS else verb
             raise self._run.refusal(
-                f"{verb} {part and f'the {part} of '}{where} without noise, and it depends on records: it differs on "
+                f"{verb} {part and f'the {part} of '}{place} without noise, and it depends on records: it differs on "
                 "other records with the same releases",
                 "send values that read records as the bounded value of a query",
             )
@@ -544,10 +544,10 @@ def _is_same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(_is_same(*pair) for pair in zip(a, b, strict=True))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        array, other = np.asarray(a), np.asarray(b)
-        if array.shape != other.shape or array.dtype != other.dtype:
+        first, second = np.asarray(a), np.asarray(b)
+        if first.shape != second.shape or first.dtype != second.dtype:
             return False
-        return np.array_equal(array, other, equal_nan=array.dtype.kind == "f")
+        return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(a == b)
 
 
@@ -666,23 +666,23 @@ def _nested_parts(part: Any, depth: int = _DEPTH) -> Iterator[Any]:
         yield from _nested_parts(getattr(part, name), depth - 1)
 
 
-def compare_to_plan(run: WatchedRun, recorded: Ledger) -> str:
+def compare_to_plan(run: WatchedRun, run_ledger: Ledger) -> str:
     """Return the error of a ledger that differs from the planned one, or ""."""
     job, custom = run.job, bool(run.job.components.algorithm.custom)
     # A plan of more rounds may end otherwise than one of few; our algorithms release what they plan.
     if not custom and job.rounds < job.ledger.rounds:
         return ""
-    planned = job.ledger.truncate(job.rounds)
-    made, listed = ({c.channel for c in ledger.channels} for ledger in (recorded, planned))
-    if job.covers(recorded) and (not custom or made == listed):
+    plan = job.ledger.truncate(job.rounds)
+    released_channels, planned_channels = ({c.channel for c in ledger.channels} for ledger in (run_ledger, plan))
+    if job.covers(run_ledger) and (not custom or released_channels == planned_channels):
         return ""
-    problem = f"releases something else than it plans: {describe_difference(recorded, planned)}"
+    problem = f"releases something else than it plans: {describe_difference(run_ledger, plan)}"
     return str(run.refusal(problem, "correct its planned releases, or its step"))
 
 
-def describe_difference(recorded: Ledger, planned: Ledger) -> str:
+def describe_difference(run_ledger: Ledger, plan_ledger: Ledger) -> str:
     """Describe the first difference between recorded and planned releases."""
-    releases, plans = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
+    releases, plans = ({c.channel: c for c in ledger.channels} for ledger in (run_ledger, plan_ledger))
     for name in sorted(releases.keys() ^ plans.keys()):
         return (
             f"it releases {name}, and plans none" if name in releases else f"it plans {name}, and does not release it"
@@ -699,17 +699,17 @@ def describe_difference(recorded: Ledger, planned: Ledger) -> str:
                 return f"{key} of {name}: {value} as released, {expected} as planned"
         for split in sorted(release.sensitivity.keys() | plan.sensitivity.keys()):
             none = np.zeros((release.rounds.size, 1))
-            moved, stated = (
+            move, bound = (
                 c.sensitivity.get(split, none)[:, c.group if split in c.sensitivity else 0 * c.group]
                 for c in (release, plan)
             )
-            differ = ~np.isclose(moved, stated, rtol=1e-9, atol=0.0)
+            differ = ~np.isclose(move, bound, rtol=1e-9, atol=0.0)
             if differ.any():
                 row, agent = (int(k) for k in np.argwhere(differ)[0])
-                t = -(-int(release.rounds[row]) // recorded.releases_per_round)
-                unreleased = "" if np.isfinite(moved[row, agent]) else "; a mean at an unreleased value has no bound"
+                t = -(-int(release.rounds[row]) // run_ledger.releases_per_round)
+                note = "" if np.isfinite(move[row, agent]) else "; a mean at an unreleased value has no bound"
                 return (
-                    f"one {split} record of agent {agent} moves {name} in round {t} by up to {moved[row, agent]:.6g} "
-                    f"as recorded, and by {stated[row, agent]:.6g} as planned{unreleased}"
+                    f"one {split} record of agent {agent} moves {name} in round {t} by up to {move[row, agent]:.6g} "
+                    f"as recorded, and by {bound[row, agent]:.6g} as planned{note}"
                 )
     return "sampling rates or costs of the same releases differ"

@@ -100,8 +100,8 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
     Returns:
         ε at δ, rounded down.
     """
-    other = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
-    columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, other])
+    laplace_rates = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
+    columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, laplace_rates])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
     # Computed twice: all of them may exceed the memory.
     tops, means, squares = np.array([_Mixture.from_moves(*kind).moments() for kind in kinds.T]).T
@@ -149,8 +149,8 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
     low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
         middle = 0.5 * (low + high)
-        spent = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
-        low, high = (middle, high) if spent > delta else (low, middle)
+        spent_delta = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
+        low, high = (middle, high) if spent_delta > delta else (low, middle)
     return low
 
 
@@ -238,30 +238,30 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
 
 def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
     """Return Σ (first − second) of log-likelihoods; ±inf if one is impossible, without those where both are."""
-    total = sum(one - other for one, other in logs if not (np.isneginf(one) and np.isneginf(other)))
+    total = sum(first - second for first, second in logs if not (np.isneginf(first) and np.isneginf(second)))
     # A run that overflows scores 0.
     return 0.0 if np.isnan(total) else float(total)
 
 
-def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
+def log_likelihood(transcript: Transcript, key: Key, query: Made) -> float:
     """Compute the log-density of one release given all earlier ones, up to a constant.
 
     Args:
         transcript: of a run.
         key: index and channel of the release.
-        made: its query, or the distribution of its choice, in one data set.
+        query: its query, or the distribution of its choice, in one data set.
 
     Returns:
         −inf if the release is impossible.
     """
     released, noise = transcript.releases[key], transcript.noise[key]
-    if isinstance(made, ChoiceDistribution):
-        return made.log_at(released)
+    if isinstance(query, ChoiceDistribution):
+        return query.log_at(released)
     if noise is None:
-        return 0.0 if np.array_equal(released, _value(made), equal_nan=True) else -np.inf
+        return 0.0 if np.array_equal(released, _value(query), equal_nan=True) else -np.inf
     g = noise.grid
-    integers = np.rint((released - transcript.noise_means.get(key, 0.0) - made.public) / g)
-    private = np.zeros_like(released) if made.private is None else made.private
+    integers = np.rint((released - transcript.noise_means.get(key, 0.0) - query.public) / g)
+    private = np.zeros_like(released) if query.private is None else query.private
     if noise.mechanism == LAPLACE:
         # Rounded down with probability 1 − up, else up, plus a difference of two geometric variables.
         scale, floor = noise.scale / g, np.floor(private / g)
@@ -310,7 +310,7 @@ class Movement(NamedTuple):
             return float("inf")
         laplace, squares = float(np.abs(self.laplace).sum()), float((self.laplace**2).sum())
         if delta > 0.0:
-            # By advanced composition.
+            # Advanced composition.
             laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
         if not np.isfinite(laplace + squares + (self.gaussian**2).sum()):
             return 0.0
@@ -318,11 +318,11 @@ class Movement(NamedTuple):
         chosen = float(np.abs(self.choices).max(initial=0.0))
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
-    def minus(self, other: Movement) -> Movement:
+    def minus(self, subtrahend: Movement) -> Movement:
         """Return the movement between two data sets whose movements from a third one are given."""
-        certain = self.certain != other.certain
-        chosen = self.choices - other.choices
-        return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
+        certain = self.certain != subtrahend.certain
+        chosen = self.choices - subtrahend.choices
+        return Movement(self.gaussian - subtrahend.gaussian, self.laplace - subtrahend.laplace, certain, chosen)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
         """Return ε at δ, rounded down. noise: size of the drawn noise relative to the stated one."""
@@ -382,15 +382,15 @@ def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
     Returns:
         (low, high), with risk `NOISE_RISK`.
     """
-    measured = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
-    if not measured:
+    noisy_sums = [entry for entry in sums if entry[0] in (GAUSSIAN.name, LAPLACE.name)]
+    if not noisy_sums:
         return 0.0, np.inf
-    tail = 0.5 * NOISE_RISK / len(measured)
+    tail = 0.5 * NOISE_RISK / len(noisy_sums)
     quantiles = np.array([1.0 - tail, tail])
     ends = np.array(
         [
             np.sqrt(total / chi2.ppf(quantiles, n)) if name == GAUSSIAN.name else total / gamma.ppf(quantiles, n)
-            for name, n, total in measured
+            for name, n, total in noisy_sums
         ]
     )
     low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
@@ -442,12 +442,12 @@ def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays
         transcript: of a run, whose samples all other records have.
     """
 
-    def of_data_set(job: PlannedJob) -> Replays:
+    def replay_data_set(job: PlannedJob) -> Replays:
         with_record, without = Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
         victim = neighbours.victim
         return replay(job, victim, transcript, with_record), replay(job, victim, transcript, without)
 
-    return of_data_set(neighbours.first), of_data_set(neighbours.second)
+    return replay_data_set(neighbours.first), replay_data_set(neighbours.second)
 
 
 def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool:
@@ -457,13 +457,14 @@ def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool
         neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
     """
-    for side, (included, left_out) in zip(
+    for side, (members, left_out) in zip(
         (neighbours.first, neighbours.second), replay_both(neighbours, transcript), strict=True
     ):
         by_draw = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
         for keys in _group_by_index(transcript).values():
             if not any(
-                all(_are_equal_queries(transcript, k, by_draw, other) for k in keys) for other in (included, left_out)
+                all(_are_equal_queries(transcript, k, by_draw, alternative) for k in keys)
+                for alternative in (members, left_out)
             ):
                 return False
     return True
@@ -480,15 +481,13 @@ def find_memberships(neighbours: Neighbours, transcript: Transcript) -> dict[int
         Index → whether the record was in its sample, for indices that it moves. A record that always moves an index was
         in its sample.
     """
-    (included, left_out), (other, _) = replay_both(neighbours, transcript)
+    (members, left_out), (second, _) = replay_both(neighbours, transcript)
     membership = {}
     for index, keys in _group_by_index(transcript).items():
         is_replayed = all(key in transcript.queries for key in keys)
-        if is_replayed and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
-            included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
-            membership[index] = included_here or all(
-                _are_equal_queries(transcript, k, included, left_out) for k in keys
-            )
+        if is_replayed and not all(_are_equal_queries(transcript, k, members, second) for k in keys):
+            included_here = all(_are_equal_queries(transcript, k, transcript.queries, members) for k in keys)
+            membership[index] = included_here or all(_are_equal_queries(transcript, k, members, left_out) for k in keys)
     return membership
 
 
@@ -505,10 +504,10 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
         ±inf if a data set cannot give the transcript.
     """
     first, second = replay_both(neighbours, transcript)
-    rated = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
+    keys_with_rates = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
     return sum_of_ratios(
         (_log_mixture(transcript, keys, first, rate), _log_mixture(transcript, keys, second, rate))
-        for keys, rate in rated
+        for keys, rate in keys_with_rates
     )
 
 
@@ -538,8 +537,10 @@ class Shifts(NamedTuple):
             return 0.0
         moves = self.shifts[moving] / noise
         # Both directions. The larger costs no confidence, since no data are involved.
-        both = [mixture_epsilon(m, self.rates[moving], delta, self.laplace[moving]) for m in (moves, moves[:, ::-1])]
-        return max(both)
+        directions = [
+            mixture_epsilon(m, self.rates[moving], delta, self.laplace[moving]) for m in (moves, moves[:, ::-1])
+        ]
+        return max(directions)
 
 
 def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Shifts | None:
@@ -559,12 +560,12 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         record.
     """
     (first, first_without), (second, second_without) = replay_both(neighbours, transcript)
-    moves, drawn, laplace = [], [], []
-    others = (first_without, second, second_without)
+    moves, draw_rates, laplace = [], [], []
+    replays = (first_without, second, second_without)
     for index, all_keys in _group_by_index(transcript).items():
         # A release that the record never shifts is public.
         keys = [
-            key for key in all_keys if not all(_are_equal_queries(transcript, key, first, other) for other in others)
+            key for key in all_keys if not all(_are_equal_queries(transcript, key, first, replay) for replay in replays)
         ]
         laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
         if not keys:
@@ -583,9 +584,9 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
             # From standard deviations to scales of Laplace noise.
             unit = LAPLACE.deviation if is_laplace else 1.0
             moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
-            drawn.append(rates.get(index, 1.0))
+            draw_rates.append(rates.get(index, 1.0))
             laplace.append(is_laplace)
-    return Shifts(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
+    return Shifts(np.array(moves).reshape(-1, 2), np.array(draw_rates), np.array(laplace, dtype=bool))
 
 
 def _line(u: Array, v: Array) -> tuple[float, float]:
@@ -598,9 +599,9 @@ def _line(u: Array, v: Array) -> tuple[float, float]:
     return (_residual_norm(u, v), 0.0) if down < 0.0 else (0.0, _residual_norm(v, u))
 
 
-def _residual_norm(one: Array, other: Array) -> float:
-    squared = float(other @ other)
-    return float(np.linalg.norm(one - other * (float(one @ other) / squared))) if squared > 0.0 else 0.0
+def _residual_norm(first: Array, second: Array) -> float:
+    square = float(second @ second)
+    return float(np.linalg.norm(first - second * (float(first @ second) / square))) if square > 0.0 else 0.0
 
 
 def _coordinate(u: Array, v: Array) -> tuple[float, float]:
@@ -608,15 +609,15 @@ def _coordinate(u: Array, v: Array) -> tuple[float, float]:
 
     Coordinates with both on one side do not count: replacing the nearer one by 0 would overstate ε.
     """
-    turned = np.where(u >= v, 1.0, -1.0)
-    opposite = (turned * u >= 0.0) & (turned * v <= 0.0)
-    up, down = np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)
+    signs = np.where(u >= v, 1.0, -1.0)
+    opposite = (signs * u >= 0.0) & (signs * v <= 0.0)
+    up, down = np.where(opposite, signs * u, 0.0), np.where(opposite, -signs * v, 0.0)
     best = int(np.argmax(up + down))
     return float(up[best]), float(down[best])
 
 
 def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: float) -> float:
-    with_it, without = (sum(log_likelihood(transcript, k, made[k]) for k in keys) for made in side)
+    with_it, without = (sum(log_likelihood(transcript, k, replay[k]) for k in keys) for replay in side)
     if rate >= 1.0:
         return with_it
     return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))
@@ -630,15 +631,15 @@ def _group_by_index(transcript: Transcript) -> dict[int, list[Key]]:
 
 
 @np.errstate(all="ignore")
-def _are_equal_queries(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
-    if key not in one or key not in other:
-        return key not in one and key not in other
-    return bool(np.abs(_query_move(transcript, key, one, other)).max(initial=0.0) <= _EQUAL_WITHIN)
+def _are_equal_queries(transcript: Transcript, key: Key, first: Replay, second: Replay) -> bool:
+    if key not in first or key not in second:
+        return key not in first and key not in second
+    return bool(np.abs(_query_move(transcript, key, first, second)).max(initial=0.0) <= _EQUAL_WITHIN)
 
 
-def _query_move(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:
+def _query_move(transcript: Transcript, key: Key, first: Replay, second: Replay) -> Array:
     """Return the difference of two queries in standard deviations of the noise; infinite without noise."""
-    a, b, noise = one[key], other[key], transcript.noise[key]
+    a, b, noise = first[key], second[key], transcript.noise[key]
     if not isinstance(a, Query) or not isinstance(b, Query):
         return np.zeros(0)
     parts = [q.public if q.private is None else q.public + q.private for q in (a, b)]
@@ -667,13 +668,13 @@ LossDistribution: TypeAlias = Movement | Shifts | Choice
 """The distribution of the privacy loss between two data sets."""
 
 
-def are_close(one: LossDistribution, other: LossDistribution, rtol: float) -> bool:
+def are_close(first: LossDistribution, second: LossDistribution, rtol: float) -> bool:
     """Return whether two distributions are the same up to a relative tolerance."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
     # Logarithms of probabilities may be near 0.
-    least = 1.0 if isinstance(one, Choice) else 0.0
-    pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(one, other, strict=True))
+    least = 1.0 if isinstance(first, Choice) else 0.0
+    pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(first, second, strict=True))
     return all(close(a, b, rtol, least) for a, b in pairs)
 
 
@@ -696,9 +697,9 @@ def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> Lo
     movements = compute_movement(transcript, first, second)
     if not transcript.choices:
         return movements
-    (key, *others) = transcript.choices
+    (key, *other_keys) = transcript.choices
     laws = first.get(key), second.get(key)
-    alone = not others and not movements.certain and not movements.gaussian.any() and not movements.laplace.any()
+    alone = not other_keys and not movements.certain and not movements.gaussian.any() and not movements.laplace.any()
     if alone and isinstance(laws[0], ChoiceDistribution) and isinstance(laws[1], ChoiceDistribution):
         return Choice(laws[0].logs, laws[1].logs)
     return None
@@ -719,17 +720,17 @@ def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     """
     if is_amplified(neighbours.first):
         return _test_sampling(neighbours, roots[:_SAMPLED_RUNS])
-    places, replayed = [], None
+    places, replays = [], None
     for k, root in enumerate(roots):
         transcript = neighbours.observe(neighbours.first, root)
         if not transcript.choices:
             return ""
         # The first release has the same distribution in every run.
-        if replayed is None or len(transcript.releases) > 1:
-            replayed = replay(neighbours.first, neighbours.victim, transcript)
+        if replays is None or len(transcript.releases) > 1:
+            replays = replay(neighbours.first, neighbours.victim, transcript)
         toss = np.random.default_rng(k)
         for key in transcript.choices:
-            law = replayed.get(key)
+            law = replays.get(key)
             if not isinstance(law, ChoiceDistribution):
                 return "The distribution of a random choice is unknown, and so are likelihoods."
             places.append(law.place_of(transcript.releases[key], float(toss.random())))
@@ -743,15 +744,13 @@ def _test_sampling(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None:
         return ""
-    count, expected, variance = 0, 0.0, 0.0
+    count, mean, variance = 0, 0.0, 0.0
     for root in roots:
         memberships = find_memberships(neighbours, neighbours.observe(neighbours.first, root))
-        for index, included in memberships.items():
+        for index, members in memberships.items():
             rate = rates.get(index, 1.0)
-            count, expected, variance = count + included, expected + rate, variance + rate * (1.0 - rate)
+            count, mean, variance = count + members, mean + rate, variance + rate * (1.0 - rate)
     # With continuity correction.
-    if abs(count - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
+    if abs(count - mean) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
         return ""
-    return (
-        f"The record was in {count} samples (expected {expected:.4g}), so likelihoods at the stated rates are not used."
-    )
+    return f"The record was in {count} samples (expected {mean:.4g}), so likelihoods at the stated rates are not used."

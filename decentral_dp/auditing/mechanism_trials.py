@@ -36,7 +36,7 @@ from decentral_dp.privacy.mechanisms import Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.simulation.statistics import bound_by_counts
 
-# Not powers of two, and not the scale 1 at which a class is made.
+# A class may be correct only at powers of two or at the scale 1 of its construction.
 SCALES = (0.3, 12.0)
 WIDTHS = (1, 16)
 # Costs of the queries: half of either is detected.
@@ -97,10 +97,10 @@ def _check_keys(m: OutsideMechanism) -> str:
                 "Fix: draw only from the generator argument."
             )
         for agent, row in enumerate(first):
-            where = f"agent {agent}, index {index} and channel {'yz'[channel]}"
-            if (before := noises.setdefault(row.tobytes(), where)) != where:
+            place = f"agent {agent}, index {index} and channel {'yz'[channel]}"
+            if (before := noises.setdefault(row.tobytes(), place)) != place:
                 return (
-                    f"{m.name}: sample gives the same noise for {before} as for {where}, and subtracting one release "
+                    f"{m.name}: sample gives the same noise for {before} as for {place}, and subtracting one release "
                     "from the other removes it. Fix: draw from the generator argument."
                 )
     return ""
@@ -110,13 +110,13 @@ def _check_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
     number = _BLOCKS * _BLOCK
     query = np.broadcast_to(np.linspace(0.3, 0.6, width), (number, width))
     squares = np.square(_release(m, _draws(f"deviation {width}", number), query, scale) - query).mean(axis=1)
-    stated = (m.deviation * scale) ** 2
-    ratio = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / stated
+    variance = (m.deviation * scale) ** 2
+    ratio = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / variance
     kurtosis = float(np.square(squares).mean() / max(squares.mean() ** 2, 1e-300))
     if abs(ratio - 1.0) <= 2.0 * math.sqrt((max(_KURTOSIS, 2.0 * kurtosis) - 1.0) / _BLOCK):
         return ""
     return (
-        f"{m.name}: its noise has a standard deviation of {math.sqrt(ratio * stated):.3g} at scale {scale:g} (got "
+        f"{m.name}: its noise has a standard deviation of {math.sqrt(ratio * variance):.3g} at scale {scale:g} (got "
         f"{number} draws, expected {m.deviation * scale:.3g}). Fix: correct deviation, or sample."
     )
 
@@ -144,10 +144,12 @@ def _check_cost(
     """Check that no event distinguishes two queries better than their cost allows. base: releases of the query 0."""
     width = direction.size
     draws = _draws(f"cost, query {words} {length} {width}", len(base))
-    shifted = _release(m, draws, np.broadcast_to(direction, base.shape), scale)
+    shifted_release = _release(m, draws, np.broadcast_to(direction, base.shape), scale)
     cost = float(m.cost(length, scale, width))
     slack = float(m.float_slack(np.array([cost]), width)[1][0])
-    scores = zip(_compute_scores(shifted, direction, length), _compute_scores(base, direction, length), strict=True)
+    scores = zip(
+        _compute_scores(shifted_release, direction, length), _compute_scores(base, direction, length), strict=True
+    )
     bound = max(bound_by_counts(*pair, slack, 0.5 * risk, _SHARES, m.unit) for pair in scores)
     if bound <= cost:
         return ""
@@ -158,8 +160,8 @@ def _check_cost(
     )
 
 
-def _compute_scores(noised: Array, direction: Array, length: float) -> tuple[Array, Array]:
+def _compute_scores(releases: Array, direction: Array, length: float) -> tuple[Array, Array]:
     """Return two (n,) scores, larger for the shifted query: along the shift, and the coordinates beyond its middle."""
     moving = direction != 0.0
-    beyond = ((noised - 0.5 * direction) * np.sign(direction) > 0.0)[:, moving]
-    return noised @ (direction / length), beyond.sum(axis=1).astype(np.float64)
+    beyond = ((releases - 0.5 * direction) * np.sign(direction) > 0.0)[:, moving]
+    return releases @ (direction / length), beyond.sum(axis=1).astype(np.float64)

@@ -53,18 +53,18 @@ LOSS, CONFIDENCE = "loss", "confidence"
 # Scores of records
 
 
-def class_only(members: NDArray[Any], others: NDArray[Any]) -> float:
+def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
     """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
 
     Args:
         members: (n,) labels.
-        others: (n',) labels.
+        nonmembers: (n',) labels.
 
     Limits:
         For few records it is above ½ by chance.
     """
-    classes = np.unique(np.concatenate([members, others]))
-    p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, others))
+    classes = np.unique(np.concatenate([members, nonmembers]))
+    p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, nonmembers))
     # Classes sorted by their likelihood ratio have the largest AUC.
     order = np.argsort(-p / np.maximum(p + q, np.finfo(np.float64).tiny), kind="stable")
     p, q = p[order], q[order]
@@ -77,18 +77,21 @@ def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Arr
     Records are shuffled, since rounding may depend on the position.
     """
     order = np.random.default_rng(0).permutation(len(records[0]))
-    back, mixed, model = np.argsort(order), take(records, order), _finite(x)
+    back, shuffled_records, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        scores, confidence = {LOSS: -problem.record_losses(model, mixed)[back]}, problem.confidences(model, mixed)
+        scores, confidence = (
+            {LOSS: -problem.record_losses(model, shuffled_records)[back]},
+            problem.confidences(model, shuffled_records),
+        )
     return scores if confidence is None else scores | {CONFIDENCE: confidence[back]}
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:
     """Return attack → (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record."""
-    upper, lower, one = _finite(x)[None], _finite(y)[None], np.ones(1)
+    upper, lower, unit = _finite(x)[None], _finite(y)[None], np.ones(1)
     with np.errstate(all="ignore"):
         losses = [
-            problem.losses(upper, lower, take(records, slice(k, k + 1)), one)[0][0] for k in range(len(records[0]))
+            problem.losses(upper, lower, take(records, slice(k, k + 1)), unit)[0][0] for k in range(len(records[0]))
         ]
     return {LOSS: -np.array(losses)}
 
@@ -141,15 +144,15 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     model = {name: published[name].mean(axis=0) for name in widths}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     members = pool(agents)[0]
-    others = type(members)(*(job.test or ()))
-    records = concatenate([members, others])
+    nonmembers = type(members)(*(job.test or ()))
+    records = concatenate([members, nonmembers])
     if job.solves == "minimax":
         scores = minimax_scores(job.posed_problem, model["x"], records)
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
     values_by_score = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
-    return AttackScores(n, len(others[0]), values_by_score)
+    return AttackScores(n, len(nonmembers[0]), values_by_score)
 
 
 def require_attackable(job: PlannedJob) -> None:
@@ -170,8 +173,8 @@ def _is_partitioned_at_random(job: PlannedJob) -> bool:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"
-    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz", ".parquet"))
-    return table.partition == "iid" or (table.partition is None and not named)
+    names_owners = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz", ".parquet"))
+    return table.partition == "iid" or (table.partition is None and not names_owners)
 
 
 def _explain_groups(job: PlannedJob) -> str:
@@ -367,8 +370,8 @@ def infer_membership(
         scores = [attack_run(job, published)]
     report(1, runs)
     while len(scores) < runs:
-        done = run_job(build_job(repetition(job.scenario, len(scores))))
-        scores.append(attack_run(done.simulation(), done.published))
+        run = run_job(build_job(repetition(job.scenario, len(scores))))
+        scores.append(attack_run(run.simulation(), run.published))
         report(len(scores), runs)
     inference = judge_attacks(job, scores)
     if out is not None:
@@ -377,22 +380,22 @@ def infer_membership(
     return inference
 
 
-def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
+def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
     """Compare the AUC of every attack with the ceilings of the certified and the claimed ε.
 
     Args:
         job: of the runs.
-        each: attacks on each run, at least one.
+        scores: attacks on each run, at least one.
     """
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     claim, claimed = claim_of(job), None
     if claim is not None:
         claimed_epsilon, claimed_delta = claim.epsilon_max or 0.0, claim.delta or 0.0
         claimed = claimed_epsilon, claimed_delta, within_run(claimed_epsilon, claimed_delta)
-    aucs = {name: over_seeds([run.auc[name] for run in each]) for name in each[0].auc}
+    aucs = {name: over_seeds([run.auc[name] for run in scores]) for name in scores[0].auc}
     return Inference(
         title=job.scenario.title or "Membership inference",
-        scores=tuple(each),
+        scores=tuple(scores),
         epsilon=epsilon,
         delta=delta,
         privacy=statement_of(job).summary,

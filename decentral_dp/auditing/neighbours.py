@@ -46,10 +46,10 @@ def add_copies(neighbours: Neighbours) -> Neighbours:
     )
     records = neighbours.second.records[neighbours.split][neighbours.victim]
     many = type(records)(*(np.repeat(field, len(records[0]), axis=0) for field in second))
-    changed = tuple(
+    shards = tuple(
         many if k == neighbours.victim else r for k, r in enumerate(neighbours.second.records[neighbours.split])
     )
-    crowd = replace(neighbours.second, records={**neighbours.second.records, neighbours.split: changed})
+    crowd = replace(neighbours.second, records={**neighbours.second.records, neighbours.split: shards})
     return neighbours._replace(first=crowd.with_record(*place, first), second=crowd, copies=True)
 
 
@@ -61,12 +61,12 @@ def find_farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
         seed_root: noise key of the transcript.
     """
     victim = int(np.argmax(job.budget.epsilon))
-    keyed = job.with_root(seed_root)
-    transcript = observe(keyed, victim)
-    best: tuple[float, Neighbours] = (-1.0, Neighbours(keyed, keyed, victim, "train"))
+    job_with_key = job.with_root(seed_root)
+    transcript = observe(job_with_key, victim)
+    best: tuple[float, Neighbours] = (-1.0, Neighbours(job_with_key, job_with_key, victim, "train"))
     for split in SPLITS:
         if split in job.records and len(job.records[split]) > victim and len(job.records[split][victim][0]):
-            best = max(best, _search_split(keyed, victim, split, transcript), key=lambda pair: pair[0])
+            best = max(best, _search_split(job_with_key, victim, split, transcript), key=lambda pair: pair[0])
     return best[1]
 
 
@@ -100,8 +100,8 @@ def _draw_candidates(job: Any, victim: int, split: Split, most: int) -> Iterator
         return
     labels_there = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
     ends = [float(labels_there[0]), float(labels_there[-1])]
-    structured = type(job.records[split][victim]).__name__ in _STRUCTURED_RECORDS
-    if structured or rows.ndim > 2:
+    is_structured = type(job.records[split][victim]).__name__ in _STRUCTURED_RECORDS
+    if is_structured or rows.ndim > 2:
         candidates = list(zip(rows[:12], labels[:12].tolist(), strict=True))
     else:
         candidates = list(_draw_synthetic_candidates(job, rows, labels, ends))
@@ -160,8 +160,8 @@ def find_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
     if not any(sampling == "fixed" and (rate < 1.0).any() for sampling, rate in rates):
         return pair
 
-    def shown(neighbours: Neighbours) -> float:
+    def distance(neighbours: Neighbours) -> float:
         law = find_loss_distribution(neighbours.observe(neighbours.first, root), neighbours)
         return -1.0 if law is None else law.epsilon(job.scenario.privacy.delta, 1.0)
 
-    return max((pair, add_copies(pair)), key=shown)
+    return max((pair, add_copies(pair)), key=distance)

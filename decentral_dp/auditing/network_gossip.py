@@ -107,8 +107,8 @@ class _Gossip(NamedTuple):
     def blocks(self, t: int) -> tuple[Array, Array]:
         """Return B in units of the messages' noise, (n, h), and A_HH, (h, h), of round t."""
         n, h = self.observed, self.hidden
-        own = self.share[t, h][:, None] * self.mixing[np.ix_(h, h)] - np.diag(self.shrink[t, h])
-        return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixing[np.ix_(n, h)], own
+        own_weights = self.share[t, h][:, None] * self.mixing[np.ix_(h, h)] - np.diag(self.shrink[t, h])
+        return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixing[np.ix_(n, h)], own_weights
 
 
 def pairwise(
@@ -157,12 +157,12 @@ def pairwise(
         )
     sets = observer_sets(observers, m)
     require_time(len(sets), m, len(g), duration(len(sets), m, len(g)))
-    mixed = np.eye(m) + weights
+    mixing_weights = np.eye(m) + weights
     mu, arrival = np.full((len(sets), m), np.nan), np.full((len(sets), m), -1)
     for row, members in enumerate(sets):
         outside = np.setdiff1d(np.arange(m), members)
         near = (weights[list(members)][:, outside] != 0.0).any(axis=0)
-        gossip = _Gossip(mixed, shares, shrink, s, outside[near], outside[~near])
+        gossip = _Gossip(mixing_weights, shares, shrink, s, outside[near], outside[~near])
         mu[row, outside], arrival[row, outside] = _worst_arrivals(gossip, g, arrives, outside)
         if progress is not None:
             progress(row + 1, len(sets))
@@ -177,8 +177,8 @@ def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Ar
         >>> everything(np.array([[3.0], [4.0]]), np.ones((2, 1)), first).tolist()
         [5.0]
     """
-    spent = np.cumsum(((injected / noise) ** 2)[::-1], axis=0)[::-1]
-    return np.asarray(np.sqrt(np.where(arrivals, spent, 0.0).max(axis=0)))
+    squared_mu = np.cumsum(((injected / noise) ** 2)[::-1], axis=0)[::-1]
+    return np.asarray(np.sqrt(np.where(arrivals, squared_mu, 0.0).max(axis=0)))
 
 
 def duration(observers: int, agents: int, rounds: int) -> float:
@@ -225,22 +225,22 @@ def _worst_arrivals(
     gossip: _Gossip, g: Array, arrives: NDArray[np.bool_], outside: NDArray[np.int64]
 ) -> tuple[Array, NDArray[np.int64]]:
     """Return μ and the worst arrival of all agents outside one observer."""
-    observed, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
-    left = np.zeros((hidden.size, hidden.size))
+    observed_columns, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
+    left_factor = np.zeros((hidden.size, hidden.size))
     slope, value = np.zeros((hidden.size, outside.size)), np.zeros(outside.size)
     worst, arrival = np.zeros(outside.size), np.zeros(outside.size, dtype=np.int64)
     for t, (gain, inverse) in reversed(list(enumerate(_filter(gossip)))):
-        reach, own = gossip.blocks(t)
-        error = own - gain @ reach
+        reach, inner = gossip.blocks(t)
+        error = inner - gain @ reach
         # Movement by one record of the messages (in units of their noise), and of the error of the filter.
-        direct, lasting = np.zeros((observed.size, outside.size)), np.zeros((hidden.size, outside.size))
-        direct[np.arange(observed.size), observed] = (g[t] / gossip.noise[t])[gossip.observed]
+        direct, lasting = np.zeros((observed_columns.size, outside.size)), np.zeros((hidden.size, outside.size))
+        direct[np.arange(observed_columns.size), observed_columns] = (g[t] / gossip.noise[t])[gossip.observed]
         lasting[np.arange(hidden.size), hidden] = g[t, gossip.hidden]
         lasting -= gain @ direct
-        noticed, later = inverse @ direct, left @ lasting
-        value = value + (direct * noticed).sum(axis=0) + (lasting * (later + 2.0 * slope)).sum(axis=0)
-        slope = reach.T @ noticed + error.T @ (later + slope)
-        left = reach.T @ inverse @ reach + error.T @ left @ error
+        observed_part, later = inverse @ direct, left_factor @ lasting
+        value = value + (direct * observed_part).sum(axis=0) + (lasting * (later + 2.0 * slope)).sum(axis=0)
+        slope = reach.T @ observed_part + error.T @ (later + slope)
+        left_factor = reach.T @ inverse @ reach + error.T @ left_factor @ error
         worse = arrives[t, outside] & (value >= worst)
         worst, arrival = np.where(worse, value, worst), np.where(worse, t, arrival)
     return np.sqrt(worst), arrival
@@ -250,20 +250,20 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
     """Yield K and S⁻¹ of every round, with every message divided by the standard deviation of its noise: S ≥ I."""
     spread = np.zeros((gossip.hidden.size, gossip.hidden.size))
     for t in range(len(gossip.noise)):
-        reach, own = gossip.blocks(t)
+        reach, inner = gossip.blocks(t)
         common = reach @ spread
-        received = common @ reach.T + np.eye(gossip.observed.size)
+        noise = common @ reach.T + np.eye(gossip.observed.size)
         # S ≥ I, so its trace bounds its condition number.
-        if not np.trace(received) <= _LARGEST_TRACE:
+        if not np.trace(noise) <= _LARGEST_TRACE:
             raise InputError(
                 f"network: noise of earlier rounds exceeds that of round {t} by too much for float64 (variance ratio "
-                f"{np.trace(received):.1g}, at most {_LARGEST_TRACE:g}). Fix: choose noise that varies less by agent "
+                f"{np.trace(noise):.1g}, at most {_LARGEST_TRACE:g}). Fix: choose noise that varies less by agent "
                 "and round."
             )
-        inverse = np.asarray(np.linalg.inv(received), dtype=np.float64)
-        gain: Array = own @ common.T @ inverse
+        inverse = np.asarray(np.linalg.inv(noise), dtype=np.float64)
+        gain: Array = inner @ common.T @ inverse
         yield gain, inverse
-        error = own - gain @ reach
+        error = inner - gain @ reach
         spread = error @ spread @ error.T + np.diag(gossip.noise[t, gossip.hidden] ** 2) + gain @ gain.T
 
 
@@ -294,35 +294,37 @@ class Messages(NamedTuple):
     largest_addition: Array
 
 
-def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
+def rounding(messages: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
     """Return ν of each observer, (o,); +inf if messages may leave the grid of their noise."""
-    rounds, m = sent.noise.shape
-    cells, identity = GAUSSIAN.grid(sent.noise, sent.dimension), np.eye(m)
-    own = 1.5 if GAUSSIAN.rounds_at_random(sent.dimension) else 1.0
-    terms = 16.0 + float((sent.mixing != 0.0).sum(axis=1).max())
+    rounds, m = messages.noise.shape
+    cells, identity = GAUSSIAN.grid(messages.noise, messages.dimension), np.eye(m)
+    cells_per_coordinate = 1.5 if GAUSSIAN.rounds_at_random(messages.dimension) else 1.0
+    terms = 16.0 + float((messages.mixing != 0.0).sum(axis=1).max())
     inside = np.zeros((len(observers), m), dtype=np.bool_)
     for row, members in enumerate(observers):
         inside[row, list(members)] = True
-    reach, total, largest = np.zeros((len(observers), m)), np.zeros(len(observers)), sent.start
+    reach, total, largest = np.zeros((len(observers), m)), np.zeros(len(observers)), messages.start
     for t in range(rounds):
-        step = np.abs(sent.share[t] * (identity + sent.mixing) - sent.contraction[t] * identity)
-        # Without cancellation: the terms of k_t (I + W) and of c_t I.
-        passed = (float((identity + np.abs(sent.mixing)).sum(axis=1).max()) + sent.contraction[t]) * largest
-        computed = 2.0**-53 * terms * (passed + float(sent.largest_addition[t]))
-        off = own * cells[t] + reach @ step.T + computed
-        total += np.where(inside, 0.0, ((np.sqrt(sent.dimension) * off + sent.sum_error[t]) / sent.noise[t]) ** 2).sum(
-            axis=1
-        )
+        step = np.abs(messages.share[t] * (identity + messages.mixing) - messages.contraction[t] * identity)
+        # The terms of k_t (I + W) and of c_t I must not cancel.
+        largest_message = (
+            float((identity + np.abs(messages.mixing)).sum(axis=1).max()) + messages.contraction[t]
+        ) * largest
+        error = 2.0**-53 * terms * (largest_message + float(messages.largest_addition[t]))
+        off = cells_per_coordinate * cells[t] + reach @ step.T + error
+        total += np.where(
+            inside, 0.0, ((np.sqrt(messages.dimension) * off + messages.sum_error[t]) / messages.noise[t]) ** 2
+        ).sum(axis=1)
         reach = 0.5 * cells[t] + np.where(inside, off, 0.0)
-        grown = float(step.sum(axis=1).max()) * largest + float(sent.largest_addition[t]) + computed
-        largest = grown + float((LARGEST_VARIATE * sent.noise[t] + 2.0 * cells[t]).max())
+        grown = float(step.sum(axis=1).max()) * largest + float(messages.largest_addition[t]) + error
+        largest = grown + float((LARGEST_VARIATE * messages.noise[t] + 2.0 * cells[t]).max())
         if not largest < 2.0**52 * cells[t].min():
             return np.full(len(observers), np.inf)
     return np.sqrt(total)
 
 
 def certified_epsilon(
-    mu: Array, nu: Array, draws: NDArray[np.int64], dimension: int, delta: float, every: Array
+    mu: Array, nu: Array, draws: NDArray[np.int64], dimension: int, delta: float, total_epsilon: Array
 ) -> Array:
     """Compute ε for float64 messages.
 
@@ -332,16 +334,18 @@ def certified_epsilon(
         draws: (o,) number of normal variates outside the observer.
         dimension: of a message.
         delta: δ.
-        every: (m,) ε of all messages.
+        total_epsilon: (m,) ε of all messages.
 
     Returns:
-        (o, m) ε, at most `every`.
+        (o, m) ε, at most `total_epsilon`.
     """
-    half, lost = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
+    half, lost_delta = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
     sigma = 2.0 * half
     with np.errstate(over="ignore"):
-        left = (delta - lost) * np.exp(-0.5 * sigma) - np.exp(np.minimum(every, 700.0)) * lost
+        remaining_delta = (delta - lost_delta) * np.exp(-0.5 * sigma) - np.exp(
+            np.minimum(total_epsilon, 700.0)
+        ) * lost_delta
     inside = np.isnan(mu)
     distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
-    epsilon = gaussian_epsilon(distance, np.maximum(left, 0.0)) + sigma
-    return np.where(inside, np.nan, np.minimum(epsilon, every))
+    epsilon = gaussian_epsilon(distance, np.maximum(remaining_delta, 0.0)) + sigma
+    return np.where(inside, np.nan, np.minimum(epsilon, total_epsilon))

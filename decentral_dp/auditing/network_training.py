@@ -88,13 +88,13 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
         >>> round(float(step_factor(1.0, 1.0, 0.5, 0.0, scalar=False)), 4)
         1.069
     """
-    left, scaled = np.asarray(weight, dtype=np.float64) - step * ridge, step * curvature
+    kept_weight, scaled_curvature = np.asarray(weight, dtype=np.float64) - step * ridge, step * curvature
     if scalar:
-        bound = np.maximum(np.abs(left), np.abs(left - scaled))
+        bound = np.maximum(np.abs(kept_weight), np.abs(kept_weight - scaled_curvature))
     else:
-        positive = np.where(left > 0.0, left, 1.0)
-        convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))
-        bound = np.where(scaled <= 2.0 * left, convex, np.abs(left) + scaled)
+        positive = np.where(kept_weight > 0.0, kept_weight, 1.0)
+        convex = positive / np.sqrt(1.0 - np.minimum(scaled_curvature / (4.0 * positive), 0.5))
+        bound = np.where(scaled_curvature <= 2.0 * kept_weight, convex, np.abs(kept_weight) + scaled_curvature)
     # Rounded up.
     upwards = np.asarray(bound * (1.0 + 16.0 * _UNIT))
     return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
@@ -165,8 +165,12 @@ def _smallest_mu(coupled: Coupled, system: _Solver, victim: int, shift: Array) -
 
 def _solver_noise(noise: Array) -> Array:
     """Return s with little noise instead of none."""
-    drawn = noise > 0.0
-    return noise if drawn.all() else np.where(drawn, noise, _SOLVER_NOISE * noise.min(where=drawn, initial=np.inf))
+    has_noise = noise > 0.0
+    return (
+        noise
+        if has_noise.all()
+        else np.where(has_noise, noise, _SOLVER_NOISE * noise.min(where=has_noise, initial=np.inf))
+    )
 
 
 def _mu_at_distances(coupled: Coupled, victim: int, shift: Array, apart: Array) -> float:
@@ -183,8 +187,8 @@ def _mu_at_distances(coupled: Coupled, victim: int, shift: Array, apart: Array) 
             return np.inf
         before = np.where(noiseless, arrives, apart[t])
         # The inputs of the observer are equal in both data sets, and so are its messages.
-        paid = ~noiseless & np.isfinite(coupled.noise[t])
-        total += float(np.square(np.maximum(arrives - before, 0.0)[paid] / coupled.noise[t][paid]).sum())
+        is_noisy = ~noiseless & np.isfinite(coupled.noise[t])
+        total += float(np.square(np.maximum(arrives - before, 0.0)[is_noisy] / coupled.noise[t][is_noisy]).sum())
     return float(np.sqrt(total) * (1.0 + 4.0 * (terms + len(coupled.factors)) * _UNIT))
 
 
@@ -195,7 +199,7 @@ def _system(coupled: Coupled) -> _Solver:
     width = 2 * m
     bands = np.zeros((width, rounds * m))
     rows, columns = np.indices((m, m))
-    low, left = np.tril_indices(m)
+    low, column_index = np.tril_indices(m)
     for t in range(rounds):
         block = np.diag(weight[t])
         if t + 1 < rounds:
@@ -203,17 +207,17 @@ def _system(coupled: Coupled) -> _Solver:
             block = block + coupled.factors[t + 1].T @ ahead
             # Rows of the next round below this one.
             bands[m + rows - columns, t * m + columns] = -ahead
-        bands[low - left, t * m + left] = block[low, left]
+        bands[low - column_index, t * m + column_index] = block[low, column_index]
 
     def solve(free: NDArray[np.bool_], right: Array) -> tuple[Array, Array]:
         chosen = free.ravel()
-        masked = bands.copy()
+        masked_bands = bands.copy()
         for below in range(width):
-            both = chosen[: chosen.size - below] & chosen[below:]
-            masked[below, : both.size] *= both
-        masked[0, ~chosen] = 1.0
+            is_pair = chosen[: chosen.size - below] & chosen[below:]
+            masked_bands[below, : is_pair.size] *= is_pair
+        masked_bands[0, ~chosen] = 1.0
         try:
-            apart = solveh_banded(masked, np.where(chosen, right.ravel(), 0.0), lower=True, check_finite=False)
+            apart = solveh_banded(masked_bands, np.where(chosen, right.ravel(), 0.0), lower=True, check_finite=False)
         except LinAlgError:
             apart = np.zeros(chosen.size)
         apart = np.where(chosen, apart, 0.0)

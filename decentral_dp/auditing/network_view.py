@@ -104,7 +104,7 @@ def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: T
     length = cast(float, problem.length)
     rounds = np.arange(job.rounds)
     step = algorithm.learning_rate.series(job.rounds)
-    averaged = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
+    averaged_counts = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
@@ -122,10 +122,10 @@ def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: T
             factor = factor * own_factor
         factors.append(np.where(senders[:, None], factor, identity))
     clip = job.clip.bounds("y", rounds)
-    movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
+    movement = (step * 2.0 * clip)[:, None] / averaged_counts * summation_slack(averaged_counts, problem.q)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
-    most = averaged.max(axis=1).astype(np.float64)
+    most = averaged_counts.max(axis=1).astype(np.float64)
     rounding = _bound_training_rounding(
         mixing, tuple(factors), step, noise, most, problem, length, float(clip.max()), start
     )
@@ -144,18 +144,18 @@ def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[n
     """Return ω of every round, and the agents that may receive its messages."""
     changes, identity = job.topology.over_time, np.eye(job.n_agents)
     if changes is None:
-        mixed = identity + job.topology.mixing.toarray()
-        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
-    received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
-    sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
+        mixing = identity + job.topology.mixing.toarray()
+        return (mixing,) * job.rounds, ((mixing != 0.0) | (identity > 0.0),) * job.rounds
+    received_weights = [changes.received_weights(t).toarray() for t in range(job.rounds)]
+    sent_weights = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
     return (
-        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),
-        tuple((w != 0.0) | (identity > 0.0) for w in sent),
+        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received_weights),
+        tuple((w != 0.0) | (identity > 0.0) for w in sent_weights),
     )
 
 
 def _bound_training_rounding(
-    mixed: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
+    mixing: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, counts: Array, problem: Training,
     length: float, clip: float, start: float,
 ) -> Array:  # fmt: skip
     """Return (T, m) bounds on the rounding of a step: its computation, and the grids of messages.
@@ -167,25 +167,25 @@ def _bound_training_rounding(
     sends = noise > 0.0
     cells = GAUSSIAN.grid(np.where(sends, noise, 1.0), q)
     cells_per_coordinate = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
-    root_q, out, largest, received = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
+    root_q, out, largest, received_error = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
         # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
         output = length * root_q * largest
         gradient = (output + 2.0) * length * np.sqrt(c)
-        terms = averaged[t] + q + 8.0 * c + 32.0
-        strayed = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
+        terms = counts[t] + q + 8.0 * c + 32.0
+        drift = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
             gradient * (1.0 + length) + clip
         )
-        computed = _ROUNDING * terms * strayed
+        error = _ROUNDING * terms * drift
         out[t] = np.where(
             sends[t],
-            factors[t] @ (root_q * received) + 2.0 * (root_q * cells_per_coordinate * cells[t] + computed),
+            factors[t] @ (root_q * received_error) + 2.0 * (root_q * cells_per_coordinate * cells[t] + error),
             0.0,
         )
-        grown = np.abs(mixed[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
+        grown = np.abs(mixing[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
         last_sent = 0.0 if sends[t].all() else largest
-        largest = max(last_sent, float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
-        received = np.where(sends[t], cells[t], received)
+        largest = max(last_sent, float((grown + error + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
+        received_error = np.where(sends[t], cells[t], received_error)
         if not largest < 2.0**52 * cells[t].min(where=sends[t], initial=np.inf):
             out[t:] = np.where(sends[t:], np.inf, 0.0)
             break
@@ -213,32 +213,32 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
         return np.where(marks, -1, np.stack([numbers, numbers]))
     # The rounds that read records, not the movements.
-    read = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
+    rounded_movement = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
     graph = colour(
-        [*read, *steps.noise, *steps.rounding],
+        [*rounded_movement, *steps.noise, *steps.rounding],
         [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
     first, first_of = np.full(numbers.shape, -1), dict[tuple[int, ...], list[int]]()
     for row, mark in enumerate(marks):
         like = first_of.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
-        for other in like[:_MOST_COMPARED]:
-            image = symmetry(graph, mark, marks[other])
+        for candidate in like[:_MOST_COMPARED]:
+            image = symmetry(graph, mark, marks[candidate])
             if image is not None:
-                first[row] = first[other, image]
+                first[row] = first[candidate, image]
                 break
         else:
             like.append(row)
             colours = stable_colours(graph, mark)
             for victim in np.flatnonzero(mark == 0):
                 first[row, victim] = numbers[row, victim]
-                for other in np.flatnonzero((first[row] == numbers[row]) & (colours == colours[victim]))[
+                for candidate in np.flatnonzero((first[row] == numbers[row]) & (colours == colours[victim]))[
                     :_MOST_COMPARED
                 ]:
-                    marked = np.stack([mark, mark])
-                    marked[[0, 1], [victim, other]] = 2
-                    if other != victim and symmetry(graph, *marked) is not None:
-                        first[row, victim] = numbers[row, other]
+                    both_marks = np.stack([mark, mark])
+                    both_marks[[0, 1], [victim, candidate]] = 2
+                    if candidate != victim and symmetry(graph, *both_marks) is not None:
+                        first[row, victim] = numbers[row, candidate]
                         break
     pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
     order = np.lexsort((movement, pairs))
@@ -267,15 +267,15 @@ def observer_mu(
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
         victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
-        received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
+        is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
-        coupled = Coupled(steps.factors, noise, received, steps.rounding)
+        coupled = Coupled(steps.factors, noise, is_received, steps.rounding)
         if victims.size:
             mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:
             progress(row + 1, len(observers))
-    certified = np.full(mu.shape, np.nan)
+    certified_mu = np.full(mu.shape, np.nan)
     for row, (low, high) in enumerate(first.transpose(1, 0, 2)):
         least, most = steps.movement[:, low % m], steps.movement[:, high % m]
         span = (most - least).max(axis=0)
@@ -285,8 +285,8 @@ def observer_mu(
         more = np.divide(steps.movement, between, out=np.ones(between.shape), where=between > 0.0).max(axis=0)
         bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])
         exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
-        certified[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
-    return certified
+        certified_mu[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
+    return certified_mu
 
 
 ASSUMPTIONS = (
@@ -370,10 +370,10 @@ class NetworkView:
 
     def __repr__(self) -> str:
         observers, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
-        every = epsilon_text(float(self.certified_total.max()))
+        epsilon_of_all_messages = epsilon_text(float(self.certified_total.max()))
         observers_text = f"{observers} observer{'s' if observers > 1 else ''} of {len(self.labels)} agents"
-        spent = f"ε at most {most} (all messages {every}) at δ = {self.delta:g}, certified"
-        return f"<NetworkView {self.name!r}: {observers_text}, {spent}>"
+        epsilon = f"ε at most {most} (all messages {epsilon_of_all_messages}) at δ = {self.delta:g}, certified"
+        return f"<NetworkView {self.name!r}: {observers_text}, {epsilon}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
         """Return the largest ε of the pairs at each distance in edges.
@@ -456,7 +456,9 @@ class Unpriced:
             if job.topology.over_time is None:
                 linear = network.pairwise(**system, observers=self.observers).mu
         delta, inside = job.scenario.privacy.delta, np.isnan(pairs.mu)
-        certified = network.certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
+        certified_epsilon = network.certified_epsilon(
+            pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
+        )
         # Prices of training count what float64 adds, and the total does not.
         exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
@@ -465,7 +467,7 @@ class Unpriced:
             np.array([hops[list(members)].min(axis=0) for members in self.observers]).astype(np.int64),
             delta,
             np.where(inside, np.nan, exact),
-            certified,
+            certified_epsilon,
             gaussian_epsilon(pairs.total, delta),
             job.budget.epsilon,
             job.topology.name,
@@ -496,10 +498,10 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
     return sets
 
 
-def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
+def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
     """Compute the linear system of a job and its rounding. Raises InputError for a job that is not supported."""
-    refuse(planned, _REFUSALS)
-    job = cast(GossipJob, planned)
+    refuse(job_plan, _REFUSALS)
+    job = cast(GossipJob, job_plan)
     algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
@@ -507,7 +509,7 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
         raise InputError("network: every agent is an observer, so no pair is left. Fix: name fewer agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.learning_rate.series(job.rounds)
-    averaged = job.sampling.averaged_counts(rounds[:, None], counts)
+    averaged_counts = job.sampling.averaged_counts(rounds[:, None], counts)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
@@ -515,13 +517,13 @@ def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | Non
     steps = compute_steps(job, algorithm, problem) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    moved = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged
+    movement = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged_counts
     system = {
         "mixing": mixing,
         "contraction": pull if own_point else 0.0 * step,
-        "injected": np.where(sent_messages(job), moved, 0.0),
+        "injected": np.where(sent_messages(job), movement, 0.0),
         "noise": job.noise["y"].scales(rounds + 1, GAUSSIAN),
-        "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
+        "arrivals": np.diff(averaged_counts, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
     nu = (
@@ -545,23 +547,23 @@ def _bound_rounding(
 ) -> Array:
     """Return ν of every observer."""
     algorithm: Any = job.algorithm
-    step, averaged = (
+    step, averaged_counts = (
         algorithm.learning_rate.series(job.rounds),
         job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
     )
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
-    summed = system["injected"] * (summation_slack(averaged, problem.q) - 1.0)
-    sent = network.Messages(
-        system["mixing"], system["share"], system["contraction"], system["noise"], problem.q, summed, start,
+    sum_error = system["injected"] * (summation_slack(averaged_counts, problem.q) - 1.0)
+    messages = network.Messages(
+        system["mixing"], system["share"], system["contraction"], system["noise"], problem.q, sum_error, start,
         step * (job.clip.bounds("y", np.arange(job.rounds)) + problem.ridge * x),
     )  # fmt: skip
-    return network.rounding(sent, observers)
+    return network.rounding(messages, observers)
 
 
 def _find_unsupported(job: Any) -> tuple[str, str] | None:
     """Return the keys of a job that network DP does not support, and their names; None without any."""
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
-    unsupported = [
+    features = [
         (key, name)
         for key, is_set, name in (
             ("algorithm.momentum", getattr(job.algorithm, "momentum", 0.0), "momentum"),
@@ -574,9 +576,9 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
         )
         if is_set
     ]
-    if not unsupported:
+    if not features:
         return None
-    keys, names = zip(*unsupported, strict=True)
+    keys, names = zip(*features, strict=True)
     return ", ".join(keys), ", ".join(names)
 
 

@@ -28,13 +28,13 @@ from decentral_dp.simulation.summary import statement_of, title_of, topology_sum
 
 
 def _table(
-    left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]] = (), last: Sequence[str] = ()
+    labels: Sequence[str], values: Sequence[str], rows: Iterable[Sequence[str]] = (), last: Sequence[str] = ()
 ) -> Table:
     """Build a table with text columns on the left and at the end, and numbers between."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for head in left:
+    for head in labels:
         table.add_column(head, overflow="fold")
-    for head in right:
+    for head in values:
         table.add_column(head, justify="right")
     for head in last:
         table.add_column(head)
@@ -172,11 +172,11 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
         InputError: a job or coalitions that are not supported.
     """
     job = build_job(load_scenario(scenario, overrides))
-    prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
+    network = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
     with ProgressBar("observers") as progress:
-        view = prepared.view(progress)
+        view = network.view(progress)
     paths: list[Path] = []
     if out is not None:
         from decentral_dp.auditing.plots import write_pairs
@@ -196,40 +196,40 @@ def print_view(view: NetworkView, title: str, graph: str) -> None:
     out.print(Text(title or "Network", style="bold"))
     out.print(Text(f"Graph: {graph}"))
     training = view.linear is not None
-    other = "that of linear gossip, which is no bound" if training else "exact in real arithmetic"
-    out.print(f"ε of one record at δ = {delta}: largest certified, and {other}:")
+    exactness = "that of linear gossip, which is no bound" if training else "exact in real arithmetic"
+    out.print(f"ε of one record at δ = {delta}: largest certified, and {exactness}:")
     least = "linear: least" if training else "exact: least"
     table = _table(["observer"], ["distance", "pairs", "certified ε", least, "mean", "largest"])
     groups = [("one agent", slice(None))] if view.observes_single_agents else [
         (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
     ]  # fmt: skip
     for name, rows in groups:
-        certified, distance = view.certified[rows], view.distance[rows]
-        for edges in np.unique(distance[~np.isnan(certified)]):
-            pairs = (distance == edges) & ~np.isnan(certified)
-            cells = _cells(certified[pairs], view.reference[rows][pairs])
+        certified_epsilon, distance = view.certified[rows], view.distance[rows]
+        for edges in np.unique(distance[~np.isnan(certified_epsilon)]):
+            pairs = (distance == edges) & ~np.isnan(certified_epsilon)
+            cells = _cells(certified_epsilon[pairs], view.reference[rows][pairs])
             table.add_row(Text(name), str(edges), str(pairs.sum()), *cells)
             name = ""
     table.add_row("all messages", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
     _print(table, view.assumptions)
 
 
-def _cells(certified: Array, exact: Array) -> list[str]:
+def _cells(certified_epsilon: Array, exact: Array) -> list[str]:
     """Return the largest certified ε, and the smallest, mean and largest exact one."""
-    return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
+    return [epsilon_text(float(v)) for v in (certified_epsilon.max(), exact.min(), exact.mean(), exact.max())]
 
 
 # check
 
 
-def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
+def check_command(component: str, pairs: int, seed: int, rounds: int | None) -> bool:
     """Run the command `check`. Return whether no check failed.
 
     Raises:
         InputError: as `check`.
     """
     with ProgressBar("pairs") as progress:
-        result = try_component(what, pairs, seed, progress, rounds)
+        result = try_component(component, pairs, seed, progress, rounds)
     print_check(result)
     return result.passed
 

@@ -172,11 +172,11 @@ def compute_choice(choice: Any, scale: float) -> ChoiceDistribution | None:
         unit = choice.facts.unit
         return _normalise(choice.points, -np.rint((scores - scores.min()) / unit) * unit / scale)
     if isinstance(choice, RegularisedSelection) and choice.width <= len(_BOX_CELLS):
-        declared = choice.facts.regularise(scale)
-        low, high, cells = declared.box.low, declared.box.high, _BOX_CELLS[choice.width - 1]
+        clipping = choice.facts.regularise(scale)
+        low, high, cells = clipping.box.low, clipping.box.high, _BOX_CELLS[choice.width - 1]
         half = 0.5 * (high - low) / cells
         points = even_points(low + half, high - half, cells)
-        return _normalise(points, -declared.rate * declared.regularise(choice.scores)(points))
+        return _normalise(points, -clipping.rate * clipping.regularise(choice.scores)(points))
     return None
 
 
@@ -268,12 +268,14 @@ class _Listening:
         if sends is not None and not sends.any():
             return out
         bundle = out.released if isinstance(out, Released) else out
-        noised = {c: v for c, v in values.items() if isinstance(v, Bounded)}
-        # Without the part of the noise from earlier rounds.
+        bounded_values = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        # The noise of earlier rounds is subtracted.
         before: Mapping[str, Any] = getattr(self._real, "past_noise", {})
-        if noised and getattr(self._real, "pairs", None) is not None:
-            added = np.concatenate([bundle[c] - v.value - before.get(c, 0.0) for c, v in noised.items()], axis=1)
-            self.added[index] = {c: v.value.shape[1] for c, v in noised.items()}, added, sends
+        if bounded_values and getattr(self._real, "pairs", None) is not None:
+            noise_sum = np.concatenate(
+                [bundle[c] - v.value - before.get(c, 0.0) for c, v in bounded_values.items()], axis=1
+            )
+            self.added[index] = {c: v.value.shape[1] for c, v in bounded_values.items()}, noise_sum, sends
         for channel, value in values.items():
             key = (index, channel)
             # The victim is the only agent of its block.
@@ -386,35 +388,40 @@ def _condition_on_shared_noise(
     """
     everybody = np.arange(job.n_agents)
     colluders = worst_colluders(pairs, victim, range(job.rounds + 1) if job.topology.over_time is not None else (0,))
-    disclosed = PairDraws(pairs, job.root, everybody, colluders)
-    explained, noise, residuals = dict(transcript.noise_means), dict(transcript.noise), []
+    disclosed_draws = PairDraws(pairs, job.root, everybody, colluders)
+    noise_means, noise, residuals = dict(transcript.noise_means), dict(transcript.noise), []
     per_round = job.algorithm.releases_per_round
     whole: Any = job.nodes([job.n_agents])[0].make_releaser()
     for index in sorted(set().union(*(block.added for block in listening))):
         widths = next(block.added[index][0] for block in listening if index in block.added)
         # A block without senders has no noise.
-        added, sends = np.zeros((job.n_agents, sum(widths.values()))), np.zeros(job.n_agents, dtype=np.bool_)
+        total_noise, sends = np.zeros((job.n_agents, sum(widths.values()))), np.zeros(job.n_agents, dtype=np.bool_)
         # Agents of each block, as in `_isolate_victim`.
         parts = np.split(everybody, [victim, victim + 1])
         for block, agents in zip(listening, (part for part in parts if part.size), strict=True):
             if index in block.added:
-                _, added[agents], sent = block.added[index]
-                sends[agents] = True if sent is None else sent
+                _, total_noise[agents], is_sender = block.added[index]
+                sends[agents] = True if is_sender is None else is_sender
         honest = np.setdiff1d(np.flatnonzero(sends), colluders)
-        disclosed_noise = whole.pair_noise_sum(index, widths, disclosed)
-        rest, covariance = (added - disclosed_noise)[honest], pairs.covariance(index // per_round, honest)
+        disclosed_noise = whole.pair_noise_sum(index, widths, disclosed_draws)
+        residual_noise, covariance = (
+            (total_noise - disclosed_noise)[honest],
+            pairs.covariance(index // per_round, honest),
+        )
         scales = np.repeat([_scale(whole, index, c) for c in widths], list(widths.values()))
-        residuals.append((np.linalg.solve(np.linalg.cholesky(covariance), rest) / scales).ravel())
+        residuals.append((np.linalg.solve(np.linalg.cholesky(covariance), residual_noise) / scales).ravel())
         if not sends[victim]:
             continue
         place = int(np.searchsorted(honest, victim))
         row = np.linalg.inv(covariance)[place]
-        mean = disclosed_noise[victim] + rest[place] - row @ rest / row[place]
+        mean = disclosed_noise[victim] + residual_noise[place] - row @ residual_noise / row[place]
         for channel, part in zip(widths, np.split(mean, np.cumsum(list(widths.values()))[:-1]), strict=True):
             key = (index, channel)
-            explained[key] = part
+            noise_means[key] = part
             noise[key] = Noise(GAUSSIAN, _scale(whole, index, channel) * float(row[place]) ** -0.5, part.size)
-    return transcript._replace(noise_means=explained, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)})
+    return transcript._replace(
+        noise_means=noise_means, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)}
+    )
 
 
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
@@ -425,11 +432,11 @@ def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDA
     def conductance(more: int) -> float:
         among = np.setdiff1d(np.arange(pairs.network.n_agents), [*colluders, more])
         inverse = (np.linalg.inv(pairs.covariance(t, among)) for t in few)
-        return sum(float(one[np.searchsorted(among, victim)][np.searchsorted(among, victim)]) for one in inverse)
+        return sum(float(block[np.searchsorted(among, victim)][np.searchsorted(among, victim)]) for block in inverse)
 
-    others = set(range(pairs.network.n_agents)) - {victim}
-    for _ in range(min(pairs.colluders, len(others))):
-        colluders.append(max(sorted(others - set(colluders)), key=conductance))
+    agents = set(range(pairs.network.n_agents)) - {victim}
+    for _ in range(min(pairs.colluders, len(agents))):
+        colluders.append(max(sorted(agents - set(colluders)), key=conductance))
     return np.array(sorted(colluders), dtype=np.int64)
 
 
@@ -467,7 +474,7 @@ def _add_past_noise(
     job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
 ) -> Mapping[Key, Made]:
     """Add the noise of earlier rounds to the queries, which is known given the data set."""
-    shifted = dict(queries)
+    shifted_queries = dict(queries)
     for channel, schedule in job.noise.items():
         past = None
         for key in sorted(key for key in queries if key[0] > 0 and key[1] == channel):
@@ -477,26 +484,34 @@ def _add_past_noise(
             g = float(GAUSSIAN.grid(schedule.scale[victim], released.size))
             past = empty_past(factor, released.shape) if past is None else past
             private = query.private + g * carried_noise(factor, past)
-            shifted[key] = query._replace(private=private)
+            shifted_queries[key] = query._replace(private=private)
             past = next_past(factor, past, np.rint((released - query.public) / g) - np.rint(private / g))
-    return shifted
+    return shifted_queries
 
 
 def _make_transcript(
     job: Any,
-    own: _Listening,
+    listener: _Listening,
     all_of_them: Sequence[_Listening],
     messages: Sequence[tuple[Array, ...]],
     views: Sequence[Mapping[str, Array]],
 ) -> Transcript:
     """Collect the releases of one participant, and the messages, noise and published values of all."""
     published = np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views])
-    drawn: dict[str, list[Array]] = {}
-    for name, residual in (one for block in all_of_them for one in block.residuals):
-        drawn.setdefault(name, []).append(residual)
-    noises = {name: np.concatenate(residuals) for name, residuals in drawn.items()}
+    draws: dict[str, list[Array]] = {}
+    for name, residual in (listened_block for block in all_of_them for listened_block in block.residuals):
+        draws.setdefault(name, []).append(residual)
+    noises = {name: np.concatenate(residuals) for name, residuals in draws.items()}
     return Transcript(
-        own.releases, own.noise, tuple(messages), published, own.queries, noises, own.choices, job.root, own.replies
+        listener.releases,
+        listener.noise,
+        tuple(messages),
+        published,
+        listener.queries,
+        noises,
+        listener.choices,
+        job.root,
+        listener.replies,
     )
 
 

@@ -130,8 +130,8 @@ class MeanLoss(NamedTuple):
     @property
     def _has_lower_hessian(self) -> bool:
         # In these problems the upper and the lower loss of a record have the same Hessian in y.
-        shared = LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning
-        return self.level == "lower" or isinstance(self.problem, shared)
+        problem_types = LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning
+        return self.level == "lower" or isinstance(self.problem, problem_types)
 
 
 class PenalisedObjective(NamedTuple):
@@ -230,7 +230,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def gradient_error(self) -> float:
-        """e₀, bound on the error of a computed ∇h near the ball; margins alone lose rounding·b‖y‖."""
+        """e₀, bound on the error of a computed ∇h near the ball; margins without it lose rounding·b‖y‖."""
         return self.rounding * (self.record + 2.0 * self.smooth * self.reach)
 
     @property
@@ -455,13 +455,13 @@ def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     diagonal: of the regulariser's Hessian, which may span decades; the records' part is estimated along the target.
     """
     size = max(float(target @ target), 1e-290)
-    curved = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
-    scale = diagonal + max(curved, 0.0)
+    curvature = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
+    scale = diagonal + max(curvature, 0.0)
     scale = np.where(scale > 0.0, scale, 1.0)
     sparse = scipy.sparse.linalg
     operator = sparse.LinearOperator((len(target), len(target)), matvec=product, dtype=np.float64)
-    scaled = sparse.LinearOperator(operator.shape, matvec=lambda residual: residual / scale, dtype=np.float64)
-    solution, _ = sparse.cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled)
+    scaled_operator = sparse.LinearOperator(operator.shape, matvec=lambda residual: residual / scale, dtype=np.float64)
+    solution, _ = sparse.cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled_operator)
     return np.asarray(solution)
 
 
@@ -512,15 +512,15 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     """
     parts = [_Part.from_value(v) for v in (a, b, jacobian, hessian)]
     (p, q), sensitivity = (parts[0].public.size, parts[1].public.size), [part.sensitivity for part in parts]
-    ridge, mixed = parts[3].public.reshape(q, q), parts[2].public.reshape(p, q)
+    ridge, cross_hessian = parts[3].public.reshape(q, q), parts[2].public.reshape(p, q)
     eigenvalues = np.linalg.eigvalsh(0.5 * (ridge + ridge.T))
     target, matrix = parts[1].projected_value(clip.z), parts[3].projected_value(np.inf).reshape(q, q)
     matrix = 0.5 * (matrix + matrix.T)
     top = float(eigenvalues[-1]) + (clip.z / parts[3].rate if parts[3].sensitivities else 0.0)
     size = float(np.linalg.norm(parts[1].public)) + (clip.z if parts[1].sensitivities else 0.0)
-    jacobian_bound = float(np.linalg.norm(mixed, 2)) + (clip.x if parts[2].sensitivities else 0.0)
-    priced = bool(np.isfinite([size, jacobian_bound, top]).all())
-    if not priced:
+    jacobian_bound = float(np.linalg.norm(cross_hessian, 2)) + (clip.x if parts[2].sensitivities else 0.0)
+    is_bounded = bool(np.isfinite([size, jacobian_bound, top]).all())
+    if not is_bounded:
         # Without clipping nothing is certified, and the means themselves replace their bounds.
         size, top = float(np.linalg.norm(target)), float(eigenvalues[-1]) + float(np.linalg.norm(matrix))
     rounding = 2.0**-48 * q**1.5 * top
@@ -533,7 +533,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     through = jacobian_bound / floor
     if positive and not parts[2].sensitivities:
         # Rows of J (∇²R)^{−½}.
-        root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), mixed.T)
+        root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), cross_hessian.T)
         through = min(through, round_up(float(np.linalg.norm(root, 2))) / floor**0.5)
     if not positive:
         # The nearest symmetric matrix in the Frobenius norm whose eigenvalues lie between these two.
@@ -553,14 +553,14 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         else:
             share = s_h + 2.0 * rounding
             distance = share / floor**2
-        turned = size * min(jacobian_bound * distance, through * share / floor)
-        total = s_a + s_j * size / floor + turned + through * s_b + 2.0 * jacobian_bound * certificate.error
+        rotation = size * min(jacobian_bound * distance, through * share / floor)
+        total = s_a + s_j * size / floor + rotation + through * s_b + 2.0 * jacobian_bound * certificate.error
         # Rounding of the last subtraction and product.
         total += 2.0**-50 * ((clip.x if parts[0].sensitivities else 0.0) + q * jacobian_bound * size / floor)
         batches = {part.sensitivities[split].batch for part in parts if split in part.sensitivities}
-        unsampled = batches == {None}
+        is_full_batch = batches == {None}
         sensitivities[split] = Sensitivity(
-            np.array([round_up(total) if priced else np.inf]), np.ones(1), None if unsampled else MIXED
+            np.array([round_up(total) if is_bounded else np.inf]), np.ones(1), None if is_full_batch else MIXED
         )
     v = solve(lambda d: np.asarray(matrix @ d), cholesky_solver(matrix), target, floor, top, certificate)
     private = parts[0].projected_value(np.inf) - parts[2].projected_value(clip.x).reshape(p, q) @ v

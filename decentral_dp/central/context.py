@@ -101,8 +101,8 @@ class _Context:
             centre = getattr(query, "centre", None)
             public = np.zeros_like(mean) if centre is None else centre[None]
             bound, rate = np.array([self.sensitivity_of(query, mean.shape[1])]), np.array([query.rate])
-            sampled = query.rate < 1.0
-            sensitivity = Sensitivity(bound, rate, number if sampled else None, "poisson" if sampled else "fixed")
+            is_sampled = query.rate < 1.0
+            sensitivity = Sensitivity(bound, rate, number if is_sampled else None, "poisson" if is_sampled else "fixed")
             out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 
@@ -167,8 +167,8 @@ class CoordinatorContext(_Context):
         missing = {_CLIPS[t] for t in terms if self.noisy and self.reads(t) and math.isinf(self.bound(t))}
         if not missing:
             return self
-        filled = defaults()
-        bounds = [(filled if c in missing else self.clip).bound(c) for c in CHANNELS]
+        clips = defaults()
+        bounds = [(clips if c in missing else self.clip).bound(c) for c in CHANNELS]
         return replace(self, clip=Clip(self.clip.norm, *bounds))
 
     def width(self, term: str) -> int:
@@ -248,14 +248,14 @@ class CoordinatorContext(_Context):
             # x is so large that no constants hold; x is public.
             return None
 
-    def regulariser_change(self, x: Array, y: Array, other: Array) -> Array:
+    def regulariser_change(self, x: Array, y: Array, other_y: Array) -> Array:
         """Compute ∇_x R(x, y) − ∇_x R(x, other), (p,).
 
         The integral of ∇²_xy R·(y − other) along the segment, exact to the sixth order in y.
         """
-        points = other + np.outer(0.5 * (1.0 + _NODES), y - other)
+        points = other_y + np.outer(0.5 * (1.0 + _NODES), y - other_y)
         n = len(points)
-        along = self.problem.regulariser(np.tile(x, (n, 1)), points, np.tile(y - other, (n, 1))).jvp
+        along = self.problem.regulariser(np.tile(x, (n, 1)), points, np.tile(y - other_y, (n, 1))).jvp
         return np.asarray(0.5 * _WEIGHTS @ along)
 
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:
@@ -459,8 +459,8 @@ class MinimaxContext(_Context):
         change = bound * self.cut_sensitivity(mean.private.shape[1])
         sensitivity: dict[Split, Sensitivity] = {"train": Sensitivity(np.array([change]), np.ones(1), None)}
         # A mean that is not finite has the factor 0, and 0·∞ is NaN.
-        clipped = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
-        return Bounded(np.zeros_like(mean.private), clipped, sensitivity, "l2")
+        mean_value = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
+        return Bounded(np.zeros_like(mean.private), mean_value, sensitivity, "l2")
 
     def cut_sensitivity(self, width: int) -> float:
         """Return the sensitivity of a mean that is clipped to a ball of radius 1."""

@@ -91,8 +91,10 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Compare the root mean squares of columns, which are not printed because they depend on records."""
         with np.errstate(over="ignore"):
             sizes = np.sqrt(np.square(features).mean(axis=0))
-        filled = sizes[sizes > 0.0]
-        if not filled.size or (filled.max() <= _LARGEST and filled.max() <= _SPREAD * float(np.median(filled))):
+        positive_sizes = sizes[sizes > 0.0]
+        if not positive_sizes.size or (
+            positive_sizes.max() <= _LARGEST and positive_sizes.max() <= _SPREAD * float(np.median(positive_sizes))
+        ):
             return
         warnings.warn(
             f"The columns of X are not scaled: {self._column(int(np.argmax(sizes)))} outweighs the others, and every "
@@ -195,7 +197,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
         order = public_generator(0 if seed is None else seed, "validation").permutation(n)
         labels = np.where(positive, 1.0, -1.0)
         train, validation = order[aside:], order[:aside]
-        tuned = tune(
+        result = tune(
             train=(rows[train], labels[train]),
             validation=(rows[validation], labels[validation]),
             epsilon=self.epsilon,
@@ -207,11 +209,11 @@ class PrivateLogisticRegressionCV(TwoClasses):
             lam=self.lam,
             seed=seed,
         )
-        self.weight_, self.path_ = tuned.weight, tuned.path
+        self.weight_, self.path_ = result.weight, result.path
         d = features.shape[1]
-        intercept = float(tuned.model[d]) if self.fit_intercept else 0.0
-        cost = FitCost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
-        return tuned.model[:d], intercept, cost
+        intercept = float(result.model[d]) if self.fit_intercept else 0.0
+        cost = FitCost(result.ledger, float(result.budget.epsilon[0]), result.budget.delta, result.statement)
+        return result.model[:d], intercept, cost
 
 
 # The threshold is at least this far from 0 and 1, so that it has a logit.
@@ -223,7 +225,7 @@ class PrivateAUCClassifier(TwoClasses):
     """A linear classifier of two classes that ranks the records of the second above those of the first.
 
     It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
-    noised steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
+    noisy steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
     the weights. Probabilities are the sigmoid of the distance from it, and not calibrated.
 
     Args:

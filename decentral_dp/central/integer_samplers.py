@@ -37,9 +37,9 @@ def uniform_integer(generator: np.random.Generator, n: int) -> int:
     """
     bits = (n - 1).bit_length()
     while True:
-        drawn = _bits(generator, bits)
-        if drawn < n:
-            return drawn
+        draw = _bits(generator, bits)
+        if draw < n:
+            return draw
 
 
 def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
@@ -178,20 +178,20 @@ class Weights:
 
     def propose(self, generator: np.random.Generator) -> tuple[int, int]:
         """Draw an item by its integer weight; return it with the weight's bound on 2^128·e^{−rate·gap}."""
-        drawn = uniform_integer(generator, self.cumulative[-1])
-        group = bisect_right(self.cumulative, drawn)
-        within = drawn - (self.cumulative[group - 1] if group else 0)
+        draw = uniform_integer(generator, self.cumulative[-1])
+        group = bisect_right(self.cumulative, draw)
+        within = draw - (self.cumulative[group - 1] if group else 0)
         return int(self.order[self.starts[group] + within // self.weights[group]]), self.bounds[group]
 
     def accept(self, generator: np.random.Generator, gap: int, bound: int) -> bool:
         """Draw True with probability 2^128·e^{−rate·gap}/bound, for the gap of a proposal or a larger one."""
-        gamma, drawn, bits = self.rate * gap, 0, 0
+        gamma, draw, bits = self.rate * gap, 0, 0
         while True:
-            drawn, bits = drawn << 64 | _bits(generator, 64), bits + 64
+            draw, bits = draw << 64 | _bits(generator, 64), bits + 64
             low, high = exp_bounds(gamma, _WEIGHT_BITS + bits)
-            if (drawn + 1) * bound <= low:
+            if (draw + 1) * bound <= low:
                 return True
-            if drawn * bound >= high:
+            if draw * bound >= high:
                 return False
 
     def draw(self, generator: np.random.Generator) -> int:
@@ -210,8 +210,10 @@ def _weight_of_level(level: int) -> int:
 
 def _coin(generator: np.random.Generator, num: int, den: int) -> bool:
     """Draw True with probability e^{−num/den}: one draw of e^{−1} per whole unit, and one for the rest."""
-    whole, rest = divmod(num, den)
-    return all(_unit_coin(generator, 1, 1) for _ in range(whole)) and (not rest or _unit_coin(generator, rest, den))
+    whole, remainder = divmod(num, den)
+    return all(_unit_coin(generator, 1, 1) for _ in range(whole)) and (
+        not remainder or _unit_coin(generator, remainder, den)
+    )
 
 
 def _unit_coin(generator: np.random.Generator, num: int, den: int) -> bool:

@@ -283,8 +283,8 @@ def _clip(s: Scenario) -> tuple[Clip, bool]:
 
 def _budget(s: Scenario) -> float:
     """Return μ of a Gaussian pair with the target (ε, δ); inf without a target."""
-    targeted = s.privacy.epsilon is not None and s.privacy.delta > 0.0
-    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
+    has_target = s.privacy.epsilon is not None and s.privacy.delta > 0.0
+    return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if has_target else math.inf
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
@@ -447,8 +447,8 @@ class _Coordinated(PlannedJob, Protocol):
         blocks = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
         clients: list[Any] = [self._client_block(agents, Streams(self.root, "coins", agents)) for agents in blocks]
         if isinstance(self.records, RecordsElsewhere):
-            read = partial(read_shards, shards=self.records.shards, problem=self.problem, norm=self.clip.norm)
-            clients = [ReadingClients(client, partial(read, client.agents)) for client in clients]
+            reader = partial(read_shards, shards=self.records.shards, problem=self.problem, norm=self.clip.norm)
+            clients = [ReadingClients(client, partial(reader, client.agents)) for client in clients]
         sizes = [value for value in vars(self.program).values() if isinstance(value, StepSize)]
         return CoordinatorNode(
             self.algorithm,
@@ -471,9 +471,9 @@ class _Coordinated(PlannedJob, Protocol):
         published = self.algorithm.published(self.algorithm.init(self.context))
         return "published x and y" if "y" in published else "exact lower solution at the published x"
 
-    def covers(self, recorded: Ledger) -> bool:
+    def covers(self, ledger: Ledger) -> bool:
         # The scales depend on earlier releases; the privacy cost is planned.
-        return recorded.costs_within(self.ledger.truncate(recorded.rounds))
+        return ledger.costs_within(self.ledger.truncate(ledger.rounds))
 
 
 @final

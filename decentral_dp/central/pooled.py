@@ -102,8 +102,8 @@ class PooledBounds:
         if not isinstance(self.family, Regularised):
             return constants, facts
         norm = UP * float(np.linalg.norm(y))
-        lipschitz, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
-        c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
+        lipschitz, cross_bound = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
+        c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, cross_bound))
         return c, facts._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> certified.SolveFacts:
@@ -244,14 +244,14 @@ class Pooled:
     @classmethod
     def from_agents(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
         """Pool every agent's (train, validation) records. Raises InputError if there are none of a split."""
-        joined = []
+        pools = []
         for k, split in enumerate(("train", "validation")):
             parts = [records[k] for records in agents if len(records[k][0])]
             if not parts:
                 raise InputError(f"problem.validation: the agents have no {split} records. Fix: change it.")
-            joined.append(concatenate(parts))
+            pools.append(concatenate(parts))
         radius, label_bound = record_bounds(family)
-        return cls(family, *(bound_records(records, radius, label_bound) for records in joined))
+        return cls(family, *(bound_records(records, radius, label_bound) for records in pools))
 
     @property
     def counts(self) -> dict[Split, int]:
@@ -373,11 +373,11 @@ class Pooled:
             through = mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
             return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])
 
-    def _jacobian_bounds(self, x: Array, y: Array, mixed: float) -> tuple[float, float]:
+    def _jacobian_bounds(self, x: Array, y: Array, cross_bound: float) -> tuple[float, float]:
         """Bound ‖J‖ and ‖J H⁻¹‖ at a public y; if no record is in J, from J and ∇²R themselves."""
         problem = self.family.problem
         if "lower_jvp" in problem.reads_records or problem.q > certified.DENSE_LIMIT:
-            return mixed, math.inf
+            return cross_bound, math.inf
         exact = regulariser_matrices(problem, x[None], y[None], None)
         norm = round_up(float(np.linalg.norm(exact.jacobian[0], 2)) * (1.0 + 1e-9))
         values, vectors = np.linalg.eigh(exact.hessian[0])

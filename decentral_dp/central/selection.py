@@ -62,8 +62,8 @@ Score = Callable[[Array], Array]
 
 def make_weights(scores: Array, unit: float, rate: Fraction) -> Weights:
     """Return the distribution ∝ exp(−rate·score) over scores (n,) that are rounded to multiples of `unit`."""
-    rounded = units(scores, unit)
-    return Weights.from_gaps(rounded - rounded.min(), rate * Fraction(unit))
+    integers = units(scores, unit)
+    return Weights.from_gaps(integers - integers.min(), rate * Fraction(unit))
 
 
 def score_unit(scale: float) -> float:
@@ -89,13 +89,13 @@ def units(scores: Array, unit: float) -> IntArray:
         [0, 2, 3]
     """
     with np.errstate(over="ignore"):
-        scaled = np.rint(scores / unit)
-    if not scores.size or not bool((np.abs(scaled) < _MOST_UNITS).all()):
+        quotients = np.rint(scores / unit)
+    if not scores.size or not bool((np.abs(quotients) < _MOST_UNITS).all()):
         raise InputError(
             f"scores: not finite, or too large for their oscillation (expected at least one, all below "
             f"{unit * _MOST_UNITS:g}). Fix: narrow the domain."
         )
-    return scaled.astype(np.int64)
+    return quotients.astype(np.int64)
 
 
 class Box(NamedTuple):
@@ -191,7 +191,7 @@ class RegularisedLaw(NamedTuple):
 
 def draw_regularised(
     generator: np.random.Generator,
-    declared: RegularisedLaw,
+    law: RegularisedLaw,
     score: Score,
     gradient: Callable[[Array], Array],
     near: Array,
@@ -204,7 +204,7 @@ def draw_regularised(
 
     Args:
         generator: of random bits.
-        declared: the density.
+        law: the density.
         score: Φ, (n, d) → (n,).
         gradient: of Φ, (d,) → (d,).
         near: (d,), a point near the minimum of Φ + regulariser. Like `gradient` and `envelope`, it affects the running
@@ -214,15 +214,15 @@ def draw_regularised(
     Raises:
         InputError: the regularised score need not be convex.
     """
-    if not declared.strength + declared.curvature > 0.0:
-        raise InputError(f"strength + curvature: got {declared.strength + declared.curvature:g}, expected above 0.")
-    proposal = _touching(declared, score, gradient, near, declared.curvature if envelope is None else envelope)
-    regularised, box = declared.regularise(score), declared.box
-    rate = Fraction(declared.rate) * Fraction(declared.unit)
+    if not law.strength + law.curvature > 0.0:
+        raise InputError(f"strength + curvature: got {law.strength + law.curvature:g}, expected above 0.")
+    proposal = _touching(law, score, gradient, near, law.curvature if envelope is None else envelope)
+    score_law, box = law.regularise(score), law.box
+    rate = Fraction(law.rate) * Fraction(law.unit)
     while True:
         numbers = [_on_axis(generator, a, m) for a, m in zip(proposal.precisions, proposal.centre, strict=True)]
         point = box.centres(np.array([numbers], dtype=np.int64), DEPTH)
-        height = rate * int(units(regularised(point), declared.unit)[0])
+        height = rate * int(units(score_law(point), law.unit)[0])
         squares = zip(proposal.precisions, numbers, proposal.centre, strict=True)
         gamma = height - sum((a * (n - m) ** 2 for a, n, m in squares), Fraction(0)) / 2 - proposal.floor
         # Negative only if a declared bound is wrong.
@@ -230,28 +230,28 @@ def draw_regularised(
             return np.asarray(point[0])
 
 
-def quadratic(generator: np.random.Generator, declared: RegularisedLaw, hessian: Array, linear: Array) -> Array:
+def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Array, linear: Array) -> Array:
     """Draw a point (d,) from a truncated Gaussian: `draw_regularised` for Φ(x) = x'Hx/2 − b'x.
 
     One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) inside the box is accepted, λ the eigenvalues of H.
 
     Args:
         generator: of random bits.
-        declared: the density; `inexact` covers the float64 evaluation of Φ.
+        law: the density; `inexact` covers the float64 evaluation of Φ.
         hessian: H, (d, d).
         linear: b, (d,).
     """
     eigenvalues = np.linalg.eigvalsh(hessian)
     smallest = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
-    ridge = declared.strength * np.eye(len(linear))
-    near = np.asarray(np.linalg.solve(hessian + ridge, linear + declared.strength * declared.anchor), dtype=np.float64)
+    ridge = law.strength * np.eye(len(linear))
+    near = np.asarray(np.linalg.solve(hessian + ridge, linear + law.strength * law.anchor), dtype=np.float64)
     return draw_regularised(
         generator,
-        declared,
+        law,
         lambda x: np.asarray(0.5 * np.einsum("ni,ij,nj->n", x, hessian, x) - x @ linear),
         lambda x: np.asarray(hessian @ x - linear),
         near,
-        envelope=max(declared.curvature, smallest),
+        envelope=max(law.curvature, smallest),
     )
 
 
@@ -270,25 +270,25 @@ class _Proposal(NamedTuple):
 
 
 def _touching(
-    declared: RegularisedLaw, score: Score, gradient: Callable[[Array], Array], near: Array, curvature: float
+    law: RegularisedLaw, score: Score, gradient: Callable[[Array], Array], near: Array, curvature: float
 ) -> _Proposal:
     """Return the Gaussian proposal whose exponent is below k·(Φ + regulariser) by at least `floor` on the whole box.
 
     F(x) ≥ F(y) + ⟨∇F(y), x − y⟩ + (κ/2)‖x − y‖² for κ = μ_r + curvature. The right side minus (κ/2)‖x − m‖² is affine
     in x, with gradient ∇F(y) − κ(y − m), which is zero up to rounding if m = y − ∇F(y)/κ is moved to the grid.
     """
-    box, kappa = declared.box, declared.strength + curvature
+    box, kappa = law.box, law.strength + curvature
     y = np.clip(near, box.low, box.high)
-    slope = gradient(y) + declared.strength * (y - declared.anchor)
+    slope = gradient(y) + law.strength * (y - law.anchor)
     step = box.sides * 2.0**-DEPTH
     centre = np.rint((y - slope / kappa - box.low) / step - 0.5)
     m = box.low + step * (centre + 0.5)
-    value, square = float(declared.regularise(score)(y[None])[0]), kappa * float((y - m) @ (y - m))
+    value, square = float(law.regularise(score)(y[None])[0]), kappa * float((y - m) @ (y - m))
     tilt = float(np.linalg.norm(slope - kappa * (y - m))) + 1e-12 * float(np.linalg.norm(slope))
-    error = (tilt + declared.gradient_error) * box.diameter + 2.0 * declared.whole_inexact() + declared.unit
-    error += 2.0 * declared.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
-    floor = declared.rate * (value - 0.5 * square - error)
-    precisions = tuple(Fraction(float(a) * (1.0 - 1e-12)) for a in declared.rate * kappa * step**2)
+    error = (tilt + law.gradient_error) * box.diameter + 2.0 * law.whole_inexact() + law.unit
+    error += 2.0 * law.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
+    floor = law.rate * (value - 0.5 * square - error)
+    precisions = tuple(Fraction(float(a) * (1.0 - 1e-12)) for a in law.rate * kappa * step**2)
     return _Proposal(precisions, tuple(int(c) for c in centre), Fraction(floor))
 
 
@@ -304,14 +304,14 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
     while True:
         if spread <= 2:
             j = uniform_integer(generator, _POSITIONS)
-            accepted = bernoulli_exp(generator, precision * ((j - centre) ** 2 - outside**2) / 2)
+            is_accepted = bernoulli_exp(generator, precision * ((j - centre) ** 2 - outside**2) / 2)
         elif outside <= deviation:
             j = centre + discrete_gaussian(generator, precision)
-            accepted = 0 <= j <= last
+            is_accepted = 0 <= j <= last
         else:
             j = draw_geometric(generator, precision * outside)
-            accepted = j <= last and bernoulli_exp(generator, precision * j**2 / 2)
-        if accepted:
+            is_accepted = j <= last and bernoulli_exp(generator, precision * j**2 / 2)
+        if is_accepted:
             return j
 
 
@@ -336,13 +336,13 @@ class SelectionBounds:
     lipschitz: float
 
     @classmethod
-    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
+    def from_value(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
         """Return the bounds on Φ over the box [low, high], (p,) each: Lowy & Liu, Equation 4, last term over n."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
-    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
+    def from_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
         """Return the bounds on ‖∇Φ‖ over the box [low, high], (p,) each: Lowy & Liu, Appendix C.3, corrected."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
@@ -539,8 +539,10 @@ class Density:
     @property
     def proposals(self) -> float:
         """About the largest expected number of proposals of a draw."""
-        curved = 0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
-        return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
+        log_curvature = (
+            0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
+        )
+        return math.exp(min(log_curvature, 0.5 * self.trace / self.strength, 700.0))
 
     def regularise(self, scale: float) -> RegularisedLaw:
         """Return the density at a scale."""
@@ -619,12 +621,12 @@ class RegularisedSelection:
             return self.bottom()
         if scale < self.facts.finest * (1.0 - 1e-9):
             raise ValueError(f"the distortion is stated for scales of at least {self.facts.finest:g} (got {scale:g})")
-        declared = self.facts.regularise(scale)
+        law = self.facts.regularise(scale)
         if self.coefficients is not None:
-            return quadratic(generator, declared, *self.coefficients)
+            return quadratic(generator, law, *self.coefficients)
         # On one axis a grid is faster than descent.
         near = self.bottom() if self.width == 1 else self._descend()
-        return draw_regularised(generator, declared, self.score, self.gradient, near)
+        return draw_regularised(generator, law, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
         """Compute Φ at points (n, p), (n,)."""
@@ -635,8 +637,8 @@ class RegularisedSelection:
 
     def bottom(self) -> Array:
         """Return about the minimiser, (p,), of Φ + (μ_r/2)‖x − x₀‖² on the box. Not private."""
-        regularised = self.facts.regularise(1.0).regularise(self.scores)
-        return best_point(regularised, self.facts.box) if self.width <= 3 else self._descend()
+        score_law = self.facts.regularise(1.0).regularise(self.scores)
+        return best_point(score_law, self.facts.box) if self.width <= 3 else self._descend()
 
     def _descend(self) -> Array:
         facts, x = self.facts, self.facts.anchor

@@ -180,10 +180,10 @@ def score_oscillation(
         Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
     """
     sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
-    varied = min(loss_range, c.l_fx * width + c.l_fy * spread)
+    variation = min(loss_range, c.l_fx * width + c.l_fy * spread)
     return {
         "train": round_up(2.0 * c.l_fy * sensitivity + 4.0 * error),
-        "validation": round_up(2.0 * varied / n_validation + 4.0 * error),
+        "validation": round_up(2.0 * variation / n_validation + 4.0 * error),
     }
 
 
@@ -232,12 +232,12 @@ def implicit_sensitivity(
     """
     share = clips.h / n_train if positive else 2.0 * clips.h / n_train
     distance = share / (floor * (floor + share if positive else floor))
-    solved = min(through, jacobian / floor)
-    turned = min(jacobian * distance, solved * share / floor)
+    solver_bound = min(through, jacobian / floor)
+    rotation = min(jacobian * distance, solver_bound * share / floor)
     slack = 2.0 * jacobian * solve_error
     return {
-        "train": round_up(2.0 * clips.j / n_train * clips.b / floor + clips.b * turned + slack),
-        "validation": round_up((2.0 * clips.a + 2.0 * solved * clips.b) / n_validation + slack),
+        "train": round_up(2.0 * clips.j / n_train * clips.b / floor + clips.b * rotation + slack),
+        "validation": round_up((2.0 * clips.a + 2.0 * solver_bound * clips.b) / n_validation + slack),
     }
 
 
@@ -262,8 +262,8 @@ def smoothness(c: ProblemConstants) -> float:
         >>> round(smoothness(c), 6)
         0.25
     """
-    turned = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
-    return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * turned)
+    curvature_bound = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
+    return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * curvature_bound)
 
 
 def penalty_bias(c: ProblemConstants) -> float:
@@ -299,11 +299,11 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     References:
         Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
     """
-    modulus, turned = c.mu, c.l_fy / c.mu
-    mixed = c.b_fxy + turned * c.c_gxy
+    modulus, ratio = c.mu, c.l_fy / c.mu
+    cross_bound = c.b_fxy + ratio * c.c_gxy
     along = (c.b_gxy + c.b_fxy / lam) / modulus
-    bracket = mixed + c.m * (c.b_fyy + turned * c.c_gyy)
-    return round_up(c.b_fxx + turned * c.m_gxy + along * mixed + c.b_gxy / modulus * bracket)
+    bracket = cross_bound + c.m * (c.b_fyy + ratio * c.c_gyy)
+    return round_up(c.b_fxx + ratio * c.m_gxy + along * cross_bound + c.b_gxy / modulus * bracket)
 
 
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:

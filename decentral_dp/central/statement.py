@@ -63,21 +63,21 @@ _FORMULAS = {
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """State the guarantee of a job of a trusted coordinator."""
-    algorithm, noisy, charged = job.algorithm, job.mechanism != NO_NOISE, job.ledger.charged_channels
+    algorithm, noisy, channels = job.algorithm, job.mechanism != NO_NOISE, job.ledger.charged_channels
     with_what = "all records" if algorithm.needs_records else "sums over every agent's records"
     return statement(
         job,
         job.ledger,
         notes(job),
-        trusted=True,
+        is_central=True,
         claimed=coordinator_claim(job),
-        mechanisms=tuple(sorted({c.mechanism.name for c in charged})),
+        mechanisms=tuple(sorted({c.mechanism.name for c in channels})),
         protocol=_PROTOCOLS[algorithm.protocol] if noisy else "trusted coordinator, without noise",
         seen=tuple(observers(job)),
         seen_briefly=f"by the adversary: {_releases_text(job)}. The coordinator is trusted with {with_what}.",
         pools_records=algorithm.needs_records,
         constants=constants(job),
-        prices=tuple(map(_price, charged)) if noisy else (),
+        prices=tuple(map(_price, channels)) if noisy else (),
         clip=clip(job),
         at_infinity=None,
     )
@@ -91,14 +91,14 @@ def observers(job: CoordinatorJob) -> list[str]:
         out = ["The coordinator is trusted. Without noise, what it publishes has no privacy guarantee."]
     if algorithm.needs_records:
         out.append(HANDS_RECORDS)
-    queried = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
-    if queried:
+    formulas = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
+    if formulas:
         letters = "f is the loss of a record"
         if job.setting == "coordinator_bilevel":
             letters = "h is the upper loss of a record, l its lower loss"
-        clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
+        sums_text = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {join_words(queried)}, without noise; "
+            f"The coordinator receives from every agent {sums_text} of {join_words(formulas)}, without noise; "
             f"{letters}. The agents receive published values only."
         )
     out.append(f"The adversary observes what the coordinator releases ({_releases_text(job)}) and all that follows.")
@@ -120,11 +120,11 @@ def _releases_text(job: CoordinatorJob) -> str:
 def clip(job: CoordinatorJob) -> dict[str, Any] | None:
     """Return the norm and the clipping norms of queried terms that read records; None if nothing is clipped."""
     context = job.context
-    clipped = {"x", "y"}
+    channels = {"x", "y"}
     if not isinstance(context, MinimaxContext):
-        read = [t for t in job.algorithm.queries if context.reads(t)]
-        clipped = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in read}
-    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in clipped and np.isfinite(context.clip.bound(c))}
+        terms = [t for t in job.algorithm.queries if context.reads(t)]
+        channels = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in terms}
+    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in channels and np.isfinite(context.clip.bound(c))}
     return {"norm": context.clip.norm, **bounds} if bounds else None
 
 
@@ -186,14 +186,20 @@ def notes(job: CoordinatorJob) -> list[str]:
     """Return the sentences that belong next to the numbers."""
     out = []
     if (claim := coordinator_claim(job)) is not None:
-        proven, claimed, delta = float(job.budget.epsilon.max()), claim.epsilon_max or 0.0, delta_text(claim.delta)
+        proven, claim_epsilon, delta = (
+            float(job.budget.epsilon.max()),
+            claim.epsilon_max or 0.0,
+            delta_text(claim.delta),
+        )
         cost = "this is its privacy cost"
         if np.isinf(proven):
             cost = "no ε can be proven"
-        elif proven != claimed:
-            how = "less than" if proven < claimed else "more than"
+        elif proven != claim_epsilon:
+            how = "less than" if proven < claim_epsilon else "more than"
             cost = f"from the sensitivity to one record, its privacy cost is {epsilon_text(proven)}, {how} it claims"
-        out.append(f"The noise is the paper's, for its claim of ε = {epsilon_text(claimed)} at δ = {delta}; {cost}.")
+        out.append(
+            f"The noise is the paper's, for its claim of ε = {epsilon_text(claim_epsilon)} at δ = {delta}; {cost}."
+        )
     out += sorted({c.reason for c in job.ledger.charged_channels if not c.mechanism.proven and c.reason})
     if job.mechanism != NO_NOISE and job.rounds > 1:
         out.append("The plan composes exactly these rounds: more rounds need a new plan, with more noise in each.")

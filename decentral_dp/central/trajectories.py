@@ -47,27 +47,29 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     Raises:
         InputError: an array is missing, or has another shape or an invalid value.
     """
-    where = f"problem.data: {str(path)!r}"
+    location = f"problem.data: {str(path)!r}"
     columns = (agent or "agent", split or "split")
-    arrays = read_archive(path, where, (), (*_ARRAYS, "terminal", *columns), "X=..., y=...")
+    arrays = read_archive(path, location, (), (*_ARRAYS, "terminal", *columns), "X=..., y=...")
     if "observations" not in arrays:
         return None
     missing = [name for name in (*_ARRAYS, *filter(None, (agent, split))) if name not in arrays]
     if missing:
-        raise InputError(f"{where} has trajectories, but no array {missing[0]!r}; it has {', '.join(arrays)}.")
-    observations = real_numbers(arrays["observations"], 3, f"{where}, array 'observations'", "(trajectories, L + 1, d)")
+        raise InputError(f"{location} has trajectories, but no array {missing[0]!r}; it has {', '.join(arrays)}.")
+    observations = real_numbers(
+        arrays["observations"], 3, f"{location}, array 'observations'", "(trajectories, L + 1, d)"
+    )
     n, points, _ = observations.shape
     shapes = {"rewards": (n, points - 1), "lengths": (n,), "terminal": (n,)}
     arrays.setdefault("terminal", np.zeros(n))
-    others = {k: real_numbers(arrays[k], len(s), f"{where}, array {k!r}", str(s)) for k, s in shapes.items()}
-    wrong = [k for k, s in shapes.items() if others[k].shape != s]
+    arrays_by_key = {k: real_numbers(arrays[k], len(s), f"{location}, array {k!r}", str(s)) for k, s in shapes.items()}
+    wrong = [k for k, s in shapes.items() if arrays_by_key[k].shape != s]
     if wrong or points < 2 or not observations.size:
         name = wrong[0] if wrong else "observations"
         raise InputError(
-            f"{where}, array {name!r} has the shape {arrays[name].shape}, expected observations of (n, L + 1, d), "
+            f"{location}, array {name!r} has the shape {arrays[name].shape}, expected observations of (n, L + 1, d), "
             "rewards of (n, L), lengths and ends of (n,)."
         )
-    rewards, lengths, terminal = others.values()
+    rewards, lengths, terminal = arrays_by_key.values()
     steps = np.arange(points)
     observations = np.where((steps <= lengths[:, None])[..., None], observations, 0.0)
     rewards = np.where(steps[:-1] < lengths[:, None], rewards, 0.0)
@@ -81,7 +83,7 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     for name, holds in sound.items():
         if not holds:
             raise InputError(
-                f"{where}, array {name!r} has an invalid value (expected integer lengths from 1 to {points - 1}, "
+                f"{location}, array {name!r} has an invalid value (expected integer lengths from 1 to {points - 1}, "
                 "terminal 0 or 1, and finite numbers). Fix: correct it, or leave the trajectory out."
             )
     owners = arrays.get(columns[0])
@@ -92,8 +94,8 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
         lengths.astype(np.int64),
         terminal,
         str(path),
-        None if owners is None else as_agents(column(owners, n, f"{where}, array {columns[0]!r}"), where),
-        None if parts is None else as_split(column(parts, n, f"{where}, array {columns[1]!r}"), where),
+        None if owners is None else as_agents(column(owners, n, f"{location}, array {columns[0]!r}"), location),
+        None if parts is None else as_split(column(parts, n, f"{location}, array {columns[1]!r}"), location),
     )
 
 

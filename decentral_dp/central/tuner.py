@@ -163,9 +163,11 @@ def tune(
         Arguments(epsilon, delta, weight_range, loss, radius, label_bound, method, steps, lam, seed)
     )
     roles = convert_split(train, "train"), convert_split(validation, "validation")
-    (_, d), (_, other) = (a.shape for a, _ in roles)
-    if other != d:
-        raise InputError(f"validation: got {other} features, expected {d} as in train. Fix: give the same columns.")
+    (_, d), (_, validation_width) = (a.shape for a, _ in roles)
+    if validation_width != d:
+        raise InputError(
+            f"validation: got {validation_width} features, expected {d} as in train. Fix: give the same columns."
+        )
     program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
     plan = release_plan(arguments, program, context)
     records = [
@@ -263,12 +265,12 @@ def check_arguments(arguments: Arguments) -> Arguments:
     ends = np.asarray(plain.weight_range).tolist()
     plain = plain._replace(weight_range=tuple(ends) if isinstance(ends, list) else ends)
     try:
-        checked = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
+        valid_arguments = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
     except ValidationError as error:
         first, *_ = error.errors(include_url=False)
         raise InputError(f"{first['loc'][0]}: got {first['input']!r}, expected {expected_text(first)}.") from None
-    refuse(checked, _REFUSED)
-    return checked
+    refuse(valid_arguments, _REFUSED)
+    return valid_arguments
 
 
 def convert_split(role: Any, name: Split) -> tuple[Array, Array]:
@@ -334,8 +336,8 @@ def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split
     """Return the guarantee of one call in words."""
     low, high = arguments.weight_range
     epsilon = float(budget.epsilon[0])
-    rounded = f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if math.isfinite(epsilon) else "inf"
-    guarantee = f"epsilon = {rounded}, delta = {budget.delta:g}"
+    epsilon_text = f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if math.isfinite(epsilon) else "inf"
+    guarantee = f"epsilon = {epsilon_text}, delta = {budget.delta:g}"
     parts = [
         f"Weight, model and path are ({guarantee})-differentially private for replacing one of {counts['train']} train "
         f"or one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "

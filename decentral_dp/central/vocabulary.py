@@ -249,13 +249,13 @@ def release_gradients(
     Returns:
         Term → (d,): the released mean plus the data-independent part. grad_x and grad_y are also named x and y.
     """
-    read = [term for term in queries if context.reads(term)]
-    questions = {_CHANNELS.get(term, term): context.question(term, x, y, along, rate) for term in read}
+    terms = [term for term in queries if context.reads(term)]
+    questions = {_CHANNELS.get(term, term): context.question(term, x, y, along, rate) for term in terms}
     released = (yield Release(**(yield Ask(**questions)))).released
     out = {}
     for term in queries:
         public = context.public(term, x, y, along, t)
-        out[term] = np.asarray(public + released[_CHANNELS.get(term, term)][0]) if term in read else public
+        out[term] = np.asarray(public + released[_CHANNELS.get(term, term)][0]) if term in terms else public
     return Bundle(out | {term[-1]: out[term] for term in _CHANNELS if term in out})
 
 

@@ -64,7 +64,7 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 
 
 class Objects(TypedDict, total=False):
-    """Python objects in place of components that a scenario names.
+    """Python objects instead of components that a scenario names.
 
     Args:
         problem: of `from_losses`, or an instance of a class (docs/add_a_problem.md).
@@ -165,7 +165,7 @@ class Components:
         coordinator's problem reads labels.
         """
         table = self.scenario.problem
-        counted = (
+        counts = (
             not self.algorithm.trusts_coordinator
             and not self.reads_user_code
             and not self.algorithm.custom
@@ -174,7 +174,7 @@ class Components:
             and table.construction is None
             and table.scale == "none"
         )
-        return replace(self, draws_records=False) if counted else self
+        return replace(self, draws_records=False) if counts else self
 
 
 _UNVERIFIED = {
@@ -194,7 +194,7 @@ def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: 
     Args:
         scenario: as of `load`. It need not name records and a graph that are given as objects.
         overrides: "table.key=value" with a TOML value.
-        **objects: Python objects in place of components.
+        **objects: Python objects instead of components.
 
     Raises:
         InputError: as of `load`, `with_objects` and `resolve`.
@@ -207,7 +207,7 @@ def resolve(s: Scenario) -> Components:
     """Resolve every name of a scenario to a component.
 
     Args:
-        s: the scenario, with Python objects in place of components.
+        s: the scenario, with Python objects instead of components.
 
     Raises:
         InputError: an unknown name, a module without the component, an algorithm that does not solve the problem, or a
@@ -258,25 +258,29 @@ def trusted_files(s: Scenario) -> Files:
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
-    """Return the scenario with Python objects in place of components. Raises InputError for an unusable object."""
+    """Return the scenario with Python objects instead of components. Raises InputError for an unusable object."""
     values: dict[str, Any] = {role: value for role, value in objects.items() if value is not None}
     if not values:
         return s
-    changed: dict[str, Any] = {"objects": {role: kind for role, kind in s.objects.items() if role not in values}}
+    updates: dict[str, Any] = {"objects": {role: kind for role, kind in s.objects.items() if role not in values}}
     names = {role: _name_of_object(values[role]) for role in sorted(KEYS) if role in values}
-    replaced = set(s._replaced_tables)
+    replaced_tables = set(s._replaced_tables)
     if "algorithm" in values:
         entry = _entry_of_object(values["algorithm"])
-        changed["algorithm"], values["algorithm"] = _algorithm_table(s, entry), entry
-        replaced |= {"algorithm"} if entry.kind != s.algorithm.kind else set()
+        updates["algorithm"], values["algorithm"] = _algorithm_table(s, entry), entry
+        replaced_tables |= {"algorithm"} if entry.kind != s.algorithm.kind else set()
         names |= {"algorithm": entry.kind} if entry.custom else {}
     if "mechanism" in values:
         names["mechanism"] = type(values["mechanism"]).__name__
-        made = values["mechanism"] = register_outside(mechanism_with(values["mechanism"], {}))
-        table = {"kind": made.name, **mechanism_options(made)}
-        changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
-    chosen = s.model_copy(update=changed)
-    chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, values), names, frozenset(replaced)
+        mechanism = values["mechanism"] = register_outside(mechanism_with(values["mechanism"], {}))
+        table = {"kind": mechanism.name, **mechanism_options(mechanism)}
+        updates["privacy"] = s.privacy.model_copy(update={"mechanism": table})
+    chosen = s.model_copy(update=updates)
+    chosen._objects, chosen._object_names, chosen._replaced_tables = (
+        Secret(OBJECTS, values),
+        names,
+        frozenset(replaced_tables),
+    )
     return chosen
 
 
@@ -307,13 +311,13 @@ def _entry_of_object(algorithm: Any) -> Entry:
         raise InputError(
             f"algorithm: got the class {algorithm.__name__}, expected an instance. Fix: give {algorithm.__name__}(…)."
         )
-    made = type(algorithm)
-    ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
-    entry = ours or entry_of_class(made, made.__name__, digest_of(made))
+    algorithm_type = type(algorithm)
+    ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is algorithm_type), None)
+    entry = ours or entry_of_class(algorithm_type, algorithm_type.__name__, digest_of(algorithm_type))
     # A scenario does not have the fields that are no keys.
     keys = {o.key for o in entry.keys if o.key != "domain"}
-    hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
-    source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
+    internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
+    source = f"{entry.source} {digest_of(dict(sorted(internal.items())))}"
     return entry._replace(instance=algorithm, source=source)
 
 
@@ -333,11 +337,11 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     """Return the validated keys of the algorithm. Raises InputError."""
     root = create_model("Scenario", algorithm=(table_of(entry), ...))
     try:
-        checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
+        tables: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
     except ValidationError as error:
         raise InputError(explain(error, root)) from None
-    refuse_unread("algorithm", s.algorithm.kind, checked.algorithm.model_extra or {}, own_types(entry), root)
-    return common_table(checked.algorithm).own_keys()
+    refuse_unread("algorithm", s.algorithm.kind, tables.algorithm.model_extra or {}, own_types(entry), root)
+    return common_table(tables.algorithm).own_keys()
 
 
 def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:
@@ -361,12 +365,12 @@ def named_component(s: Scenario, role: str) -> Component:
     if value is not None:
         return Component(role, s._object_names[role], value, is_object=True)
     table, key = KEYS[role]
-    written = getattr(getattr(s, table), key)
-    if isinstance(written, ModelTable):
-        written = written.kind
-    if not isinstance(written, str) or written in _REGISTRIES[role]:
-        return Component(role, str(written))
-    return Component(role, written, component(written, s.code_paths, f"{table}.{key}"))
+    name = getattr(getattr(s, table), key)
+    if isinstance(name, ModelTable):
+        name = name.kind
+    if not isinstance(name, str) or name in _REGISTRIES[role]:
+        return Component(role, str(name))
+    return Component(role, name, component(name, s.code_paths, f"{table}.{key}"))
 
 
 def _graph(part: Component, s: Scenario, files: Files) -> Topology:
@@ -386,8 +390,8 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
         base = topologies.from_file(
             files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
         )
-    elif other := GRAPH_KINDS.get(kind.removesuffix("_graph")):
-        raise InputError(f"topology.kind: no graph {kind!r}; use {other!r}.")
+    elif generator := GRAPH_KINDS.get(kind.removesuffix("_graph")):
+        raise InputError(f"topology.kind: no graph {kind!r}; use {generator!r}.")
     else:
         base = generate(seed)
     losses: dict[str, Any] = {
@@ -404,7 +408,9 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **losses))
 
 
-def _records(part: Component, s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:
+def _records(
+    part: Component, s: Scenario, files: Files, agents: int, certified: bool, draws_records: bool = True
+) -> Dataset:
     """Read or generate the records. Raises InputError.
 
     Args:
@@ -413,7 +419,7 @@ def _records(part: Component, s: Scenario, files: Files, agents: int, certified:
         files: data files of the scenario.
         agents: m.
         certified: whether undeclared classes are refused.
-        drawn: whether synthetic data are drawn; else only their number is known.
+        draws_records: whether synthetic data are drawn; else only their number is known.
     """
     table = s.problem
     if part.is_outside:
@@ -425,7 +431,7 @@ def _records(part: Component, s: Scenario, files: Files, agents: int, certified:
         seed=s.records_seed,
         root=s.folder,
         d=synthetic.pop("dimension", None),
-        drawn=drawn,
+        draws_records=draws_records,
         **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},
         **synthetic,
     )
@@ -441,8 +447,8 @@ def _partition(part: Component, s: Scenario) -> Any:
 
 def _name_of_object(value: Any) -> str:
     # Graphs of networkx and topologies have names.
-    named = getattr(value, "name", None) if hasattr(value, "edges") else None
-    return printable(str(named)) if named else str(getattr(value, "__name__", type(value).__name__))
+    name = getattr(value, "name", None) if hasattr(value, "edges") else None
+    return printable(str(name)) if name else str(getattr(value, "__name__", type(value).__name__))
 
 
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
@@ -451,12 +457,12 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
     if kind not in (entry.solves, None):
-        others = [
+        alternatives = [
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
         raise InputError(
             f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Fix: take "
-            f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, others))}."
+            f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, alternatives))}."
         )
 
 

@@ -41,26 +41,26 @@ REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm":
 ROUNDS = 1000
 
 
-def shipped_names(what: str) -> list[str]:
+def shipped_names(kind: str) -> list[str]:
     """Return the names of the shipped scenarios or studies, in order."""
-    return sorted(p.stem for p in shipped_folder(_FOLDERS[what]).glob("*.toml"))
+    return sorted(p.stem for p in shipped_folder(_FOLDERS[kind]).glob("*.toml"))
 
 
-def find(name_or_file: str, what: str = "scenario") -> Path:
+def find(name_or_file: str, kind: str = "scenario") -> Path:
     """Return the file of a path or shipped name. Raises InputError if there is none."""
-    path, shipped = Path(name_or_file), shipped_names(what)
+    path, names_shipped = Path(name_or_file), shipped_names(kind)
     if os.path.isfile(path):
         return path
-    if name_or_file in shipped:
-        return shipped_folder(_FOLDERS[what]) / f"{name_or_file}.toml"
-    names = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
+    if name_or_file in names_shipped:
+        return shipped_folder(_FOLDERS[kind]) / f"{name_or_file}.toml"
+    names = {**stems_beside(path, ".toml"), **{name: name for name in names_shipped}}
     near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
     suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     name = quoted_path(name_or_file)
-    problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {what} {name}"
+    problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
     raise InputError(
-        f"{what}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
-        f'"decentral-dp list {Path(_FOLDERS[what]).name}".'
+        f"{kind}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
+        f'"decentral-dp list {Path(_FOLDERS[kind]).name}".'
     )
 
 
@@ -91,12 +91,12 @@ def load_scenario(
     for override in overrides:
         content = assign(content, *parse_change(override))
     content = fill_planned_settings(content)
-    loaded = _validated(content)
-    loaded._folder = folder
-    loaded._replaced_tables = (scenario._replaced_tables if isinstance(scenario, Scenario) else frozenset()) | {
-        table for table in ("topology", "algorithm") if _titled_value(content, table) != _titled_value(before, table)
-    }
-    return loaded
+    validated_scenario = _validate(content)
+    validated_scenario._folder = folder
+    validated_scenario._replaced_tables = (
+        scenario._replaced_tables if isinstance(scenario, Scenario) else frozenset()
+    ) | {table for table in ("topology", "algorithm") if _titled_value(content, table) != _titled_value(before, table)}
+    return validated_scenario
 
 
 @cache
@@ -106,24 +106,26 @@ def _model_of(**kinds: str) -> type[Scenario]:
     return create_model("Scenario", __base__=Scenario, **fields)
 
 
-def _validated(content: Mapping[str, Any]) -> Scenario:
+def _validate(content: Mapping[str, Any]) -> Scenario:
     """Return the validated scenario, with the keys of registered problems and algorithms. Raises InputError."""
     kinds = {name: content[name].get("kind") for name in REGISTRIES if isinstance(content.get(name), Mapping)}
-    known = {name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]}
-    model = _model_of(**known)
+    registered_kinds = {
+        name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]
+    }
+    model = _model_of(**registered_kinds)
     try:
-        checked = model.model_validate(content)
+        scenario = model.model_validate(content)
     except ValidationError as error:
         raise InputError(explain(error, model)) from None
-    values = {name: getattr(checked, name) for name in Scenario.model_fields}
-    for name, kind in known.items():
+    values = {name: getattr(scenario, name) for name in Scenario.model_fields}
+    for name, kind in registered_kinds.items():
         refuse_unread(name, kind, values[name].model_extra or {}, own_types(REGISTRIES[name][kind]), model)
         values[name] = common_table(values[name])
-    return Scenario.model_construct(checked.model_fields_set, **values)
+    return Scenario.model_construct(scenario.model_fields_set, **values)
 
 
 def refuse_unread(
-    table: str, kind: str, keys: Iterable[str], declared: Collection[str], root: type[BaseModel] = Scenario
+    table: str, kind: str, keys: Iterable[str], declared_keys: Collection[str], root: type[BaseModel] = Scenario
 ) -> None:
     """Refuse undeclared keys of a problem or an algorithm.
 
@@ -131,14 +133,14 @@ def refuse_unread(
         table: "problem" or "algorithm".
         kind: registered, or "module:Name".
         keys: of the kind in the scenario.
-        declared: keys of the kind.
+        declared_keys: keys of the kind.
         root: model of scenarios with the declared keys, for suggestions.
 
     Raises:
         InputError: the first undeclared key, with the kinds that declare it.
     """
     for key in keys:
-        if key not in declared:
+        if key not in declared_keys:
             registered = REGISTRIES[table].items() if kind in REGISTRIES[table] else ()
             takers = ", ".join(name for name, entry in registered if key in own_types(entry))
             if not takers:
@@ -181,10 +183,10 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
     entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
     if entry is None or not entry.one_level:
         return content
-    filled = {**content, "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS} | dict(algorithm)}
+    content_with_defaults = {**content, "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS} | dict(algorithm)}
     if entry.labels == "numbers" and problem.get("data") not in DATASETS:
-        filled["problem"] = {"classes": [], **problem}
-    return filled
+        content_with_defaults["problem"] = {"classes": [], **problem}
+    return content_with_defaults
 
 
 def python_value(value: Any) -> Any:
@@ -205,15 +207,15 @@ def python_value(value: Any) -> Any:
     return [python_value(inner) for inner in value] if type(value) in (list, tuple) else value
 
 
-def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
+def read_toml(path: Path, kind: str = "scenario") -> dict[str, Any]:
     """Read a TOML file. Raises InputError for no such file, no text or no TOML."""
     try:
-        return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
+        return tomllib.loads(regular(path, kind).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         fix = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Fix the file"
-        raise InputError(f"{what}: {path} is not valid TOML ({error}). {fix}.") from None
+        raise InputError(f"{kind}: {path} is not valid TOML ({error}). {fix}.") from None
     except (UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{what}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
+        raise InputError(f"{kind}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
 
 # Value of a key that is removed.
@@ -254,7 +256,7 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     for k, name in enumerate(keys):
         last = k == len(keys) - 1
         if (value is ABSENT and name not in table) or not (last or isinstance(table.get(name, {}), Mapping)):
-            near = nearest_of(_path(keys), [_path([*keys[:k], other]) for other in table])
+            near = nearest_of(_path(keys), [_path([*keys[:k], key]) for key in table])
             raise _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
         if not last:
             table[name] = dict(table.get(name, {}))
@@ -319,9 +321,9 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         return f"{', '.join(lacking)}: missing. Fix: add {'it' if len(lacking) == 1 else 'them'}."
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
-    same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
-    wanted = list(dict.fromkeys(expected_text(e) for e in same))
-    return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
+    same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
+    expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
+    return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(expectations)}."
 
 
 _EXPECTED_TEXTS = {
@@ -438,8 +440,8 @@ def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     if ours := OTHER_KEYS.get(key):
         return f"; use {ours}"
     paths = _key_paths(root)
-    if same := [path for path in paths if path.rpartition(".")[2] == key]:
-        return f"; did you mean {' or '.join(map(quoted, same[:3]))}"
+    if candidates := [path for path in paths if path.rpartition(".")[2] == key]:
+        return f"; did you mean {' or '.join(map(quoted, candidates[:3]))}"
     above = _path([name for name in names[:-1] if _is_key(name)])
     return nearest_of(key, [name for path in paths for table, _, name in [path.rpartition(".")] if table == above])
 

@@ -1,8 +1,8 @@
 """Custom components: their options, and how they are made.
 
     problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
-                                               dataclass fields are keys of [problem]. Or a function that makes a
-                                               problem of public facts, such as (n_features, n_classes); its other
+                                               dataclass fields are keys of [problem]. A function may build the
+                                               problem from public facts, such as (n_features, n_classes); its other
                                                parameters are keys
     problem.model     = "my_net:build"         build(n_features, outputs) → a torch module
     topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, pairs of agents, a matrix, or a list of
@@ -221,8 +221,8 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
         return _one_or_several(call_with(values), name, table, seed)
     # Round 0 is computed twice.
     by_round = (call_with(values | {ROUND: t}) for t in (*range(rounds), 0))
-    *graphs, repeated = _several(by_round, name, table)
-    if repeated is not graphs[0]:
+    *graphs, repeats = _several(by_round, name, table)
+    if repeats is not graphs[0]:
         raise InputError(
             f"topology: {name} gives another graph of round 0 when it is called again. Fix: draw with "
             f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
@@ -263,7 +263,7 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
     agents, weights, directed = table.agents, table.weights, bool(table.directed)
 
     if _is_graph(graph):
-        made = from_networkx(graph, weights, name, connected, directed)
+        topology = from_networkx(graph, weights, name, connected, directed)
     else:
         rows = graph.todense() if hasattr(graph, "todense") else graph
         try:
@@ -271,17 +271,19 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
         except USER_ERRORS:
             numbers = np.array([np.nan])
         if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
-            made = from_matrix(numbers, weights, name, "topology.kind", connected, directed)
+            topology = from_matrix(numbers, weights, name, "topology.kind", connected, directed)
         elif numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
             raise InputError(
                 f"topology: {name} gives {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, or "
                 "a symmetric matrix of 0 and 1 with a zero diagonal. Fix it there."
             )
         else:
-            made = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
-    if agents is not None and made.n_agents != agents:
-        raise InputError(f"topology.agents: {name} gives {made.n_agents} agents (expected {agents}). Fix: change one.")
-    return made
+            topology = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
+    if agents is not None and topology.n_agents != agents:
+        raise InputError(
+            f"topology.agents: {name} gives {topology.n_agents} agents (expected {agents}). Fix: change one."
+        )
+    return topology
 
 
 # Data sets.
@@ -296,7 +298,7 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
         table: of the scenario; its classes are read.
         seed: the public one, passed to a function that takes it.
         agents: how many there are, passed to a function that takes it.
-        certified: whether classes that nobody declared are refused instead of discovered.
+        certified: whether undeclared classes are refused instead of discovered.
 
     Returns:
         The data set.
@@ -322,23 +324,23 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     }
     for key in (key for key, value in unread.items() if value):
         raise InputError(f"problem.{key}: has no use for records from {name}. Fix: leave it out.")
-    read = _of_frame(records, table, name, certified) if is_frame else None
-    return read or _as_dataset(records, name, table.classes, certified)
+    dataset = _convert_frame(records, table, name, certified) if is_frame else None
+    return dataset or _as_dataset(records, name, table.classes, certified)
 
 
 def _is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "iloc")
 
 
-def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
+def _convert_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
     """Return the data set of a DataFrame. As in a CSV file, features are all columns but label, agent and split."""
-    known, where = [str(column) for column in frame.columns], f"problem.data: {name!r}"
-    if len(set(known)) < len(known):
-        raise InputError(f"{where} has two columns of one name. Fix: rename one.")
+    column_names, location = [str(column) for column in frame.columns], f"problem.data: {name!r}"
+    if len(set(column_names)) < len(column_names):
+        raise InputError(f"{location} has two columns of one name. Fix: rename one.")
     # pandas reads the first record as the header of a file without one.
-    refuse_values([column for column in frame.columns if isinstance(column, str)], where)
-    declared = declared_columns(table)._replace(certified=certified)
-    return frame_dataset(frame.set_axis(known, axis=1), name, declared)
+    refuse_values([column for column in frame.columns if isinstance(column, str)], location)
+    column_spec = declared_columns(table)._replace(certified=certified)
+    return frame_dataset(frame.set_axis(column_names, axis=1), name, column_spec)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
@@ -366,19 +368,21 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
             f"problem.data: {name} gives no records. Fix: return (features, labels), a dict of {', '.join(_COLUMNS)}, "
             "a DataFrame, or a Dataset."
         )
-    where = f"problem.data: {name!r}"
+    location = f"problem.data: {name!r}"
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
-            raise InputError(f"{where} gives {key} as {type(columns[key]).__name__} (expected a list). Fix it there.")
+            raise InputError(
+                f"{location} gives {key} as {type(columns[key]).__name__} (expected a list). Fix it there."
+            )
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     _check_classes(columns.get("classes"), classes, name)
-    features, own_names = _numbers(columns["features"], where)
-    refuse_masked(columns["labels"], f"{where}, labels")
+    features, own_names = _numbers(columns["features"], location)
+    refuse_masked(columns["labels"], f"{location}, labels")
     labels = np.asarray(columns["labels"])
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
-            f"{where} has features of shape {features.shape} and labels of shape {labels.shape} (expected (n, d) and "
-            "(n,)). Fix it there."
+            f"{location} has features of shape {features.shape} and labels of shape {labels.shape} (expected (n, d) "
+            "and (n,)). Fix it there."
         )
     declared_classes = classes if classes is not None else columns.get("classes")
     codes, labels_of_codes = encode_labels(labels, declared_classes, certified=certified, source=name)
@@ -390,16 +394,16 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         labels_of_codes,
         tuple(str(n) for n in names),
         name,
-        None if agent is None else as_agents(agent, where),
-        None if split is None else as_split(split, where),
+        None if agent is None else as_agents(agent, location),
+        None if split is None else as_split(split, location),
         None if image is None else tuple(image),
     )
 
 
-def _check_classes(classes: Any, declared: Sequence[Any] | None, name: str) -> None:
-    if classes is not None and declared is not None and list(classes) != list(declared):
+def _check_classes(classes: Any, class_list: Sequence[Any] | None, name: str) -> None:
+    if classes is not None and class_list is not None and list(classes) != list(class_list):
         raise InputError(
-            f"problem.classes: {name} has the classes {list(classes)} (got {list(declared)}). Fix: leave it out."
+            f"problem.classes: {name} has the classes {list(classes)} (got {list(class_list)}). Fix: leave it out."
         )
 
 

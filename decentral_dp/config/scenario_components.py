@@ -140,10 +140,10 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         return replace(public, notes=(*public.notes, note)), elsewhere
     partition = c.partition.make()
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
-    played, entry = dataset.trajectory is not None, c.problem_entry
-    if entry is not None and entry.trajectories != played:
+    is_environment, entry = dataset.trajectory is not None, c.problem_entry
+    if entry is not None and entry.trajectories != is_environment:
         raise InputError(
-            f"problem.data: {entry.kind} reads {'single records' if played else 'whole trajectories'} (got "
+            f"problem.data: {entry.kind} reads {'single records' if is_environment else 'whole trajectories'} (got "
             f"{dataset.source!r}). Fix: take other records; cartpole, and .npz files with observations, rewards and "
             "lengths, are trajectories."
         )
@@ -219,12 +219,12 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     options = Options(values, by_channel(table.init))
     if not entry.custom:
         return entry.build(options, privacy.guarantee)
-    made: AnyAlgorithm = call(
+    algorithm: AnyAlgorithm = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
         lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix it there, or change its keys.",
     )
-    return made
+    return algorithm
 
 
 def _value(value: Any) -> Any:
@@ -317,13 +317,13 @@ def problem_options(c: Components) -> dict[str, Any]:
     """
     table, entry = c.scenario.problem, c.problem_entry
     if entry is None:
-        made = c.problem.make()
-        if isinstance(made, partial):
-            return dict(made.keywords)
-        return dict(vars(made)) if isinstance(c.problem.value, type) else {}
+        problem = c.problem.make()
+        if isinstance(problem, partial):
+            return dict(problem.keywords)
+        return dict(vars(problem)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
-        which = "a minimax problem" if entry.solves == "minimax" else table.kind
-        raise InputError(f"problem.validation: {which} takes none. Leave it out.")
+        problem_noun = "a minimax problem" if entry.solves == "minimax" else table.kind
+        raise InputError(f"problem.validation: {problem_noun} takes none. Leave it out.")
     return _declared_options(table, entry)
 
 
@@ -358,9 +358,9 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     entry = PROBLEMS.get(s.problem.kind)
     if entry is None:
         return None
-    made = _build_registered(entry, _declared_options(s.problem, entry), facts)
-    made = with_clip(made, s, clip_of(s, "l1" if s.privacy.mechanism == "laplace" else "l2"))
-    return made if isinstance(made, Predictor) else None
+    predictor = _build_registered(entry, _declared_options(s.problem, entry), facts)
+    predictor = with_clip(predictor, s, clip_of(s, "l1" if s.privacy.mechanism == "laplace" else "l2"))
+    return predictor if isinstance(predictor, Predictor) else None
 
 
 def clip_of(s: Scenario, norm: Norm) -> Clip:
@@ -457,12 +457,12 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
         make, values = problem.for_data, {"facts": facts}
     else:
         return problem
-    made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
-    if problem_type(made, name) != solves:
+    problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
+    if problem_type(problem_made, name) != solves:
         raise InputError(
-            f"problem.kind: {name} makes {type(made).__name__}, expected a {solves} problem. Fix it there."
+            f"problem.kind: {name} makes {type(problem_made).__name__}, expected a {solves} problem. Fix it there."
         )
-    return made
+    return problem_made
 
 
 def problem_of(c: Components, shards: Shards) -> Problem:

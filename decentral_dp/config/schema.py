@@ -330,16 +330,18 @@ def table_of(entry: ProblemEntry | AlgorithmEntry) -> type[OwnKeysTable]:
     A missing key is refused when the scenario is built, with an example.
     """
     base: type[OwnKeysTable] = ProblemTable if isinstance(entry, ProblemEntry) else AlgorithmTable
-    own: dict[str, Any] = {k: (kind | None, None) for k, kind in own_types(entry).items() if k not in base.model_fields}
-    return create_model(base.__name__, __base__=base, **own)
+    own_fields: dict[str, Any] = {
+        k: (kind | None, None) for k, kind in own_types(entry).items() if k not in base.model_fields
+    }
+    return create_model(base.__name__, __base__=base, **own_fields)
 
 
-def common_table(checked: OwnKeysTable) -> OwnKeysTable:
+def common_table(table: OwnKeysTable) -> OwnKeysTable:
     """Return a table of `table_of` as its base class, which can be sent to other processes."""
-    base = ProblemTable if isinstance(checked, ProblemTable) else AlgorithmTable
-    values = {name: getattr(checked, name) for name in type(checked).model_fields} | (checked.model_extra or {})
-    given = {key: value for key, value in values.items() if key in base.model_fields or value is not None}
-    return base.model_construct(checked.model_fields_set, **given)
+    base = ProblemTable if isinstance(table, ProblemTable) else AlgorithmTable
+    values = {name: getattr(table, name) for name in type(table).model_fields} | (table.model_extra or {})
+    table_values = {key: value for key, value in values.items() if key in base.model_fields or value is not None}
+    return base.model_construct(table.model_fields_set, **table_values)
 
 
 # (table, …, key) → the absolute path of the file that the value names.
@@ -388,7 +390,7 @@ class RunTable(Table):
     @field_validator("measures")
     @classmethod
     def _names_in_files(cls, names: list[str] | None) -> list[str] | None:
-        # One-level training calls its lower loss so.
+        # In one-level training, the lower loss is the training loss.
         return names and ["lower_loss" if name == "train_loss" else name for name in names]
 
     @property
@@ -641,8 +643,8 @@ class PrivacyTable(Table):
     @classmethod
     def _check_mechanism(cls, mechanism: str | dict[str, Any]) -> str | dict[str, Any]:
         kind = mechanism if isinstance(mechanism, str) else mechanism.get("kind")
-        registered = kind in ("laplace", "gaussian")
-        if (registered and len(mechanism) > 1 and kind != mechanism) or not (registered or in_module(str(kind))):
+        is_registered = kind in ("laplace", "gaussian")
+        if (is_registered and len(mechanism) > 1 and kind != mechanism) or not (is_registered or in_module(str(kind))):
             raise ValueError(
                 f'got {quoted(mechanism)}, wanted "laplace" or "gaussian", or a custom one as "module:Name" or as a '
                 "table with kind and options"
@@ -676,7 +678,7 @@ class Scenario(Table):
         'hypercube'
     """
 
-    # Without the example.
+    # The schema omits the example of the docstring.
     model_config = ConfigDict(
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
@@ -744,7 +746,11 @@ class Scenario(Table):
     def resolve(self, path: str) -> Path:
         """Return the absolute path from the scenario's folder, or from the working directory if nothing is there.
 
-        Raises InputError: a NUL character.
+        Args:
+            path: absolute, or relative to one of them.
+
+        Raises:
+            InputError: a NUL character.
         """
         if "\0" in path:
             raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")
@@ -762,7 +768,7 @@ class Scenario(Table):
     def modules(self) -> dict[tuple[str, ...], str]:
         """Return (table, …, key) → "module:Name" of all custom components."""
         problem, mechanism = self.problem, self.privacy.mechanism
-        named = {
+        module_of_key = {
             ("problem", "kind"): problem.kind,
             ("problem", "model"): None if problem.model is None else problem.model.kind,
             ("problem", "data"): problem.data,
@@ -771,17 +777,21 @@ class Scenario(Table):
             ("algorithm", "kind"): self.algorithm.kind,
             ("privacy", "mechanism", *(() if isinstance(mechanism, str) else ("kind",))): self.privacy.mechanism_kind,
         }
-        return {place: text for place, text in named.items() if isinstance(text, str) and in_module(text) is not None}
+        return {
+            place: text
+            for place, text in module_of_key.items()
+            if isinstance(text, str) and in_module(text) is not None
+        }
 
     def files(self) -> Files:
         """Return (table, …, key) → absolute path of all existing data files."""
         problem = self.problem
-        named: dict[tuple[str, ...], Any] = {
+        file_of_key: dict[tuple[str, ...], Any] = {
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
             ("problem", "manifest"): problem.manifest,
             ("topology", "file"): self.topology.file,
         }
-        places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
+        places = {place: self.resolve(name) for place, name in file_of_key.items() if isinstance(name, str)}
         return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
 
     def code_files(self) -> Files:

@@ -16,14 +16,14 @@ def algorithm_tables(entry: Entry) -> str:
     """Write the tables [algorithm] and [privacy] of a certified run of an algorithm."""
     if entry.trusts_coordinator:
         return _trusted_tables(entry)
-    needed = [option for option in entry.keys if option.required]
-    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in needed)]
+    required_options = [option for option in entry.keys if option.required]
+    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in required_options)]
     terms = channel_terms(entry)
-    read = {CLIP_OF_TERM[term] for term in terms}
+    clip_channels = {CLIP_OF_TERM[term] for term in terms}
     # Only some problems have records in the gradient of the upper loss by x or in the Jacobian.
     minimax = entry.solves == "minimax"
     notes = {} if minimax else {"x": "  # read only by problems whose losses have records and x in one term"}
-    clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
+    clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(clip_channels)]
     if terms <= set(ONE_LEVEL):
         clips = ["clip = 1.0"]
     privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
@@ -37,16 +37,16 @@ def _trusted_tables(entry: Entry) -> str:
     problem = entry.example.get("problem", '"logistic_regularisation"')
     data = entry.example.get("data", '"breast_cancer"')
     lines = ["[problem]", f"kind = {problem}", f"data = {data}"]
-    played = data.strip('"') in ENVIRONMENTS
-    lines += [] if played else ['scale = "public_ranges"', 'normalise = "l2"']
+    is_environment = data.strip('"') in ENVIRONMENTS
+    lines += [] if is_environment else ['scale = "public_ranges"', 'normalise = "l2"']
     lines += _several(entry, "problem_keys")
     # Only the number of agents is used.
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
     lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
     lines += [example_text(option) for option in entry.keys if option.required]
     # Defaults follow from constants on a bounded domain.
-    written = ("domain", *entry.example)
-    lines += [f"{'' if o.key in written else '# '}{example_text(o)}" for o in entry.keys if not o.required]
+    fields = ("domain", *entry.example)
+    lines += [f"{'' if o.key in fields else '# '}{example_text(o)}" for o in entry.keys if not o.required]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
     return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
 
@@ -58,8 +58,8 @@ def _several(entry: Entry, key: str) -> list[str]:
 
 def channel_terms(entry: Entry) -> set[str]:
     """Return the terms in the releases of a gossip algorithm."""
-    needed = [option for option in entry.keys if option.required]
-    examples = {o.key: tomllib.loads(o.line)[o.key] for o in needed}
-    values = {o.key: StepSize(1.0) if o.type is StepSize else examples[o.key] for o in needed}
-    built = cast(Algorithm, entry.build(Options(values, {}), "certified"))
-    return {term for channel in built.releases(1, 1).values() for term in channel.terms}
+    required_options = [option for option in entry.keys if option.required]
+    examples = {o.key: tomllib.loads(o.line)[o.key] for o in required_options}
+    values = {o.key: StepSize(1.0) if o.type is StepSize else examples[o.key] for o in required_options}
+    algorithm = cast(Algorithm, entry.build(Options(values, {}), "certified"))
+    return {term for channel in algorithm.releases(1, 1).values() for term in channel.terms}

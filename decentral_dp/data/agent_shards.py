@@ -50,7 +50,7 @@ from decentral_dp.files.tables import Table, first_complaint
 _MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8
 
 
-def _named(features: Any) -> Any:
+def _name_features(features: Any) -> Any:
     """Return the names of features that are given by their number."""
     is_count = type(features) is int and 0 < features <= _MOST_FEATURES
     return tuple(f"x{k}" for k in range(features)) if is_count else features
@@ -81,7 +81,7 @@ class Manifest(Table):
     source: _Line = "records with their agents"
     features: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
-        BeforeValidator(_named),
+        BeforeValidator(_name_features),
         Field(strict=False, min_length=1, max_length=_MOST_FEATURES),
     ]
     classes: Annotated[tuple[Label, ...], Field(strict=False)]
@@ -138,13 +138,13 @@ def read_shard_manifest(path: Path) -> Manifest:
     Raises:
         InputError: the file is unreadable or is not a manifest.
     """
-    where = f"problem.manifest: {quoted_path(path)}"
+    location = f"problem.manifest: {quoted_path(path)}"
     try:
         return Manifest.model_validate(tomllib.loads(regular(path, "problem.manifest").read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
         problem = getattr(error, "strerror", None) or "it is no TOML"
         problem = first_complaint(error) if isinstance(error, ValidationError) else f"cannot be read ({problem})"
-    raise InputError(f"{where}: {problem}. Fix: write a manifest as in docs/add_data.md.")
+    raise InputError(f"{location}: {problem}. Fix: write a manifest as in docs/add_data.md.")
 
 
 AGENT = "{agent}"
@@ -200,7 +200,7 @@ class AgentShards:
         names = manifest.feature_names(self.rules)
         labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
         none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
-        sized = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
+        scaled_dataset = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
         # NaN, so that no computation can use them by mistake.
         features = np.broadcast_to(np.nan, (offset, len(names)))
         missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (offset,))
@@ -213,8 +213,8 @@ class AgentShards:
             tuple(parts[0]),
             tuple(parts[1]),
             np.zeros(0, dtype=np.int64),
-            sized.l1,
-            sized.l2,
+            scaled_dataset.l1,
+            scaled_dataset.l2,
             manifest.image,
             manifest.notes,
             why_not_exchangeable="The records are with their agents.",
@@ -263,10 +263,10 @@ class AgentShards:
     def secret(self, agent: int) -> bytes:
         """Return the secret array of an NPZ file, or no bytes. Call it after `read_agent`."""
         path = self.path(agent)
-        where = f"problem.data: {str(path)!r}"
-        if path.suffix.lower() != ".npz" or SECRET not in names_in(path, where):
+        location = f"problem.data: {str(path)!r}"
+        if path.suffix.lower() != ".npz" or SECRET not in names_in(path, location):
             return b""
-        return read_arrays(path, where, [SECRET])[SECRET].tobytes()
+        return read_arrays(path, location, [SECRET])[SECRET].tobytes()
 
     def _with_declared_ranges(self, dataset: Dataset) -> Dataset:
         """Return the records with the names and ranges of the manifest, clipped to the range."""
@@ -285,27 +285,31 @@ class AgentShards:
         """Return labels and features after the public rules, each record separately."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
-        scaled = scale(dataset, self.ranges or "none")
-        return dataset.labels, bound_norms(scaled.features, scaled.bounds, self.normalisation)
+        scaled_records = scale(dataset, self.ranges or "none")
+        return dataset.labels, bound_norms(scaled_records.features, scaled_records.bounds, self.normalisation)
 
     def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
         """Raise InputError if the file differs from the manifest. It prints counts only, which are public."""
         manifest, entry = self.manifest, self.manifest.agents[agent]
-        where = f"problem.data: agent {agent}: {str(path)!r}"
+        location = f"problem.data: agent {agent}: {str(path)!r}"
         fix = "Fix: use the file of the manifest, or write a new manifest."
         names = manifest.feature_names(self.rules)
         counts = [("features", dataset.features.shape[1], len(names))]
         counts += [(f"{role} records", int((words == role).sum()), getattr(entry, role)) for role in SPLITS]
         faults = [
-            f"{actual} {noun} (the manifest has {declared})" for noun, actual, declared in counts if actual != declared
+            f"{actual} {noun} (the manifest has {manifest_count})"
+            for noun, actual, manifest_count in counts
+            if actual != manifest_count
         ]
-        has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _named(len(manifest.features))
+        has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _name_features(
+            len(manifest.features)
+        )
         if has_names and dataset.feature_names != names:
             faults.append("features of other names, or in another order, than the manifest")
         if not faults and digest_of_shard(path) != entry.sha256:
             faults.append("another SHA-256 than in the manifest")
         if faults:
-            raise InputError(f"{where} has {faults[0]}. {fix}")
+            raise InputError(f"{location} has {faults[0]}. {fix}")
 
 
 def digest_of_shard(path: Path) -> str:

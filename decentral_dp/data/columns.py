@@ -81,8 +81,8 @@ class ColumnRules(Table):
         for key in ("drop", "categories", "date", "log"):
             for column in getattr(self, key):
                 if column in rule:
-                    other = "twice" if rule[column] == key else f"and {rule[column]}"
-                    yield f"{quoted(column)} is listed in {key} {other}. Keep one of them"
+                    problem = "twice" if rule[column] == key else f"and {rule[column]}"
+                    yield f"{quoted(column)} is listed in {key} {problem}. Keep one of them"
                 rule[column] = key
         for column, words in self.categories.items():
             keys = [label_key(word) for word in words]
@@ -164,24 +164,24 @@ class ColumnRules(Table):
         words = [name for column in self.categories for name in self.names_of(column)]
         return dict.fromkeys(words, (-1.0, 1.0)) | dict.fromkeys(self.date, (0.0, 1.0))
 
-    def require_columns(self, columns: Sequence[str], roles: Sequence[str], where: str) -> None:
+    def require_columns(self, columns: Sequence[str], roles: Sequence[str], location: str) -> None:
         """Raise InputError for rules whose columns are missing or are not features.
 
         Args:
             columns: columns of the table.
             roles: label, owner and split columns.
-            where: name of the table in messages.
+            location: name of the table in messages.
         """
         faults = {}
         for column, key in self.rules_by_column.items():
             if column in roles:
                 faults[key] = f"{quoted(column)} is the label, agent or split column, not a feature"
             elif column not in columns:
-                faults[key] = f"{where} has no column {quoted(column)}{near_name(column, columns)}"
+                faults[key] = f"{location} has no column {quoted(column)}{near_name(column, columns)}"
         names = self.names(columns)
         if not faults and len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
-            faults["categories"] = f"two features would be called {quoted(repeated)}"
+            duplicate = next(name for name in names if names.count(name) > 1)
+            faults["categories"] = f"two features would be called {quoted(duplicate)}"
         for key, fault in faults.items():
             raise InputError(f"problem.columns.{key}: {fault}. Fix: correct the rule, or rename the column.")
 
@@ -206,8 +206,8 @@ def encode_features(
     columns: Columns,
     names: Sequence[str],
     rules: ColumnRules | None,
-    where: str,
-    known: Iterable[Place] = (),
+    location: str,
+    known_faults: Iterable[Place] = (),
     header: Sequence[str] = (),
 ) -> FloatArray:
     """Convert columns of a raw table to features by public rules, each record separately.
@@ -216,8 +216,8 @@ def encode_features(
         columns: column → its cells, (n,).
         names: names of the features.
         rules: [problem.columns]; None if all columns are numbers.
-        where: name of the table in messages.
-        known: faults of other columns, reported in the same error.
+        location: name of the table in messages.
+        known_faults: faults of other columns, reported in the same error.
         header: first line of the table. If its names may be cells, errors number a column that no rule names and that
             has no number. Empty otherwise.
 
@@ -246,17 +246,17 @@ def encode_features(
             if name in place:
                 features[:, place[name]] = block[:, k]
         found_faults += faults
-    if found_faults := [*found_faults, *known]:
-        raise InputError(describe_faults(found_faults, where))
+    if found_faults := [*found_faults, *known_faults]:
+        raise InputError(describe_faults(found_faults, location))
     return np.zeros((0, 0)) if features is None else features
 
 
-def describe_faults(faults: Sequence[Place], where: str) -> str:
+def describe_faults(faults: Sequence[Place], location: str) -> str:
     """Describe all unusable columns by their first faulty record, without a cell.
 
     Args:
         wrong: faults.
-        where: name of the table in messages.
+        location: name of the table in messages.
 
     Example:
         >>> print(describe_faults([Place("gap", "bmi", 2)], "a table"))
@@ -273,7 +273,7 @@ def describe_faults(faults: Sequence[Place], where: str) -> str:
     if len(parts) > _MOST_NAMED:
         parts[_MOST_NAMED:] = [f"and {len(parts) - _MOST_NAMED} more columns"]
     fixes = "; ".join(_FAULTS[kind][1].format(key, key) for kind, key in first.items())
-    return f"{where}, {'; '.join(parts)}. Fix: {fixes} (problem.columns), or drop the column."
+    return f"{location}, {'; '.join(parts)}. Fix: {fixes} (problem.columns), or drop the column."
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
@@ -301,17 +301,17 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
     if column in rules.categories:
         return _one_hot(cells, column, rules), []
     constant = rules.fill.get(column)
-    filled = math.nan if constant is None else constant
+    fill_value = math.nan if constant is None else constant
     if column in rules.date:
         first, last = rules.dates(column)
-        day = _day_number(filled) if isinstance(filled, str) else None
+        day = _day_number(fill_value) if isinstance(fill_value, str) else None
         values, fault = _days(cells, rules.date_format(column)), NO_DATES
-        filled = math.nan if day is None else float(day)
-        values = np.where(np.isnan(values), filled, values)
+        fill_value = math.nan if day is None else float(day)
+        values = np.where(np.isnan(values), fill_value, values)
         values = (values - first.toordinal()) / (last - first).days
     else:
         values, fault = _numbers(cells), NO_NUMBERS
-        values = np.where(np.isnan(values), float(filled), values)
+        values = np.where(np.isnan(values), float(fill_value), values)
     if column in rules.log:
         values = np.log1p(np.maximum(values, 0.0))
     bad = {HAS_GAPS: np.isnan(values), fault: np.isinf(values)}

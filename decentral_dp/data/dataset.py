@@ -81,11 +81,11 @@ class Dataset:
         return blake2b(b"".join(blake2b(part).digest() for part in parts)).digest()
 
     def __post_init__(self) -> None:
-        x, where = self.features, f"problem.data: {self.source!r}"
+        x, location = self.features, f"problem.data: {self.source!r}"
         n, d = x.shape[0], len(self.feature_names)
         columns = [c for c in (self.labels, self.agent, self.split) if c is not None]
         for part in (x, *columns):
-            refuse_masked(part, where)
+            refuse_masked(part, location)
         problem = ""
         if x.shape != (n, d) or 0 in x.shape or any(c.shape != (n,) for c in columns):
             shapes = ", ".join(str(c.shape) for c in columns)
@@ -101,9 +101,9 @@ class Dataset:
         elif (self.image is not None and math.prod(self.image) != d) or not 0 <= self.own_test < n:
             problem = f"{n} records of {d} features do not fit image = {self.image} or own_test = {self.own_test}"
         if problem:
-            raise InputError(f"{where}: {problem}.")
+            raise InputError(f"{location}: {problem}.")
         if self.split is not None:
-            as_split(self.split, where)
+            as_split(self.split, location)
 
     @property
     def n(self) -> int:
@@ -161,32 +161,32 @@ def refuse_masked(values: object, subject: str) -> None:
         raise InputError(f"{subject}: got a masked array. Fix: remove or fill the masked entries, then pass .data.")
 
 
-def refuse_rows(wrong: NDArray[np.bool_], where: str, problem: str) -> None:
+def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:
     """Raise InputError with the number of the first invalid record, counted from 1.
 
     Args:
         wrong: (n,) mask of invalid records.
-        where: beginning of the message.
+        location: beginning of the message.
         problem: end of the message, without a cell.
     """
     if wrong.any():
-        raise InputError(f"{where}, row {int(np.argmax(wrong)) + 1} {problem}")
+        raise InputError(f"{location}, row {int(np.argmax(wrong)) + 1} {problem}")
 
 
-def plain_cells(values: Any, where: str) -> NDArray[Any]:
+def plain_cells(values: Any, location: str) -> NDArray[Any]:
     """Convert one column to numbers, dates or text; objects of several types become text.
 
     Args:
         values: (n,) cells.
-        where: beginning of an error message.
+        location: beginning of an error message.
 
     Raises:
         InputError: a cell is missing, or the array is masked.
     """
-    refuse_masked(values, where)
+    refuse_masked(values, location)
     cells = np.asarray(values)
     if cells.dtype.kind != "U":
-        refuse_rows(missing_cells(cells), where, "holds no value. Fix: fill the cell.")
+        refuse_rows(missing_cells(cells), location, "holds no value. Fix: fill the cell.")
     if cells.dtype.kind == "S":
         return np.char.decode(cells, "utf-8", "replace")
     if cells.dtype.kind == "O":
@@ -223,8 +223,8 @@ def encode_labels(
     Raises:
         InputError: a label is not declared, or classes must not be discovered, or there are fewer than two.
     """
-    where = f"problem.data: {source!r}"
-    values, inverse = np.unique(plain_cells(raw, f"{where}, label"), return_inverse=True)
+    location = f"problem.data: {source!r}"
+    values, inverse = np.unique(plain_cells(raw, f"{location}, label"), return_inverse=True)
     keys = [label_key(v) for v in values.tolist()]
     if classes is None:
         if certified:
@@ -237,30 +237,30 @@ def encode_labels(
     if not classes:
         words = np.array([isinstance(key, str) for key in keys])[inverse]
         problem = "has a label that is no finite number (classes = [])"
-        refuse_rows(words, where, f"{problem}. Fix: declare the classes, or correct the record.")
+        refuse_rows(words, location, f"{problem}. Fix: declare the classes, or correct the record.")
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
         # A certified run reports it at its end, without revealing whether a class has a record.
-        raise InputError(f"{where}: every record has one label, expected at least two classes.")
+        raise InputError(f"{location}: every record has one label, expected at least two classes.")
     code = {label_key(c): k for k, c in enumerate(classes)}
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
     problem = f"has a label that is not one of the declared classes {list(classes)}"
-    refuse_rows(labels < 0, where, f"{problem}. Fix: add it to `classes`, or correct the record.")
+    refuse_rows(labels < 0, location, f"{problem}. Fix: add it to `classes`, or correct the record.")
     return labels, tuple(classes)
 
 
-def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = None) -> IntArray:
+def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None = None) -> IntArray:
     """Convert a column to agent numbers, (n,).
 
     Args:
         raw: (n,) whole numbers from 0, or names.
-        where: beginning of an error message.
+        location: beginning of an error message.
         agents: names of the agents, in order; None if they are numbered.
 
     Raises:
         InputError: a record has no known agent.
     """
-    values, inverse = np.unique(plain_cells(raw, f"{where}, agent"), return_inverse=True)
+    values, inverse = np.unique(plain_cells(raw, f"{location}, agent"), return_inverse=True)
     keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}
     if agents is None:
         numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
@@ -271,14 +271,16 @@ def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = No
     else:
         numbers, problem = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
     owner = np.array(numbers, dtype=np.int64)[inverse]
-    refuse_rows(owner < 0, where, f"has an agent that {problem}.")
+    refuse_rows(owner < 0, location, f"has an agent that {problem}.")
     return owner
 
 
-def as_split(raw: NDArray[Any], where: str) -> TextArray:
+def as_split(raw: NDArray[Any], location: str) -> TextArray:
     """Convert a column to split names, (n,). Raises InputError for other words."""
-    words = np.char.strip(plain_cells(raw, f"{where}, split").astype(np.str_))
+    words = np.char.strip(plain_cells(raw, f"{location}, split").astype(np.str_))
     refuse_rows(
-        ~np.isin(words, SPLITS), where, "has a split that is none of train, validation and test. Fix: correct the cell."
+        ~np.isin(words, SPLITS),
+        location,
+        "has a split that is none of train, validation and test. Fix: correct the cell.",
     )
     return np.asarray(words, dtype=np.str_)

@@ -106,12 +106,12 @@ IMAGES = {
 OPENML_NAMES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR_10"}
 
 
-def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
+def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     """Load a data set of OpenML, from the cache of scikit-learn or the network.
 
     Args:
         data: "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
-        declared: declarations of the scenario. Without a label, OpenML's target column is the label.
+        column_spec: declarations of the scenario. Without a label, OpenML's target column is the label.
 
     Returns:
         The records. Data sets of `IMAGES` are images with a test set.
@@ -130,21 +130,21 @@ def load_openml(data: str, declared: DeclaredColumns) -> Dataset:
         with warnings.catch_warnings():
             # Warnings of retries are repeated in the error.
             warnings.simplefilter("ignore", UserWarning)
-            fetched = fetch_openml(**version, as_frame=True, n_retries=1)
+            bunch = fetch_openml(**version, as_frame=True, n_retries=1)
     except (OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
         raise InputError(
             f"problem.data: {data} is not in scikit-learn's cache, and could not be downloaded ({reason}). Fix: run "
             "once with a network, copy the folder that SCIKIT_LEARN_DATA names, or save the records as CSV or NPZ."
         ) from None
-    if declared.label is None and len(fetched.target_names) != 1:
+    if column_spec.label is None and len(bunch.target_names) != 1:
         raise InputError(
-            f"problem.label: {data} has {len(fetched.target_names)} label columns (expected 1). Fix: name one."
+            f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: name one."
         )
     facts = IMAGES.get(name[1])
-    classes = tuple(range(10)) if facts is not None and declared.classes is None else declared.classes
-    declared = declared._replace(label=declared.label or str(fetched.target_names[0]), classes=classes)
-    dataset = frame_dataset(fetched.frame.set_axis(fetched.frame.columns.map(str), axis=1), data, declared)
+    classes = tuple(range(10)) if facts is not None and column_spec.classes is None else column_spec.classes
+    column_spec = column_spec._replace(label=column_spec.label or str(bunch.target_names[0]), classes=classes)
+    dataset = frame_dataset(bunch.frame.set_axis(bunch.frame.columns.map(str), axis=1), data, column_spec)
     if facts is None:
         return dataset
     return replace(dataset, image=facts.image, bounds=(0.0, 255.0), own_test=facts.own_test)
@@ -172,7 +172,7 @@ _CLASSES: Mapping[str, tuple[Label, ...]] = {
     **dict.fromkeys(ENVIRONMENTS, ()),
     **BUNDLED_CLASSES,
 }
-# Their columns in addition to features and labels.
+# Additional columns of generated data.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
 # Ending of a file → reader. A new format needs a function and a row here.
 FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {
@@ -202,7 +202,7 @@ def load_dataset(
     split: str | None = None,
     root: Path | None = None,
     certified: bool = True,
-    drawn: bool = True,
+    draws_records: bool = True,
     rules: ColumnRules | None = None,
     agents: Sequence[Label] | None = None,
     csv: tables.CsvFormat | None = None,
@@ -220,7 +220,7 @@ def load_dataset(
         agent, split: owner and split columns; None for "agent" and "split" if they exist.
         root: folder of relative paths.
         certified: whether undeclared classes are an error; default yes.
-        drawn: False for the public description of a synthetic family without records.
+        draws_records: False for the public description of a synthetic family without records.
         rules: rules that convert columns to features, for CSV and Parquet files and OpenML.
         agents: names of the agents in the owner column, in order; None if they are numbered from 0.
         csv: format of a CSV file.
@@ -239,7 +239,7 @@ def load_dataset(
     path = (root or Path()) / Path(data).expanduser()
     has_columns = data not in DATASETS and path.suffix.lower() != ".npz"
     column_names = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
-    unused = {
+    unused_keys = {
         **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in values},
         # Readers check the columns of files.
         "partition": agent is not None and agent not in column_names,
@@ -248,18 +248,18 @@ def load_dataset(
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
     }
-    if keys := [key for key, is_unused in unused.items() if is_unused]:
+    if keys := [key for key, is_unused in unused_keys.items() if is_unused]:
         raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
     if data in _CLASSES:
         _check_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
-        return _synthetic(data, n_agents, seed, values, drawn)
+        return _synthetic(data, n_agents, seed, values, draws_records)
     if data in ENVIRONMENTS:
         dataset: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
             n_agents=n_agents, seed=seed, **{key: int(value) for key, value in values.items()}
         )
         return dataset
-    declared = tables.DeclaredColumns(
+    column_spec = tables.DeclaredColumns(
         label,
         agent,
         split,
@@ -271,10 +271,10 @@ def load_dataset(
     )
     if data in BUNDLED_CLASSES:
         return load_bundled(data)
-    return load_openml(data, declared) if data.startswith(OPENML) else _load_file(data, path, declared)
+    return load_openml(data, column_spec) if data.startswith(OPENML) else _load_file(data, path, column_spec)
 
 
-def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:
+def _load_file(data: str, path: Path, column_spec: tables.DeclaredColumns) -> Dataset:
     """Read a file. Raises InputError."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -285,29 +285,29 @@ def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Datas
         )
     if suffix == ".npz":
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories
-        trajectories: Dataset | None = reader(path, declared.agent, declared.split)
+        trajectories: Dataset | None = reader(path, column_spec.agent, column_spec.split)
         if trajectories is not None:
-            _check_classes(data, declared.classes or None, ())
+            _check_classes(data, column_spec.classes or None, ())
             return trajectories
-    return FORMATS[suffix](path, declared)
+    return FORMATS[suffix](path, column_spec)
 
 
-def _check_classes(data: str, classes: Sequence[Label] | None, known: Sequence[Label]) -> None:
+def _check_classes(data: str, classes: Sequence[Label] | None, actual: Sequence[Label]) -> None:
     """Raise InputError if the declared classes are not those of the data."""
-    if classes is not None and tuple(classes) != known:
+    if classes is not None and tuple(classes) != actual:
         raise InputError(
-            f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}. Fix: leave `classes` out."
+            f"problem.classes: {data!r} has the classes {list(actual)}, got {list(classes)}. Fix: leave `classes` out."
         )
 
 
-def _synthetic(name: str, n_agents: int, seed: int, values: Mapping[str, float], drawn: bool) -> Dataset:
+def _synthetic(name: str, n_agents: int, seed: int, values: Mapping[str, float], draws_records: bool) -> Dataset:
     """Draw the records of a synthetic family."""
     defaults = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
     sizes = {k: int(values.get(k, default)) for k, default in defaults.items()}
     relevant = int(values["relevant"]) if "relevant" in values else None
     if relevant is not None and relevant > sizes["d"]:
         raise InputError(f"problem.synthetic.relevant: got {relevant}, expected at most the {sizes['d']} features.")
-    if not drawn:
+    if not draws_records:
         return synthetic.outline(name, n_agents=n_agents, **sizes)
     if name in synthetic.FAMILIES:
         return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)

@@ -105,8 +105,8 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
             return dataset
         limits = declared_ranges(dataset, spec)
         return replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
-    scaled = apply_ranges(dataset.features, declared_ranges(dataset, spec))
-    return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
+    scaled_features = apply_ranges(dataset.features, declared_ranges(dataset, spec))
+    return replace(dataset, features=scaled_features, bounds=(-1.0, 1.0))
 
 
 def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
@@ -139,13 +139,13 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
         'Ranges that are still placeholders, [0, 1]: age. '
     """
     table = spec if isinstance(spec, Mapping) else {}
-    listed = [str(name) for name, entry in table.items() if isinstance(entry, Mapping) and entry.get("placeholder")]
-    listed = [*listed[:5], f"{len(listed) - 5} more"] if len(listed) > 5 else listed
-    listed += ["problem.label_range"] if label_range is not None and tuple(label_range) == (0, 1) else []
-    if not listed:
+    names = [str(name) for name, entry in table.items() if isinstance(entry, Mapping) and entry.get("placeholder")]
+    names = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
+    names += ["problem.label_range"] if label_range is not None and tuple(label_range) == (0, 1) else []
+    if not names:
         return ""
     return (
-        f"Ranges that are still placeholders, [0, 1]: {', '.join(listed)}. Values outside are clipped. Declare public "
+        f"Ranges that are still placeholders, [0, 1]: {', '.join(names)}. Values outside are clipped. Declare public "
         "ranges, from the meaning of the columns."
     )
 
@@ -231,25 +231,25 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
     unit = features / np.where(largest > 0, largest, 1.0)
     norms = np.abs(unit).sum(axis=1) if kind == "l1" else np.sqrt((unit**2).sum(axis=1))
     factor = radius * (1.0 - (d + 8) * 2.0**-53) / np.where(norms > 0, norms, 1.0)
-    scaled = unit * factor[:, None]
-    return Normalised(scaled, radius if kind == "l1" else math.sqrt(d) * radius, radius)
+    scaled_features = unit * factor[:, None]
+    return Normalised(scaled_features, radius if kind == "l1" else math.sqrt(d) * radius, radius)
 
 
-def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
+def _ranges(table: Mapping[str, Any], dataset: Dataset, location: str) -> Ranges:
     names, ranges, logs = dataset.feature_names, dataset.ranges, dataset.logs
     for name in table:
         if name != "*" and (name not in names or name in ranges):
-            by_rule = name in ranges or any(other.startswith(f"{name}=") for other in ranges)
+            by_rule = name in ranges or any(key.startswith(f"{name}=") for key in ranges)
             problem = f"by its rule in problem.columns {name!r} needs no range"
             missing = f"the data have no feature {name!r}{near_name(name, names, 'feature')}"
-            raise InputError(f"{where}: {problem if by_rule else missing}. Fix: leave it out.")
+            raise InputError(f"{location}: {problem if by_rule else missing}. Fix: leave it out.")
     limits = []
     for k, name in enumerate(names):
-        subject = f"{where}: the range of {name if name in table or name in ranges else '*'!r}"
+        subject = f"{location}: the range of {name if name in table or name in ranges else '*'!r}"
         if name not in table and "*" not in table and name not in ranges:
             # Without a header line, the name would be a cell of the first record.
             raise InputError(
-                f"{where}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
+                f"{location}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
                 '"*" for all features not named.'
             )
         entry = _range_of(ranges.get(name, table.get(name, table.get("*"))), subject)

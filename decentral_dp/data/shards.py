@@ -145,7 +145,7 @@ def split_shards(
         roles = cut_roles(dataset, np.sort(shard), validation=validation, test=test, seed=seed, levels=levels, agent=i)
         check_parts(i, *roles, levels)
         parts.append(roles)
-    return tuple(train for train, _ in parts), tuple(held for _, held in parts)
+    return tuple(train for train, _ in parts), tuple(held_out for _, held_out in parts)
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
@@ -522,10 +522,13 @@ def make_shards(
     why_not = _why_not_exchangeable(
         dataset, test_index, values_by_column(dataset, validation, test), kept.size < among.size
     )
-    thinned, by_label = kept.size < among.size, reads_labels(partition_spec)
-    if by_label or (thinned and levels == 2):
-        cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
-        roles = cut[0][np.isin(cut[0], kept)], cut[1][np.isin(cut[1], kept)]
+    is_thinned, by_label = kept.size < among.size, reads_labels(partition_spec)
+    if by_label or (is_thinned and levels == 2):
+        role_indices = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
+        roles = (
+            role_indices[0][np.isin(role_indices[0], kept)],
+            role_indices[1][np.isin(role_indices[1], kept)],
+        )
         train_parts, validation_parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=kept)
@@ -536,9 +539,13 @@ def make_shards(
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
-    scaled = scaling.scale(dataset, scale_spec)
+    scaled_dataset = scaling.scale(dataset, scale_spec)
     # Records that are not drawn need bounds only.
-    final = bound_norms(scaled.features if dataset.has_records else scaled.features[:1], scaled.bounds, normalisation)
+    final = bound_norms(
+        scaled_dataset.features if dataset.has_records else scaled_dataset.features[:1],
+        scaled_dataset.bounds,
+        normalisation,
+    )
     return Shards(
         final.features if dataset.has_records else dataset.features,
         dataset.labels,
@@ -576,7 +583,7 @@ def features_for_model(
     *,
     bounds: tuple[float, float] | None = None,
     source: str = "the table",
-    where: str = "",
+    location: str = "",
 ) -> tuple[FloatArray, dict[str, float]]:
     """Convert raw records to the features of a model: by rules, scaled and normalised as in `make_shards`.
 
@@ -588,7 +595,7 @@ def features_for_model(
         normalisation: as in `normalise`.
         bounds: bounds of the training data; values outside are clipped.
         source: name of the bundled data if scale_spec is "public_ranges".
-        where: name of the records in messages; default `source`.
+        location: name of the records in messages; default `source`.
 
     Returns:
         Features (n, d), and feature → fraction of values outside its declared range.
@@ -596,11 +603,13 @@ def features_for_model(
     Raises:
         InputError: a column is missing, or a cell is invalid.
     """
-    features = encode_features(columns, names, rules, where or source)
+    features = encode_features(columns, names, rules, location or source)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
-    scaled = scaling.scale(raw, scale_spec)
-    return bound_norms(scaled.features, scaled.bounds, normalisation).features, scaling.shares_cut(raw, scale_spec)
+    scaled_dataset = scaling.scale(raw, scale_spec)
+    return bound_norms(scaled_dataset.features, scaled_dataset.bounds, normalisation).features, scaling.shares_cut(
+        raw, scale_spec
+    )
 
 
 def bound_norms(
@@ -614,7 +623,7 @@ def bound_norms(
     return scaling.Normalised(final.features, d * largest, math.sqrt(d) * largest)
 
 
-def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
+def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, is_thinned: bool) -> str:
     """Return why train and held-out records are not exchangeable; "" if they are."""
     if not aside.size:
         return "No record is held out."
@@ -622,6 +631,6 @@ def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, t
         return "The held-out records are the test set of the data, and may have another distribution."
     if by_columns and not dataset.test_is_independent:
         return "A column selects the held-out records, which need not be random."
-    if thinned:
+    if is_thinned:
         return "The construction thins the classes of train records only."
     return ""

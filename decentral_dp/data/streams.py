@@ -75,8 +75,8 @@ class Sampling:
             return pool + np.zeros_like(rounds)
         # Each factor is capped at n, which does not change the minimum and avoids overflow.
         step = np.minimum(self._batch, pool)
-        reached = np.minimum(self.warm_start, pool) + (np.minimum(rounds, pool) + 1) * step
-        return np.asarray(np.minimum(pool, reached), dtype=np.int64)
+        pool_end = np.minimum(self.warm_start, pool) + (np.minimum(rounds, pool) + 1) * step
+        return np.asarray(np.minimum(pool, pool_end), dtype=np.int64)
 
     def averaged_counts(self, t: int | IntArray, n: int | IntArray) -> IntArray:
         """Count the records in the average of round t: N_t, or min(batch, n) for "fixed_batch" and "cyclic".

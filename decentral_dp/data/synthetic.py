@@ -195,15 +195,15 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
     """Raise InputError if the copies of all records in a run exceed the memory of this machine."""
-    needed = 8.0 * (n_agents * records + test_records) * (d + 3)
+    n_bytes = 8.0 * (n_agents * records + test_records) * (d + 3)
     try:
         memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
         return
-    if needed * _COPIES > memory:
+    if n_bytes * _COPIES > memory:
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
-            f"test, take {needed / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
+            f"test, take {n_bytes / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
             f"{memory / 1e9:.3g} GB. Fix: use fewer records, features or agents."
         )
 
@@ -288,17 +288,19 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
                 "Fix: another value."
             )
         parts.append(members[members.size - count :])
-    kept = np.sort(np.concatenate(parts))
-    return Constructed(replace(dataset, notes=(*dataset.notes, _note(options, kept.size, train.size))), kept)
+    kept_index = np.sort(np.concatenate(parts))
+    return Constructed(
+        replace(dataset, notes=(*dataset.notes, _note(options, kept_index.size, train.size))), kept_index
+    )
 
 
-def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
+def _codes(dataset: Dataset, labels: Sequence[Label], key: str) -> IntArray:
     """Return the indices of the named classes, each once and not all. Raises InputError."""
     code_of = {label_key(label): k for k, label in enumerate(dataset.classes)}
-    codes = [code_of.get(label_key(label), -1) for label in named]
+    codes = [code_of.get(label_key(label), -1) for label in labels]
     if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(code_of)):
         raise InputError(
-            f"problem.construction.{key}: got {list(named)}, expected some classes of {list(dataset.classes)}."
+            f"problem.construction.{key}: got {list(labels)}, expected some classes of {list(dataset.classes)}."
         )
     return np.array(codes, dtype=np.int64)
 

@@ -124,7 +124,7 @@ def make_dataset(
     columns: Columns,
     raw: Sequence[str],
     roles: ColumnRoles,
-    declared: DeclaredColumns,
+    column_spec: DeclaredColumns,
     source: str,
     header: Sequence[str] = (),
 ) -> Dataset:
@@ -134,20 +134,20 @@ def make_dataset(
         columns: column → cells, (n,), as returned by `cells_of`.
         raw: columns that become features.
         roles: the other columns.
-        declared: declarations of the scenario.
+        column_spec: declarations of the scenario.
         source: name of the data in messages.
         header: as in `encode_features`.
 
     Raises:
         InputError: a cell is invalid. The message has row and column, but no cell.
     """
-    rules, where = declared.rules or ColumnRules(), f"problem.data: {source!r}"
+    rules, location = column_spec.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
     gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
     gap_places = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
-    refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
-    features = encode_features(columns, names, rules, where, gap_places, header=header)
-    return with_rules(_dataset_of(features, names, columns, roles, declared, source, "column"), declared.rules)
+    refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{location} unpacks to")
+    features = encode_features(columns, names, rules, location, gap_places, header=header)
+    return with_rules(_dataset_of(features, names, columns, roles, column_spec, source, "column"), column_spec.rules)
 
 
 def _dataset_of(
@@ -155,71 +155,73 @@ def _dataset_of(
     names: tuple[str, ...],
     columns: Columns,
     roles: ColumnRoles,
-    declared: DeclaredColumns,
+    column_spec: DeclaredColumns,
     source: str,
     noun: str,
 ) -> Dataset:
-    labels, classes = encode_labels(columns[roles.label], declared.classes, certified=declared.certified, source=source)
-    where, agent, split = f"problem.data: {source!r}, {noun}", roles.agent, roles.split
+    labels, classes = encode_labels(
+        columns[roles.label], column_spec.classes, certified=column_spec.certified, source=source
+    )
+    location, agent, split = f"problem.data: {source!r}, {noun}", roles.agent, roles.split
     return Dataset(
         features,
         labels,
         classes,
         names,
         source,
-        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}", declared.agents),
-        None if split is None else as_split(columns[split], f"{where} {split!r}"),
+        None if agent is None else as_agents(columns[agent], f"{location} {agent!r}", column_spec.agents),
+        None if split is None else as_split(columns[split], f"{location} {split!r}"),
     )
 
 
-def frame_dataset(frame: Any, source: str, declared: DeclaredColumns) -> Dataset:
+def frame_dataset(frame: Any, source: str, column_spec: DeclaredColumns) -> Dataset:
     """Build a data set from a DataFrame with distinct text column names.
 
     Args:
         frame: the table.
         source: name of the data in messages.
-        declared: declarations of the scenario.
+        column_spec: declarations of the scenario.
 
     Raises:
         InputError: as in `select_columns` and `make_dataset`.
     """
     header = list(frame.columns)
-    raw, roles = select_columns(source, header, declared)
-    return make_dataset(cells_of(frame, (*raw, *roles.column_names)), raw, roles, declared, source, header)
+    raw, roles = select_columns(source, header, column_spec)
+    return make_dataset(cells_of(frame, (*raw, *roles.column_names)), raw, roles, column_spec, source, header)
 
 
-def read_table(path: Path, declared: DeclaredColumns) -> Dataset:
+def read_table(path: Path, column_spec: DeclaredColumns) -> Dataset:
     """Read a CSV file with one header line, or a Parquet file.
 
     Every column is a feature, or several, except the label, owner and split columns and those that a rule drops.
 
     Args:
         path: path of the file.
-        declared: declarations of the scenario.
+        column_spec: declarations of the scenario.
 
     Raises:
         InputError: a cell is invalid, or the file is too large or damaged.
     """
     source = str(path)
-    where = f"problem.data: {source!r}"
-    header = column_names(path, where, declared.csv)
-    raw, roles = select_columns(source, header, declared)
-    rules = declared.rules or ColumnRules()
+    location = f"problem.data: {source!r}"
+    header = column_names(path, location, column_spec.csv)
+    raw, roles = select_columns(source, header, column_spec)
+    rules = column_spec.rules or ColumnRules()
     text = {*roles.column_names, *(c for c in raw if c in rules.text)}
-    columns = read_columns(path, (*raw, *roles.column_names), text, where, declared.csv)
-    return make_dataset(columns, raw, roles, declared, source, header)
+    columns = read_columns(path, (*raw, *roles.column_names), text, location, column_spec.csv)
+    return make_dataset(columns, raw, roles, column_spec, source, header)
 
 
-def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
+def column_names(path: Path, location: str, form: CsvFormat = USUAL_CSV) -> list[str]:
     """Return the column names of a CSV or Parquet file. It reads no record. Raises InputError."""
     if path.suffix.lower() == ".parquet":
-        with _open_parquet(path, where) as parquet:
+        with _open_parquet(path, location) as parquet:
             names = list(parquet.schema_arrow.names)
     else:
-        names = [name.strip() for name in _parse_csv(path, where, form, header=None, nrows=1).iloc[0]]
+        names = [name.strip() for name in _parse_csv(path, location, form, header=None, nrows=1).iloc[0]]
         if len(names) == 1 and any(mark in names[0] for mark in ",;\t|"):
-            raise InputError(f"{where} has no header with the separator {quoted(form.separator)}. {_FORMAT_FIX}.")
-    refuse_values(names, where)
+            raise InputError(f"{location} has no header with the separator {quoted(form.separator)}. {_FORMAT_FIX}.")
+    refuse_values(names, location)
     return names
 
 
@@ -228,19 +230,19 @@ INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
 
 
 def select_columns(
-    source: str, header: Sequence[str], declared: DeclaredColumns
+    source: str, header: Sequence[str], column_spec: DeclaredColumns
 ) -> tuple[tuple[str, ...], ColumnRoles]:
     """Select the feature columns and the label, owner and split columns by their names.
 
     Args:
         source: name of the table in messages.
         header: names of its columns.
-        declared: declarations of the scenario.
+        column_spec: declarations of the scenario.
 
     Raises:
         InputError: a column is missing, or has two roles.
     """
-    label, agent, split, rules = declared[:4]
+    label, agent, split, rules = column_spec[:4]
     if label is None:
         raise InputError(f"problem.label: missing. Fix: name the label column of {source!r}.")
     agent = agent or ("agent" if "agent" in header else None)
@@ -269,52 +271,52 @@ def select_columns(
 _VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
-def refuse_values(names: Sequence[str], where: str) -> None:
+def refuse_values(names: Sequence[str], location: str) -> None:
     """Raise InputError for a header that is the first record of a table without a header.
 
     A name must not be empty, a number, a date or a missing value, and must not occur twice.
 
     Args:
         names: column names. The first may be empty, as pandas writes it above an index.
-        where: beginning of the message, which prints no name.
+        location: beginning of the message, which prints no name.
     """
     for k, name in enumerate(names):
         # Na is a usual name: sodium.
         is_gap = name.lower() in GAPS and name not in ("", "Na", "na")
         if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:
             raise InputError(
-                f"{where}: column {k + 1} of the first line is a number, a gap or empty, or occurs twice. Fix: put a "
-                "line with a different name for every column above the records."
+                f"{location}: column {k + 1} of the first line is a number, a gap or empty, or occurs twice. Fix: put "
+                "a line with a different name for every column above the records."
             )
 
 
-def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV) -> None:
+def require_numbers(path: Path, names: Collection[str], location: str, form: CsvFormat = USUAL_CSV) -> None:
     """Raise InputError for columns whose first record is not a number. Their names may be cells of a file without a
     header.
 
     Args:
         path: path of a CSV file.
         names: columns of numbers, dates or missing values.
-        where: beginning of the message, which prints neither names nor cells.
+        location: beginning of the message, which prints neither names nor cells.
         form: format of the file.
     """
     columns = []
-    for k, (name, *cells) in _parse_csv(path, where, form, header=None, nrows=2).items():
+    for k, (name, *cells) in _parse_csv(path, location, form, header=None, nrows=2).items():
         text = _with_point(cells[0].strip(), form.decimal) if cells else ""
         if name.strip() in names and not (_VALUE.fullmatch(text) or is_number_or_gap(text)):
             columns.append(str(k + 1))
     if columns:
         raise InputError(
-            f"{where}: the first record holds no number in column {', '.join(columns)}. Fix: problem.columns."
+            f"{location}: the first record holds no number in column {', '.join(columns)}. Fix: problem.columns."
             "categories or drop for columns of words; or put a header line above the records."
         )
 
 
-def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
+def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> Any:
     """Read a CSV file by pandas, every cell as text unless `options` has a dtype. Raises InputError."""
     import pandas as pd
 
-    file = regular(path, where.partition(":")[0])
+    file = regular(path, location.partition(":")[0])
     with warnings.catch_warnings():
         # pandas would truncate a row that is longer than the header.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -338,19 +340,19 @@ def _parse_csv(path: Path, where: str, form: CsvFormat, **options: Any) -> Any:
         except (ValueError, OverflowError, MemoryError, pd.errors.ParserWarning):
             problem = f"has no records that can be read. {_FORMAT_FIX}"
     # Raised outside of the handlers, since errors of pandas quote cells.
-    raise InputError(f"{where} {problem}.")
+    raise InputError(f"{location} {problem}.")
 
 
 def read_columns(
-    path: Path, wanted: Sequence[str], text: Collection[str], where: str, form: CsvFormat = USUAL_CSV
+    path: Path, names: Sequence[str], text: Collection[str], location: str, form: CsvFormat = USUAL_CSV
 ) -> Columns:
     """Read some columns of a CSV or Parquet file.
 
     Args:
         path: path of the file.
-        wanted: names of the columns.
+        names: names of the columns.
         text: those with words, dates or missing values, which public rules convert.
-        where: beginning of messages.
+        location: beginning of messages.
         form: format of a CSV file.
 
     Returns:
@@ -361,28 +363,28 @@ def read_columns(
         InputError: a column is missing, or the file is not a table of records.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{where}: got the ending {quoted(path.suffix)}, expected .csv or .parquet.")
-    header = column_names(path, where, form)
-    require_columns(wanted, header, where)
+        raise InputError(f"{location}: got the ending {quoted(path.suffix)}, expected .csv or .parquet.")
+    header = column_names(path, location, form)
+    require_columns(names, header, location)
     if path.suffix.lower() == ".parquet":
-        columns = _read_parquet(path, wanted, where)
+        columns = _read_parquet(path, names, location)
     else:
-        columns = _read_csv(path, header, wanted, text, where, form)
-    if not len(columns[wanted[0]]):
-        raise InputError(f"{where} has no records. Fix: write at least one below the names of the columns.")
+        columns = _read_csv(path, header, names, text, location, form)
+    if not len(columns[names[0]]):
+        raise InputError(f"{location} has no records. Fix: write at least one below the names of the columns.")
     return columns
 
 
 def _read_csv(
-    path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], where: str, form: CsvFormat
+    path: Path, header: list[str], names: Sequence[str], text: Collection[str], location: str, form: CsvFormat
 ) -> Columns:
     options: dict[str, Any] = {"header": 0, "names": header, "index_col": False}
-    types = {c: np.float64 if c in wanted and c not in text else str for c in header}
+    types = {c: np.float64 if c in names and c not in text else str for c in header}
     try:
-        frame = _parse_csv(path, where, form, dtype=types, **options)
+        frame = _parse_csv(path, location, form, dtype=types, **options)
     except InputError:
-        frame = _parse_csv(path, where, form, **options)
-    columns = cells_of(frame, wanted)
+        frame = _parse_csv(path, location, form, **options)
+    columns = cells_of(frame, names)
     if form.decimal != ".":
         for name, cells in columns.items():
             if cells.dtype.kind == "U":
@@ -392,16 +394,16 @@ def _read_csv(
     return columns
 
 
-def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
+def require_columns(required_names: Sequence[str], header: Sequence[str], location: str) -> None:
     """Raise InputError for all missing columns at once. where: beginning of the message."""
-    missing = [name for name in wanted if name not in known]
+    missing = [name for name in required_names if name not in header]
     if not missing:
         return
     suffix = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-    listed = ", ".join(map(quoted, missing[:5]))
+    missing_text = ", ".join(map(quoted, missing[:5]))
     raise InputError(
-        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{suffix}, which the model reads"
-        f"{near_name(missing[0], known)}. Fix: give all columns of the model under their original names."
+        f"{location} has no column{'' if len(missing) == 1 else 's'} {missing_text}{suffix}, which the model reads"
+        f"{near_name(missing[0], header)}. Fix: give all columns of the model under their original names."
     )
 
 
@@ -423,68 +425,68 @@ def _with_point(cell: str, decimal: str) -> str:
 
 
 @contextmanager
-def _open_parquet(path: Path, where: str) -> Iterator[Any]:
+def _open_parquet(path: Path, location: str) -> Iterator[Any]:
     """Open a Parquet file. Raises InputError if it is damaged or has another format."""
     # Slow to import.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with regular(path, where).open("rb") as file:
+        with regular(path, location).open("rb") as file:
             yield pq.ParquetFile(file)
     except InputError:
         raise
     except (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no Parquet file"
-        raise InputError(f"{where} cannot be read: {reason}. Fix: give the path of a Parquet file.") from error
+        raise InputError(f"{location} cannot be read: {reason}. Fix: give the path of a Parquet file.") from error
 
 
-def _read_parquet(path: Path, wanted: Sequence[str], where: str) -> Columns:
-    with _open_parquet(path, where) as parquet:
+def _read_parquet(path: Path, names: Sequence[str], location: str) -> Columns:
+    with _open_parquet(path, location) as parquet:
         metadata = parquet.metadata
         # Bound the unpacked size first: a page of equal values takes a few bytes.
         pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
-        refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(wanted)), f"{where} unpacks to")
-        frame = parquet.read(columns=list(wanted), use_threads=False).to_pandas(ignore_metadata=True)
-        return cells_of(frame, wanted)
+        refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(names)), f"{location} unpacks to")
+        frame = parquet.read(columns=list(names), use_threads=False).to_pandas(ignore_metadata=True)
+        return cells_of(frame, names)
 
 
-def read_npz(path: Path, declared: DeclaredColumns) -> Dataset:
+def read_npz(path: Path, column_spec: DeclaredColumns) -> Dataset:
     """Read an NPZ archive with arrays X (n, d) and y (n,), and optional owner and split arrays.
 
     Args:
         path: path of the archive.
-        declared: `agent` and `split` are names of arrays; `label` and `rules` are not used.
+        column_spec: `agent` and `split` are names of arrays; `label` and `rules` are not used.
 
     Raises:
         InputError: an array is missing or invalid.
     """
     source = str(path)
-    where = f"problem.data: {source!r}"
-    agent, split = declared.agent, declared.split
-    required = [name for name in ("X", "y", agent, split) if name is not None]
+    location = f"problem.data: {source!r}"
+    agent, split = column_spec.agent, column_spec.split
+    required_names = [name for name in ("X", "y", agent, split) if name is not None]
     optional = [
         name
         for name, name_or_none in (("agent", agent), ("split", split))
-        if name_or_none is None and name not in required
+        if name_or_none is None and name not in required_names
     ]
-    arrays = read_archive(path, where, required, optional, "X=..., y=...")
+    arrays = read_archive(path, location, required_names, optional, "X=..., y=...")
     roles = ColumnRoles("y", *(name if name in arrays else None for name in (agent or "agent", split or "split")))
-    features = real_numbers(arrays["X"], 2, f"{where}, array 'X'", "(records, features)")
+    features = real_numbers(arrays["X"], 2, f"{location}, array 'X'", "(records, features)")
     n, d = features.shape
-    columns = {c: column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
-    return _dataset_of(features, tuple(f"x{k}" for k in range(d)), columns, roles, declared, source, "array")
+    columns = {c: column(a, n, f"{location}, array {c!r}") for c, a in arrays.items() if c != "X"}
+    return _dataset_of(features, tuple(f"x{k}" for k in range(d)), columns, roles, column_spec, source, "array")
 
 
 def read_archive(
-    path: Path, where: str, wanted: Sequence[str], optional: Sequence[str], example: str
+    path: Path, location: str, required_names: Sequence[str], optional: Sequence[str], example: str
 ) -> dict[str, NDArray[Any]]:
     """Read the required arrays of an NPZ archive, and the optional ones that exist. Nothing is unpickled.
 
     Args:
         path: path of the archive.
-        where: name of the archive in messages.
-        wanted: required arrays.
+        location: name of the archive in messages.
+        required_names: required arrays.
         optional: optional arrays.
         example: arguments of np.savez in messages.
 
@@ -495,38 +497,38 @@ def read_archive(
         InputError: a required array is missing, or the file is not an archive of plain arrays.
     """
     try:
-        names = names_in(path, where)
-        missing = [name for name in wanted if name not in names]
+        names = names_in(path, location)
+        missing = [name for name in required_names if name not in names]
         if missing:
             raise InputError(
-                f"{where} has no array {missing[0]!r}, {nearest(missing[0], names)}. Fix: save it with "
+                f"{location} has no array {missing[0]!r}, {nearest(missing[0], names)}. Fix: save it with "
                 f"np.savez(path, {example})."
             )
-        return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
+        return read_arrays(path, location, [*required_names, *(n for n in optional if n in names)])
     except InputError:
         raise
     except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
-            f"{where} cannot be read: {reason}. Fix: save arrays of numbers or text with np.savez(path, {example})."
+            f"{location} cannot be read: {reason}. Fix: save arrays of numbers or text with np.savez(path, {example})."
         ) from error
 
 
-def real_numbers(values: NDArray[Any], axes: int, where: str, shape: str) -> FloatArray:
+def real_numbers(values: NDArray[Any], axes: int, location: str, shape: str) -> FloatArray:
     """Return an array with `axes` axes as float64. shape: expected shape in messages. Raises InputError."""
-    _require_array(values, values.ndim == axes, "biuf", where, f"{shape} of real numbers")
+    _require_array(values, values.ndim == axes, "biuf", location, f"{shape} of real numbers")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
+def column(values: NDArray[Any], records: int, location: str) -> NDArray[Any]:
     """Return (records,) numbers or text of an array. Raises InputError."""
-    _require_array(values, values.shape == (records,), "biufSU", where, f"({records},) numbers or text")
+    _require_array(values, values.shape == (records,), "biufSU", location, f"({records},) numbers or text")
     return values.astype(np.str_) if values.dtype.kind == "S" else values
 
 
-def _require_array(values: NDArray[Any], fits: bool, kinds: str, where: str, wanted: str) -> None:
+def _require_array(values: NDArray[Any], fits: bool, kinds: str, location: str, expected: str) -> None:
     if not fits or values.dtype.kind not in kinds:
-        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype} (expected {wanted}).")
+        raise InputError(f"{location} has the shape {values.shape} and the type {values.dtype} (expected {expected}).")
 
 
 _BYTES_OF_NUMBER = 8

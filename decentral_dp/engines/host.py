@@ -136,7 +136,7 @@ class Host:
         self,
         node: protocol.AgentNode,
         rounds: int,
-        saved: Mapping[str, Any] | None = None,
+        saved_state: Mapping[str, Any] | None = None,
         keeps_releases: bool = False,
         states: str | None = None,
     ) -> None:
@@ -146,9 +146,9 @@ class Host:
         self._rounds = rounds
         self._round = 0
         self._index = 0
-        hosted = protocol.Hosted(node.dataset) if node.read_dataset is None else node.read_dataset()
-        self._dataset, self._score, states_of = hosted
-        receipts = () if saved is None else saved.get("states", ())
+        hosted_records = protocol.Hosted(node.dataset) if node.read_dataset is None else node.read_dataset()
+        self._dataset, self._score, states_of = hosted_records
+        receipts = () if saved_state is None else saved_state.get("states", ())
         self._states = None if states is None or states_of is None else states_of(states, receipts)
         self._releaser = node.make_releaser()
         # Data sets of tests may have no network.
@@ -204,8 +204,8 @@ class Host:
             }
         self._divergence: protocol.DivergedRelease | None = None
         self._undrained: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
-        if saved is not None and node.read_dataset is None:
-            self._restore(saved)
+        if saved_state is not None and node.read_dataset is None:
+            self._restore(saved_state)
 
     # Overflow is divergence, not a warning.
     @np.errstate(all="ignore")
@@ -324,17 +324,19 @@ class Host:
             # Before a message has arrived, the same exchange of the first round.
             short = len(self._late) < (self._late.maxlen or 1)
             messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
-        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        weighted_values = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
         agents = self._node.agents.size
-        if len(mixed) != agents:
+        if len(weighted_values) != agents:
             # A server sends the mean of all answers to every agent.
-            mixed = np.broadcast_to(mixed, (agents, mixed.shape[1]))
+            weighted_values = np.broadcast_to(weighted_values, (agents, weighted_values.shape[1]))
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
-            mixed = weight * released.concatenate() + self._node.compression.consensus * (mixed - weight * replica)
+            weighted_values = weight * released.concatenate() + self._node.compression.consensus * (
+                weighted_values - weight * replica
+            )
         neighbour_sum, start = {}, 0
         for channel, value in released.items():
-            neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
+            neighbour_sum[channel] = weighted_values[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
             if lists_neighbours:
@@ -355,16 +357,16 @@ class Host:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count + 1} exchanges or more")
         return self._open_exchange(exchange)
 
-    def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
+    def _neighbours(self, stacked_values: Array, released: Bundle) -> NeighbourReleases:
         """Return the releases of every neighbour, in the order of the sums."""
         weights = self._weights
         rows, agents = self._neighbour_index()
         ends = np.cumsum([v.shape[1] for v in released.values()])
-        received = stacked[weights.indices]
+        messages = stacked_values[weights.indices]
         if self._node.compression is not None:
-            correction = self._node.compression.consensus * (received - self._replica(released)[rows])
-            received = released.concatenate()[rows] + correction
-        parts = np.split(received, ends[:-1], axis=1)
+            correction = self._node.compression.consensus * (messages - self._replica(released)[rows])
+            messages = released.concatenate()[rows] + correction
+        parts = np.split(messages, ends[:-1], axis=1)
         releases = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         return releases if self._arriving is None else releases.select(self._arriving_mask()[agents])
 
@@ -430,9 +432,9 @@ class Host:
                 from here repeats it.
         """
         end = self._index if ending else self._round * self._per_round
-        undrained, out = self._undrained, []
-        while undrained and undrained[0].release_index < end:
-            out.append(undrained.popleft())
+        pending, out = self._undrained, []
+        while pending and pending[0].release_index < end:
+            out.append(pending.popleft())
         return out
 
     def machine(self) -> str:
@@ -490,18 +492,18 @@ class Host:
         if self._states is not None:
             self._states.forget()
 
-    def _restore(self, saved: Mapping[str, Any]) -> None:
-        self._round = saved["round"]
+    def _restore(self, saved_state: Mapping[str, Any]) -> None:
+        self._round = saved_state["round"]
         self._index = self._round * self._per_round
-        self._state = saved["state"]
-        self._latest = dict(saved["latest"])
-        self._recent.values.extend(saved["recent"])
-        self._divergence = saved["divergence"]
-        self._last = dict(saved.get("last", {}))
-        self._replicas = dict(saved.get("replicas", {}))
+        self._state = saved_state["state"]
+        self._latest = dict(saved_state["latest"])
+        self._recent.values.extend(saved_state["recent"])
+        self._divergence = saved_state["divergence"]
+        self._last = dict(saved_state.get("last", {}))
+        self._replicas = dict(saved_state.get("replicas", {}))
         if self._late is not None:
-            self._late.extend(saved["late"])
-        self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])
+            self._late.extend(saved_state["late"])
+        self._releaser.recorder.load(saved_state["recorded"], [self._releaser.mechanism])
 
 
 def _project(domain: protocol.Domain, released: Bundle) -> Bundle:

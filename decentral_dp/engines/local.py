@@ -69,16 +69,16 @@ def coordinate(
     if control.saved_state is not None:
         first = control.saved_state.round
         coordinator.restore(control.saved_state.parts[0])
-    observed = control.observes(rounds)
+    is_observed = control.observes(rounds)
     last = coordinator.snapshot(first)
-    done = observed(first) and control.observe(last)
+    stops = is_observed(first) and control.observe(last)
     for t in range(first + 1, rounds + 1):
-        if done:
+        if stops:
             break
         coordinator.round(t - 1)
-        if observed(t):
+        if is_observed(t):
             last = coordinator.snapshot(t)
-            done = control.observe(last)
+            stops = control.observe(last)
     return Outcome(
         last,
         coordinator.releaser.ledger(coordinator_node.program.releases_per_round).repeat(coordinator_node.n_agents),
@@ -138,8 +138,8 @@ class _Coordinator:
                     reply = self._coordinator_node.context.combine(self._questions, request.values, answers)
                 elif isinstance(request, Pool):
                     if self._pool is None:
-                        handed = [records for block in self._call_blocks("hand_over") for records in block]
-                        self._pool = self._coordinator_node.context.pool(handed)
+                        handed_records = [records for block in self._call_blocks("hand_over") for records in block]
+                        self._pool = self._coordinator_node.context.pool(handed_records)
                     reply = self._pool
                 else:
                     raise wrong_yield(program, t + 1, f"yields {type(request).__name__}")
@@ -154,8 +154,8 @@ class _Coordinator:
         for channel, value in values.items():
             if isinstance(value, Bounded):
                 moves, width = [float(s.sensitivity[0]) for s in value.sensitivities.values()], value.value.shape[1]
-                added = release_scale(reply.scale[channel], moves, width, node.most_records)
-                self._scale += max(1.0, node.largest_step) * added
+                scale = release_scale(reply.scale[channel], moves, width, node.most_records)
+                self._scale += max(1.0, node.largest_step) * scale
             elif not isinstance(value, np.ndarray):
                 # A draw from a public set is at most as long as the set's diameter.
                 self._scale += float(np.linalg.norm(reply.released[channel]))
@@ -179,9 +179,9 @@ class _Coordinator:
         }
 
         def drain(ending: bool) -> list[ReleasedValues]:
-            # Nothing of a finished round is released again.
-            undrained, self._undrained = self._undrained, []
-            return undrained
+            # Finished rounds are released only once.
+            pending, self._undrained = self._undrained, []
+            return pending
 
         return Snapshot(
             t, published, published, published, self._divergence, lambda: SavedState(t, (self._save(),)), drain
@@ -197,11 +197,11 @@ class _Coordinator:
             "recorded": self.releaser.recorder.lines(),
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved_state: Mapping[str, Any]) -> None:
         """Resume from a saved state."""
-        self._state, self._questions = saved["state"], saved["asked"]
-        self._divergence, self._scale = saved["divergence"], saved["scale"]
-        self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])
+        self._state, self._questions = saved_state["state"], saved_state["asked"]
+        self._divergence, self._scale = saved_state["divergence"], saved_state["scale"]
+        self.releaser.recorder.load(saved_state["recorded"], [c.mechanism for c in self.releaser.plan.channels])
 
 
 class LocalEngine:
@@ -216,12 +216,12 @@ class LocalEngine:
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`."""
-        saved = control.saved_state
-        first = 0 if saved is None else saved.round
-        parts = [None] * len(nodes) if saved is None else saved.parts
+        saved_state = control.saved_state
+        first = 0 if saved_state is None else saved_state.round
+        parts = [None] * len(nodes) if saved_state is None else saved_state.parts
         # Rows of other blocks that this block does not read are not copied.
-        cut = boundaries(nodes)
-        nodes = [node.with_boundary(b) for node, b in zip(nodes, cut, strict=True)]
+        node_boundaries = boundaries(nodes)
+        nodes = [node.with_boundary(b) for node, b in zip(nodes, node_boundaries, strict=True)]
         hosts = [
             Host(node, rounds, part, control.keeps_releases, control.states)
             for node, part in zip(nodes, parts, strict=True)
@@ -236,27 +236,33 @@ class LocalEngine:
             first = last_common(call_blocks("saved_rounds"))
             call_blocks("resume_after", first)
         releases_per_round = nodes[0].program.releases_per_round
-        observed = control.observes(rounds)
+        is_observed = control.observes(rounds)
         messages = call_blocks("advance")
         agents = [node.agents for node in nodes]
         last = snapshot(first, call_blocks, agents)
-        done = observed(first) and control.observe(last)
+        stops = is_observed(first) and control.observe(last)
         for t in range(first + 1, rounds + 1):
-            if done:
+            if stops:
                 break
             for _ in range(releases_per_round):
                 # A single block has no neighbours.
-                sent = [b.outgoing(m) for m, b in zip(messages, cut, strict=True)] if len(nodes) > 1 else messages
+                outgoing = (
+                    [b.outgoing(m) for m, b in zip(messages, node_boundaries, strict=True)]
+                    if len(nodes) > 1
+                    else messages
+                )
                 messages = [
-                    hosts[k].advance(*(messages[k] if j == k else sent[j] for j in node.neighbours))
+                    hosts[k].advance(*(messages[k] if j == k else outgoing[j] for j in node.neighbours))
                     for k, node in enumerate(nodes)
                 ]
-            if observed(t):
+            if is_observed(t):
                 last = snapshot(t, call_blocks, agents)
-                done = control.observe(last)
-        recorded = list(zip(agents, call_blocks("recorder"), strict=True))
+                stops = control.observe(last)
+        recorders = list(zip(agents, call_blocks("recorder"), strict=True))
         call_blocks("forget")
-        return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
+        return Outcome(
+            last, assemble(recorders, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round)
+        )
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program; as in `Engine`."""

@@ -256,8 +256,8 @@ class RunControl(NamedTuple):
             >>> [t for t in range(10) if observed(t)]
             [0, 5, 9]
         """
-        listed = {*self.rounds, last}
-        return lambda t: t in listed or self.due(t)
+        round_set = {*self.rounds, last}
+        return lambda t: t in round_set or self.due(t)
 
 
 # A run from the first round to the last, observed at the end only.
@@ -330,8 +330,8 @@ def block_sizes(n_agents: int, blocks: int, most: int | None = None) -> list[int
         ([3, 2], [2, 2, 1])
     """
     if most is not None:
-        full, rest = divmod(n_agents, most)
-        return [most] * full + ([rest] if rest else [])
+        full, remainder = divmod(n_agents, most)
+        return [most] * full + ([remainder] if remainder else [])
     return [part.size for part in np.array_split(np.arange(n_agents), min(blocks, n_agents))]
 
 
@@ -441,11 +441,11 @@ class Boundary(NamedTuple):
         Returns:
             For each of the `other_blocks`, a row for each of its `sent_rows`.
         """
-        arrived, out = iter(messages), []
+        arrivals, out = iter(messages), []
         for (agents, rows), arrives in zip(self.other_blocks, self.blocks_read(weights), strict=True):
             out.append(np.zeros((rows.size, width)))
             if arrives:
-                out[-1][_read_by_other_blocks(weights, agents)[rows]] = next(arrived)
+                out[-1][_read_by_other_blocks(weights, agents)[rows]] = next(arrivals)
         return out
 
 
@@ -474,19 +474,19 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
         [([2], 0, (3, 4)), ([0], 1, (3, 4))]
     """
     sizes = [node.agents.size for node in nodes]
-    read: list[set[int]] = [set() for _ in nodes]
+    read_rows: list[set[int]] = [set() for _ in nodes]
     for k, node in enumerate(nodes):
         for j, rows in _segments(node, sizes):
             if j != k:
-                read[j].update((np.intersect1d(node.mixing.indices, rows) - rows[0]).tolist())
-    sent = [np.array(sorted(rows), dtype=np.int64) for rows in read]
+                read_rows[j].update((np.intersect1d(node.mixing.indices, rows) - rows[0]).tolist())
+    sent_rows = [np.array(sorted(rows), dtype=np.int64) for rows in read_rows]
     all_boundaries = []
     for k, node in enumerate(nodes):
-        columns = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
+        columns = np.concatenate([rows if j == k else rows[sent_rows[j]] for j, rows in _segments(node, sizes)])
         mixing = sp.csr_array(node.mixing[:, columns])
         own_place = node.neighbours.index(k) if k in node.neighbours else None
-        other_blocks = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
-        all_boundaries.append(Boundary(sent[k], own_place, mixing, columns, node.agents, other_blocks))
+        other_blocks = tuple((nodes[j].agents, sent_rows[j]) for j in node.neighbours if j != k)
+        all_boundaries.append(Boundary(sent_rows[k], own_place, mixing, columns, node.agents, other_blocks))
     return all_boundaries
 
 

@@ -71,7 +71,7 @@ def user_address() -> str | None:
         True
     """
     address = os.environ.get("RAY_ADDRESS")
-    # As in Ray.
+    # Ray treats these values as no address.
     return None if address in (None, "", "local") else address
 
 
@@ -283,13 +283,13 @@ class Actor:
         node: AgentNode,
         boundary: Boundary,
         rounds: int,
-        saved: Mapping[str, Any] | None,
+        saved_state: Mapping[str, Any] | None,
         keeps_releases: bool,
         states: str | None,
     ) -> None:
         """Create the host; arguments as of `Host`."""
         self._boundary = boundary
-        self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
+        self._host = Host(node.with_boundary(boundary), rounds, saved_state, keeps_releases, states)
 
     def advance(self, *messages: Any) -> Any:
         """Receive the rows of other blocks, and return the rows that they read."""
@@ -364,13 +364,13 @@ class RayEngine:
             InputError: a lost actor started again on a machine that rounds differently.
         """
         driver = _Driver(control.saved_state, -1, self.recovery)
-        places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
+        places, node_boundaries = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if driver.state is None else driver.state.parts
                 arguments = [
                     (node, boundary, rounds, part, control.keeps_releases, control.states)
-                    for node, boundary, part in zip(nodes, cut, parts, strict=True)
+                    for node, boundary, part in zip(nodes, node_boundaries, parts, strict=True)
                 ]
                 try:
                     with _actors(Actor, places) as actors:
@@ -431,9 +431,9 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
             noise.
     """
     machines: list[str] = _call_all(actors, "machine")
-    if before and (moved := sum(a != b for a, b in zip(before, machines, strict=True))):
+    if before and (n_moved := sum(a != b for a, b in zip(before, machines, strict=True))):
         raise InputError(
-            f"run.engine: {moved} of {len(machines)} blocks of agents started again on a machine with another "
+            f"run.engine: {n_moved} of {len(machines)} blocks of agents started again on a machine with another "
             'processor or other versions, where last bits differ. Fix: "resume" on machines like the first ones.'
         )
     if control.check_machines is not None:
@@ -484,14 +484,14 @@ class _Driver:
     undrained: list[ReleasedValues] = field(default_factory=list)
     machines: list[str] = field(default_factory=list)
 
-    def set_state(self, saved: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
+    def set_state(self, saved_state: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
         """Set the state to resume from.
 
         Args:
-            saved: the state.
+            saved_state: the state.
             released: values that actors have released before it; default none.
         """
-        self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
+        self.state, self.restarts, self.saved_at = saved_state, 0, time.monotonic()
         self.undrained += released
 
     def retry_after_loss(self, loss: BlockLostError) -> None:
@@ -524,11 +524,11 @@ def _drive(
 
     def take_snapshot(t: int) -> Snapshot:
         def save() -> SavedState:
-            saved = SavedState(t, tuple(call_blocks("save")))
+            saved_state = SavedState(t, tuple(call_blocks("save")))
             if own_records:
                 # Agents keep their last two states: states between them are not needed.
-                driver.set_state(saved)
-            return saved
+                driver.set_state(saved_state)
+            return saved_state
 
         def drain(ending: bool) -> list[ReleasedValues]:
             # If an actor is lost here, nothing was drained: the driver still has the values before the state.
@@ -539,11 +539,11 @@ def _drive(
         return snapshot(t, call_blocks, agents)._replace(save=save, drain=drain)
 
     def observe(last: Snapshot) -> bool | None:
-        done = control.observe(last)
+        stops = control.observe(last)
         driver.observed_round = last.round
-        return done
+        return stops
 
-    observed = control.observes(rounds)
+    is_observed = control.observes(rounds)
     own_records = any(n.read_dataset is not None for n in nodes)
     first = 0 if driver.state is None else driver.state.round
     driver.machines = _checked_machines(actors, driver.machines, control)
@@ -554,21 +554,21 @@ def _drive(
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     over_time = nodes[0].over_time
-    cut = boundaries(nodes) if over_time is not None else []
+    node_boundaries = boundaries(nodes) if over_time is not None else []
     last, alive = take_snapshot(first), time.monotonic()
-    done = first > driver.observed_round and observed(first) and observe(last)
+    stops = first > driver.observed_round and is_observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
-        if done:
+        if stops:
             break
         near = read_from
-        if cut and over_time is not None:
-            is_read = [b.blocks_read(over_time.transfer_weights(t - 1)) for b in cut]
+        if node_boundaries and over_time is not None:
+            is_read = [b.blocks_read(over_time.transfer_weights(t - 1)) for b in node_boundaries]
             near = [list(itertools.compress(*pair)) for pair in zip(read_from, is_read, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
-        if t > driver.observed_round and observed(t):
+        if t > driver.observed_round and is_observed(t):
             last, alive = take_snapshot(t), time.monotonic()
-            done = observe(last)
+            stops = observe(last)
         elif t == rounds:
             last = take_snapshot(t)
         elif t % _AHEAD == 0:
@@ -580,12 +580,14 @@ def _drive(
         if time.monotonic() - driver.saved_at > driver.recovery.save_every and not own_records:
             # Detect a loss first: a neighbour that missed a message cannot be saved.
             call_blocks("saved_rounds")
-            saved = SavedState(t, tuple(call_blocks("save")))
+            saved_state = SavedState(t, tuple(call_blocks("save")))
             # In one step: releases before the state are not repeated.
-            driver.set_state(saved, drain_blocks(call_blocks, agents, False))
+            driver.set_state(saved_state, drain_blocks(call_blocks, agents, False))
     recorders = call_blocks("recorder")
     with contextlib.suppress(BlockLostError):
         # All values are released: a loss no longer matters.
         call_blocks("forget")
-    recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
-    return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
+    recorder_of_agents = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
+    return Outcome(
+        last, assemble(recorder_of_agents, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round)
+    )

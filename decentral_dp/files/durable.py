@@ -30,10 +30,10 @@ BYTES = 32
 
 def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file atomically and sync it, so that the old or the new file survives a power failure."""
-    write_whole(path, content, mode, synced=True)
+    write_whole(path, content, mode, is_synced=True)
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o666, synced: bool = False) -> None:
+def write_whole(path: Path, content: bytes, mode: int = 0o666, is_synced: bool = False) -> None:
     """Write a file atomically. An interrupt leaves the old or the new file, and possibly `.NAME.part` in the same
     folder.
 
@@ -44,11 +44,11 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666, synced: bool = Fa
     partial_file.unlink(missing_ok=True)
     with open(os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
-        if synced:
+        if is_synced:
             file.flush()
             os.fsync(file.fileno())
     partial_file.replace(path)
-    if not synced:
+    if not is_synced:
         return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -118,10 +118,10 @@ def portable_path(path: Path, folder: Path) -> str:
         '/data/records.csv'
     """
     path, folder, home = (Path(os.path.abspath(p)) for p in (path, folder, Path.home()))
-    shared = Path(os.path.commonpath([path, folder]))
+    parent = Path(os.path.commonpath([path, folder]))
     is_in_home = path.is_relative_to(home) and home != Path(home.anchor)
     # A path from above the home folder would contain its name.
-    if shared.is_relative_to(home) if is_in_home else shared != Path(shared.anchor):
+    if parent.is_relative_to(home) if is_in_home else parent != Path(parent.anchor):
         return Path(os.path.relpath(path, folder)).as_posix()
     return f"~/{path.relative_to(home).as_posix()}" if is_in_home else path.as_posix()
 

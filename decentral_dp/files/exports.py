@@ -59,9 +59,9 @@ def to_parquet(columns: Mapping[str, NDArray[Any]]) -> bytes:
 def _strings(texts: Sequence[str]) -> pa.Array:
     import pyarrow as pa
 
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    byte_strings = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, byte_strings)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(byte_strings))]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
 
 

@@ -110,10 +110,10 @@ class KindTable(Table):
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
-        needed, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
+        required_keys, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
             is_set = getattr(self, key) != type(self).model_fields[key].default
-            if (is_set and key not in (*needed, *optional)) or (key in needed and not is_set):
+            if (is_set and key not in (*required_keys, *optional)) or (key in required_keys and not is_set):
                 raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if is_set else "needs"} {key}')
         return self
 
@@ -148,13 +148,13 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
     hints, keys = get_type_hints(make, include_extras=True), []
     for name, parameter in inspect.signature(make).parameters.items():
         kind = without_none(hints[name])
-        described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Doc)), None)
-        if described is not None:
-            bounds = tuple(m for m in kind.__metadata__ if m is not described)
-            checked = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
-            required = parameter.default is parameter.empty
-            default = None if required else parameter.default
-            keys.append(DeclaredKey(name, checked, described.documentation, required, default))
+        doc = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Doc)), None)
+        if doc is not None:
+            bounds = tuple(m for m in kind.__metadata__ if m is not doc)
+            bounded_type = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
+            is_required = parameter.default is parameter.empty
+            default = None if is_required else parameter.default
+            keys.append(DeclaredKey(name, bounded_type, doc.documentation, is_required, default))
     return tuple(keys)
 
 

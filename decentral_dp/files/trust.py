@@ -54,7 +54,7 @@ def require_trust(path: Path, content: bytes) -> None:
         path: path of the Python file.
         content: code to be run.
     """
-    if _TRUSTED.get() or sha256(content).hexdigest() in _known():
+    if _TRUSTED.get() or sha256(content).hexdigest() in _read_digests():
         return
     text = f"{quoted_path(path)} is code of a run folder, and this machine has not run it before. Fix: read it, then "
     raise InputError(
@@ -71,7 +71,7 @@ def remember(content: bytes) -> None:
     line = sha256(content).hexdigest()
     # If the home folder is read-only, later runs need --trust.
     with contextlib.suppress(OSError):
-        if line in _known():
+        if line in _read_digests():
             return
         path = _file()
         path.parent.mkdir(OWNERS_FOLDER, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def _file() -> Path:
     return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "decentral_dp" / "code_digests"
 
 
-def _known() -> frozenset[str]:
+def _read_digests() -> frozenset[str]:
     try:
         return frozenset(_file().read_text(encoding="ascii").split())
     except (OSError, ValueError, RuntimeError):

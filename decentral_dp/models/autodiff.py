@@ -149,7 +149,7 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
     outputs = oracle(*(part[stand_in] for part in records)).items()
     out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in outputs}
     for rows in out.values():
-        rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
+        rows[[k for k, source in enumerate(stand_in) if k != source]] = np.nan
     return out
 
 
@@ -227,11 +227,11 @@ def trace(
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
             with _blame("regulariser", device):
-                vmap(_checked("regulariser", regulariser, *_NUMBER))(x, y)
+                vmap(_check_shapes("regulariser", regulariser, *_NUMBER))(x, y)
                 vmap(lambda *row: directions(regulariser, *row))(x, y, z)
         if predict is not None:
-            wanted = "one number" if classes is None else f"a label or {classes} scores"
-            guess = _checked("predict", predict, {()} if classes is None else {(), (classes,)}, wanted)
+            expected_shape = "one number" if classes is None else f"a label or {classes} scores"
+            guess = _check_shapes("predict", predict, {()} if classes is None else {(), (classes,)}, expected_shape)
             with _blame("predict", device):
                 over_grid(lambda y, features, _: guess(y, features), 1)(y, *records)
     return reads_records
@@ -248,7 +248,7 @@ def _reads_records(
     originals = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name, device):
-            value = vmap(_checked(name, loss, *_NUMBER))(x, y, *records)
+            value = vmap(_check_shapes(name, loss, *_NUMBER))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(originals, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place. Fix: {_advice(name)}.")
             if not _uses(value, y):
@@ -271,21 +271,23 @@ def _uses(value: Tensor, variable: Tensor) -> bool:
     return torch.autograd.grad(value.sum(), variable, allow_unused=True, retain_graph=True)[0] is not None
 
 
-def _checked(
-    name: str, f: Callable[..., Any], shapes: Collection[tuple[int, ...]], wanted: str
+def _check_shapes(
+    name: str, f: Callable[..., Any], shapes: Collection[tuple[int, ...]], expected_shape: str
 ) -> Callable[..., Tensor]:
     """Return the function, which raises InputError for another shape, and for losses of another precision."""
     import torch
 
-    def checked(*arguments: Tensor) -> Any:
+    def call(*arguments: Tensor) -> Any:
         value = f(*arguments)
         is_tensor = isinstance(value, torch.Tensor)
         if not is_tensor or tuple(value.shape) not in shapes or (name != "predict" and value.dtype != torch.float64):
             got = f"shape {tuple(value.shape)} of {value.dtype}" if is_tensor else type(value).__name__
-            raise InputError(f"{name}: it returned {got} for one record, expected {wanted}. Fix: {_advice(name)}.")
+            raise InputError(
+                f"{name}: it returned {got} for one record, expected {expected_shape}. Fix: {_advice(name)}."
+            )
         return value
 
-    return checked
+    return call
 
 
 @contextmanager
@@ -348,17 +350,17 @@ class Captured:
         import torch
 
         shapes = tuple([(a.shape, a.dtype, a.device) for a in arguments])
-        kept = self._kept.get(shapes, 0)
-        if not isinstance(kept, int):
+        n_kept = self._kept.get(shapes, 0)
+        if not isinstance(n_kept, int):
             if self._device == "cpu" and torch.get_num_threads() == 1:
-                return kept(*arguments)
+                return n_kept(*arguments)
             with one_thread(), repeatable(self._device):
-                return kept(*arguments)
-        if kept >= PATIENCE:
+                return n_kept(*arguments)
+        if n_kept >= PATIENCE:
             with one_thread():
                 self._kept[shapes] = capture(self._function, arguments) or self._function
-        elif kept or len(self._kept) < _MOST_GRAPHS:
-            self._kept[shapes] = kept + 1
+        elif n_kept or len(self._kept) < _MOST_GRAPHS:
+            self._kept[shapes] = n_kept + 1
         return self._function(*arguments)
 
 
@@ -390,8 +392,8 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     try:
         expected = [function(*inputs) for inputs in trials]
         graph = make_fx(function)(*mild)
-        replayed = _compile(graph, mild)
-        outputs = [replayed(*inputs) for inputs in trials]
+        graph_replay = _compile(graph, mild)
+        outputs = [graph_replay(*inputs) for inputs in trials]
         if not all(_equal(*pair) for pair in zip(outputs, expected, strict=True)):
             return None
     except USER_ERRORS:
@@ -401,7 +403,9 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
         a.data_ptr() == b.data_ptr() for a, b in zip(outputs[-1].values(), outputs[-2].values(), strict=True)
     )
     return (
-        (lambda *inputs: {name: out.clone() for name, out in replayed(*inputs).items()}) if shared_output else replayed
+        (lambda *inputs: {name: out.clone() for name, out in graph_replay(*inputs).items()})
+        if shared_output
+        else graph_replay
     )
 
 

@@ -59,17 +59,17 @@ class LinearModel:
         rows = with_intercept(inputs)
         return rows @ x.reshape(self.outputs, -1).T, rows
 
-    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+    def clipped_sum(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         # With the same records, a difference is an outer product as well, and nothing cancels.
-        rows, cotangents = at.tape, at.cotangents if since is None else at.cotangents - since.cotangents
+        rows, cotangents = slope.tape, slope.cotangents if since is None else slope.cotangents - since.cotangents
         # An upper bound on the norm, also for slopes whose squares underflow.
         slopes = np.sqrt(squares(cotangents)) + UNDERFLOW
         norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(extra)))
         factors = clip_factors(norms, bound)
         # Zero times infinity is NaN: remove infinite rows before the product.
-        weighted = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)
+        weighted_cotangents = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)
         safe = np.where(np.isfinite(norms)[:, None], rows, 0.0)
-        return (weighted.T @ safe).reshape(-1), factors
+        return (weighted_cotangents.T @ safe).reshape(-1), factors
 
 
 MODELS = ("linear", "mlp", "cnn", "resnet")
@@ -203,8 +203,10 @@ class OneByOne:
         return self.model.start
 
     def outputs_of(self, weights: Array, inputs: Array) -> Array:
-        each = np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
-        return np.stack([self.model.forward(w, rows, keep=False)[0] for w, rows in zip(weights, each, strict=True)])
+        inputs_of_agents = np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
+        return np.stack(
+            [self.model.forward(w, rows, keep=False)[0] for w, rows in zip(weights, inputs_of_agents, strict=True)]
+        )
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
         return self.model.named_weights(weights)

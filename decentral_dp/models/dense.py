@@ -132,7 +132,7 @@ class DenseLayers:
                 together.
         """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
-        rest = rest_of_clip(share, norm)
+        remaining_clip = rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
@@ -149,7 +149,7 @@ class DenseLayers:
                     if whole:
                         # A bound divided by u is a norm multiplied by u ≥ 1.
                         norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
-                factors = clip_factors(norms, rest * bound)[..., None]
+                factors = clip_factors(norms, remaining_clip * bound)[..., None]
                 finite = bool((factors > 0.0).all())
                 for (by_rows, bias), slope, a in zip(sums, slopes, activations, strict=False):
                     clipped = slope * factors
@@ -171,11 +171,11 @@ class DenseLayers:
 
     def _layers(self, weights: Array) -> list[_Views]:
         """Return views of every layer of weights (g, p): the rows of A and b."""
-        out, done = [], 0
+        out, offset = [], 0
         for i, o in pairwise(self.widths):
-            end = done + o * i
-            out.append((weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
-            done = end + o
+            end = offset + o * i
+            out.append((weights[:, offset:end].reshape(-1, o, i), weights[:, end : end + o]))
+            offset = end + o
         return out
 
     def _activations(self, layers: list[_Views], inputs: Array, centre: Array | None = None) -> list[Array]:

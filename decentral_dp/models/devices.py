@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda")
 
 
-def check_device(device: str, where: str) -> None:
+def check_device(device: str, location: str) -> None:
     """Raise InputError for an unknown or missing device.
 
     Args:
         device: "cpu" or "cuda".
-        where: key at the beginning of the message.
+        location: key at the beginning of the message.
     """
     if device not in DEVICES:
-        raise InputError(f'{where}: got {quoted(device)}, expected "cpu" or "cuda".')
+        raise InputError(f'{location}: got {quoted(device)}, expected "cpu" or "cuda".')
     if device == "cuda":
-        with needing(where):
+        with needing(location):
             import torch
         if not torch.cuda.is_available():
-            raise InputError(f'{where}: torch finds no CUDA device. Fix: use "cpu".')
+            raise InputError(f'{location}: torch finds no CUDA device. Fix: use "cpu".')
         # Read at the first matrix product: required for deterministic rounding.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -71,9 +71,9 @@ def module_on(module: Module, device: str) -> Module:
     return module.to(device)
 
 
-def to_numpy(computed: Tensor) -> Array:
+def to_numpy(tensor: Tensor) -> Array:
     """Return the numbers of a tensor on the CPU, without a gradient tape."""
-    array: Array = (computed if computed.is_cpu else computed.cpu()).numpy(force=True)
+    array: Array = (tensor if tensor.is_cpu else tensor.cpu()).numpy(force=True)
     return array
 
 

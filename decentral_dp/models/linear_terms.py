@@ -58,7 +58,7 @@ def clipped_means(
     rows: Array,
     norms: Array,
     bounds: Sequence[float],
-    *others: Array,
+    *extra_arrays: Array,
 ) -> Sequence[Array]:
     """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile.
 
@@ -68,7 +68,7 @@ def clipped_means(
         rows: (g, n, d) records.
         norms: (g, n) norms of the records.
         bounds: clip of each mean, as in `clip_coefficients`.
-        others: (g, n, …) each.
+        extra_arrays: (g, n, …) each.
 
     Returns:
         The means (g, d); zeros if there are no records.
@@ -78,12 +78,12 @@ def clipped_means(
     """
     n_agents, n_records, width = rows.shape
     if rows.size <= BLOCK:
-        return clipped_sums(coefficients(*points, rows, *others), norms, bounds, rows, float(max(n_records, 1)))
+        return clipped_sums(coefficients(*points, rows, *extra_arrays), norms, bounds, rows, float(max(n_records, 1)))
     means = [np.zeros((n_agents, width)) for _ in bounds]
     for agents, part in tiles(n_agents, n_records, width):
         tile_points = [None if point is None else point[agents] for point in points]
         tile = rows[agents, part]
-        tile_coefficients = coefficients(*tile_points, tile, *(other[agents, part] for other in others))
+        tile_coefficients = coefficients(*tile_points, tile, *(extra[agents, part] for extra in extra_arrays))
         for mean, total in zip(means, clipped_sums(tile_coefficients, norms[agents, part], bounds, tile), strict=True):
             mean[agents] += total
     for mean in means:
@@ -145,7 +145,7 @@ def clipped_sums(
     Limits:
         As in `clip_coefficients`.
     """
-    clipped = [clip_coefficients(each, norms, bound) for each, bound in zip(coefficients, bounds, strict=True)]
+    clipped = [clip_coefficients(term, norms, bound) for term, bound in zip(coefficients, bounds, strict=True)]
     return [np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor for c in clipped]
 
 
@@ -316,7 +316,7 @@ def curved_sums(
     curvature: Callable[[slice], Array],
     matrix: Array | None,
     clip: Clip,
-    wanted: Collection[str],
+    term_names: Collection[str],
 ) -> dict[str, Array]:
     """Average ∇²_yy l = M ⊗ aaᵀ and ∇²_yy l·Z, with each record's term clipped to clip.z.
 
@@ -329,25 +329,25 @@ def curved_sums(
         curvature: block of records → M (c, c, n).
         matrix: Z (c·d, p), None if no product is needed.
         clip: clips of the run.
-        wanted: subset of "lower_hessian" and "lower_hessian_product".
+        term_names: subset of "lower_hessian" and "lower_hessian_product".
 
     Returns:
         Name → (c·d, c·d) or (c·d, p).
     """
-    d, sums = features.shape[1], dict.fromkeys(wanted, np.zeros(()))
+    d, sums = features.shape[1], dict.fromkeys(term_names, np.zeros(()))
     with np.errstate(all="ignore"):
         for part in blocks(len(features), d if matrix is None else max(matrix.size // d, d)):
             a, size = features[part], norms[part]
             unit, m = unit_rows(a, size), curvature(part)
             c = len(m)
-            if "lower_hessian_product" in wanted:
+            if "lower_hessian_product" in term_names:
                 # Σ_k clip(a_k ⊗ M_k (Z a_k)).
-                stacked = np.asarray(matrix).reshape(c, d, -1).transpose(1, 0, 2).reshape(d, -1)
-                along = m.transpose(2, 0, 1) @ (a @ stacked).reshape(len(a), c, -1)
+                stacked_matrix = np.asarray(matrix).reshape(c, d, -1).transpose(1, 0, 2).reshape(d, -1)
+                along = m.transpose(2, 0, 1) @ (a @ stacked_matrix).reshape(len(a), c, -1)
                 rows = bounded_columns(along.reshape(len(a), -1).T, size, clip.norm, clip.z).T
                 total = (unit.T @ rows).reshape(d, c, -1).transpose(1, 0, 2).reshape(c * d, -1)
                 sums["lower_hessian_product"] = sums["lower_hessian_product"] + total
-            if "lower_hessian" in wanted:
+            if "lower_hessian" in term_names:
                 # Σ_k clip(M_k ⊗ a_k a_kᵀ).
                 m = bounded_columns(m.reshape(c * c, -1), np.square(size), clip.norm, clip.z).reshape(c, c, -1)
                 whole = np.empty((c, d, c, d))

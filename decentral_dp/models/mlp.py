@@ -119,15 +119,15 @@ class Mlp:
                 activations.append(h if len(weights) == len(self.widths) - 1 else torch.relu(h))
             return to_numpy(activations[-1]), LayerTape(weights, activations) if keep else None
 
-    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
-        rows, factors = self.clipped_parts(at, extra, bound, since)
+    def clipped_sum(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+        rows, factors = self.clipped_parts(slope, extra, bound, since)
         return self.sum_parts([rows]), factors
 
     def clipped_parts(
-        self, at: Slope, extra: Array, bound: float, since: Slope | None = None
+        self, point_slope: Slope, extra: Array, bound: float, since: Slope | None = None
     ) -> tuple[Gradients, Array]:
         with one_thread():
-            deltas, activations = self._deltas(at), at.tape.activations
+            deltas, activations = self._deltas(point_slope), point_slope.tape.activations
             if since is None:
                 gradients = [(Outer(d, a, True),) for d, a in zip(deltas, activations, strict=False)]
                 return self._scale_to_clip(gradients, extra, bound)
@@ -145,16 +145,16 @@ class Mlp:
             total = shared(np.zeros(self.p), self.device)
             for (by_rows, bias), *layer in zip(self._layer_views(total), *parts, strict=True):
                 for outers in zip(*layer, strict=True):
-                    left, right = _rows([o.left for o in outers]), _rows([o.right for o in outers])
-                    by_rows.addmm_(left.T, right)
+                    left_rows, right_rows = _rows([o.left for o in outers]), _rows([o.right for o in outers])
+                    by_rows.addmm_(left_rows.T, right_rows)
                     if outers[0].with_one:
-                        bias += left.sum(0)
+                        bias += left_rows.sum(0)
             return to_numpy(total)
 
-    def _deltas(self, at: Slope) -> list[Tensor]:
+    def _deltas(self, slope: Slope) -> list[Tensor]:
         """Return δ_l (n, o) of every layer."""
-        tape: LayerTape = at.tape
-        out = [self._tensor(at.cotangents)]
+        tape: LayerTape = slope.tape
+        out = [self._tensor(slope.cotangents)]
         for k in reversed(range(1, len(tape.weights))):
             out.append((out[-1] @ tape.weights[k]) * (tape.activations[k] > 0.0))
         return out[::-1]
@@ -173,18 +173,20 @@ class Mlp:
         counts = factors > 0.0
         if not counts.all():
             # Zero times infinity is NaN: remove infinite and dropped records before the product.
-            kept = shared(np.flatnonzero(counts), self.device)
-            gradients = [tuple(Outer(o.left[kept], o.right[kept], o.with_one) for o in outers) for outers in gradients]
+            kept_rows = shared(np.flatnonzero(counts), self.device)
+            gradients = [
+                tuple(Outer(o.left[kept_rows], o.right[kept_rows], o.with_one) for o in outers) for outers in gradients
+            ]
         scale = self._tensor(factors[counts, None])
         return [tuple(Outer(scale * o.left, o.right, o.with_one) for o in outers) for outers in gradients], factors
 
     def _layer_views(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield views of A (o, i) and b (o,) of every layer."""
-        done = 0
+        offset = 0
         for i, o in pairwise(self.widths):
-            end = done + o * i
-            yield flat[done:end].view(o, i), flat[end : end + o]
-            done = end + o
+            end = offset + o * i
+            yield flat[offset:end].view(o, i), flat[end : end + o]
+            offset = end + o
 
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array, self.device)

@@ -118,8 +118,8 @@ class TorchModel:
         """
         names = {id(value): name for name, value in trainable(self.module)}
         return {
-            f"{at}.{key}" if at else key: names[id(value)]
-            for at, part in self.module.named_modules()
+            f"{path}.{key}" if path else key: names[id(value)]
+            for path, part in self.module.named_modules()
             for key, value in part.named_parameters(recurse=False, remove_duplicate=False)
             if id(value) in names
         }
@@ -134,20 +134,20 @@ class TorchModel:
         """Return name → parameter of the module, in its shape."""
         return {name: to_numpy(part).copy() for name, part in self._parameter_views(self._tensor(x))}
 
-    def rows(self, at: Slope) -> Array:
+    def rows(self, slope: Slope) -> Array:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
-        n = len(at.cotangents)
+        n = len(slope.cotangents)
         with quiet_torch(self.device):
-            parts = [to_numpy(self._rows(at, slice(k, k + self.group))) for k in range(0, n, self.group)]
+            parts = [to_numpy(self._rows(slope, slice(k, k + self.group))) for k in range(0, n, self.group)]
         return np.concatenate(parts) if parts else np.zeros((0, self.p))
 
-    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+    def clipped_sum(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         factors = np.zeros(len(extra))
         with quiet_torch(self.device):
             total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
-                rows = self._rows(at, part) if since is None else self._rows(at, part) - self._rows(since, part)
+                rows = self._rows(slope, part) if since is None else self._rows(slope, part) - self._rows(since, part)
                 length = to_numpy(torch.linalg.vector_norm(rows, dim=1))
                 norms = np.hypot(length, row_norms(extra[part], "l2"))
                 factors[part] = clip_factors(norms, bound)
@@ -157,10 +157,10 @@ class TorchModel:
                 total += self._tensor(factors[part]) @ rows
             return to_numpy(total), factors
 
-    def _rows(self, at: Slope, part: slice) -> Tensor:
+    def _rows(self, slope: Slope, part: slice) -> Tensor:
         """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
-        x, inputs = at.tape
-        return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(at.cotangents[part]), self.p)
+        x, inputs = slope.tape
+        return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(slope.cotangents[part]), self.p)
 
     def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises exceptions of the module."""
@@ -204,10 +204,10 @@ class TorchModel:
 
     def _parameter_views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield views of the trainable parameters by name."""
-        done = 0
+        offset = 0
         for name, parameter in trainable(self.module):
-            yield name, flat[done : done + parameter.numel()].view(parameter.shape)
-            done += parameter.numel()
+            yield name, flat[offset : offset + parameter.numel()].view(parameter.shape)
+            offset += parameter.numel()
 
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array, self.device)
@@ -223,30 +223,30 @@ def trainable_weights(module: nn.Module) -> Array:
     return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
 
 
-def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -> TorchModel:
+def as_model(module: nn.Module, n_features: int, device: str, location: str = "") -> TorchModel:
     """Build the model of a valid float64 module.
 
     Args:
         module: float64 module.
         n_features: number of features.
         device: device of the module.
-        where: source of a custom module, as in `TorchModel`.
+        location: source of a custom module, as in `TorchModel`.
 
     Returns:
         The model, which starts at the weights of the module.
     """
     record, saved_numbers = tensor(np.zeros((1, n_features)), device), 0
 
-    def count(saved: Tensor) -> Tensor:
+    def count(saved_tensor: Tensor) -> Tensor:
         nonlocal saved_numbers
-        saved_numbers += saved.numel()
-        return saved
+        saved_numbers += saved_tensor.numel()
+        return saved_tensor
 
     with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         outputs = module(record).shape[1]
     start = trainable_weights(module)
     # Tensors saved by the forward pass, and two rows.
-    return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, where)
+    return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, location)
 
 
 def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra: Tensor, width: int) -> Tensor:
@@ -283,23 +283,25 @@ def custom_model(
         InputError: the function fails, or its module is random, mixes records, has state, or does not return (n,
             outputs) float64 numbers.
     """
-    where = f"problem.model: {name}"
+    location = f"problem.model: {name}"
     sizes = {"n_features": n_features, "outputs": outputs}
     with _public_draws(seed):
         module = call(
-            lambda **sizes: make(*sizes.values()), sizes, lambda e: f"{where} does not run: {blame(e)}. Fix it there."
+            lambda **sizes: make(*sizes.values()),
+            sizes,
+            lambda e: f"{location} does not run: {blame(e)}. Fix it there.",
         )
     if not isinstance(module, nn.Module):
-        raise InputError(f"{where} returned {type(module).__name__}, expected a torch module. Fix it there.")
+        raise InputError(f"{location} returned {type(module).__name__}, expected a torch module. Fix it there.")
     try:
         with quiet_torch():
-            model = _checked_model(module, where, n_features, outputs, seed)
-            return model if device == "cpu" else as_model(module_on(module, device), n_features, device, where)
+            model = _checked_model(module, location, n_features, outputs, seed)
+            return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
     except InputError:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{where}: the module does not run on one record at a time: {reason(error)}. Fix: {_FIX}."
+            f"{location}: the module does not run on one record at a time: {reason(error)}. Fix: {_FIX}."
         ) from error
 
 
@@ -312,7 +314,7 @@ def _public_draws(seed: int) -> Iterator[None]:
         yield
 
 
-def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> TorchModel:
+def _checked_model(module: nn.Module, location: str, n_features: int, outputs: int, seed: int) -> TorchModel:
     """Return the model on the CPU after tests on synthetic records in [0, 1). Raises InputError."""
     draw = np.random.default_rng(0)
     inputs, cotangents = tensor(draw.random((_TRIED_RECORDS, n_features))), draw.normal(size=(_TRIED_RECORDS, outputs))
@@ -321,10 +323,10 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
         # Lazy layers get their parameters.
         module(1.0 - inputs)
     if fault := _fault_of_outputs(module, inputs, outputs):
-        raise InputError(f"{where}: {fault}.")
-    model = as_model(module, n_features, "cpu", where)
+        raise InputError(f"{location}: {fault}.")
+    model = as_model(module, n_features, "cpu", location)
     if fault := _fault_of_gradients(model, inputs, cotangents):
-        raise InputError(f"{where}: {fault}.")
+        raise InputError(f"{location}: {fault}.")
     model.check_rows_apart(COUNTS)
     return model
 

@@ -40,8 +40,10 @@ class ResidualBlock(nn.Module):
         self.inner = nn.Sequential(
             _convolution(before, after, 3, stride), _norm(after), nn.ReLU(), _convolution(after, after, 3), _norm(after)
         )
-        same = before == after and stride == 1
-        self.past = nn.Identity() if same else nn.Sequential(_convolution(before, after, 1, stride), _norm(after))
+        keeps_shape = before == after and stride == 1
+        self.past = (
+            nn.Identity() if keeps_shape else nn.Sequential(_convolution(before, after, 1, stride), _norm(after))
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         return torch.relu(self.inner(h) + self.past(h))

@@ -55,7 +55,7 @@ class Slope(NamedTuple):
 class Gathering(Protocol):
     """A model that sums the records of many evaluations at once: `clipped_sum` is `sum_parts` of `clipped_parts`."""
 
-    def clipped_parts(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
+    def clipped_parts(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
         """Return the contributions of the records, in any form, and s (n,), as in `clipped_sum`."""
         ...
 

@@ -90,11 +90,11 @@ def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]
             # Records in [0, 1), where logarithms and roots are valid, and others; some replacements are extreme.
             mild, far = (turn + count) % 2 == 0, turn % 2 == 0 or count > max(COUNTS)
             records = _draw_rows(generator, count, width, classes, mild)
-            other = tuple(a.copy() for a in records)
+            copies = tuple(a.copy() for a in records)
             fresh = _draw_rows(generator, 1, width, classes, mild)
-            other[0][place] = _EXTREME * np.where(fresh[0][0] < 0.5, -1.0, 1.0) if far else fresh[0][0]
-            other[1][place] = (records[1][place] + 1.0) % classes if classes else 1.0 - records[1][place]
-            yield Trial(records, other, place)
+            copies[0][place] = _EXTREME * np.where(fresh[0][0] < 0.5, -1.0, 1.0) if far else fresh[0][0]
+            copies[1][place] = (records[1][place] + 1.0) % classes if classes else 1.0 - records[1][place]
+            yield Trial(records, copies, place)
 
 
 def _draw_rows(generator: np.random.Generator, count: int, width: int, classes: int, mild: bool) -> tuple[Array, Array]:
@@ -115,13 +115,13 @@ def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | 
         count = len(trial.records[0])
         rows = _rows(oracle, trial.records)
         if trial.place == 0 and count in (1, max(COUNTS)):
-            changed = _first_change(rows, _rows(oracle, trial.records), None)
-            if changed is not None:
-                return RowDependence(changed[0], count, changed[1], None)
+            first_row = _first_change(rows, _rows(oracle, trial.records), None)
+            if first_row is not None:
+                return RowDependence(first_row[0], count, first_row[1], None)
         if count > 1:
-            changed = _first_change(rows, _rows(oracle, trial.other), trial.place)
-            if changed is not None:
-                return RowDependence(changed[0], count, changed[1], trial.place)
+            first_row = _first_change(rows, _rows(oracle, trial.other), trial.place)
+            if first_row is not None:
+                return RowDependence(first_row[0], count, first_row[1], trial.place)
     return None
 
 
@@ -142,8 +142,8 @@ def _first_change(before: Mapping[str, Array], after: Mapping[str, Array], place
         differs = np.ones(len(old), dtype=np.bool_)
         if old.shape == new.shape:
             # All NaN are equal.
-            one, other = (a.reshape(len(a), -1) for a in (old, new))
-            differs = ((one != other) & ~(np.isnan(one) & np.isnan(other))).any(axis=1)
+            first, second = (a.reshape(len(a), -1) for a in (old, new))
+            differs = ((first != second) & ~(np.isnan(first) & np.isnan(second))).any(axis=1)
         if place is not None:
             differs[place] = False
         if differs.any():

@@ -158,32 +158,32 @@ class Unit(NamedTuple):
     records: int | None = 1
     zeroed: bool = False
 
-    def clips(self, averaged: Array | NDArray[np.int64] | int) -> Array:
+    def clips(self, counts: Array | NDArray[np.int64] | int) -> Array:
         """Return the sensitivity of a sum over N records in units of C: 2·min(k, N), or half of that.
 
         Args:
-            averaged: N, any shape.
+            counts: N, any shape.
         """
-        n = np.asarray(averaged, dtype=np.float64)
+        n = np.asarray(counts, dtype=np.float64)
         members = n if self.records is None else np.minimum(float(self.records), n)
         return members if self.zeroed else 2.0 * members
 
-    def sensitivity(self, clip: float | Array, averaged: Array | NDArray[np.int64] | int, width: int) -> Array:
+    def sensitivity(self, clip: float | Array, counts: Array | NDArray[np.int64] | int, width: int) -> Array:
         """Bound the sensitivity of a mean of clipped contributions, float64 included.
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
-            averaged: N, a number or an array of any shape.
+            counts: N, a number or an array of any shape.
             width: coordinates of the mean.
 
         Returns:
             In the clip's norm, of the shape that C and N broadcast to.
         """
-        slack = summation_slack(averaged, width)
+        slack = summation_slack(counts, width)
         if self.zeroed:
             # Both sums are rounded, and one of them has the record.
             slack = 2.0 * slack - 1.0
-        return np.asarray(self.clips(averaged) * clip / averaged * slack)
+        return np.asarray(self.clips(counts) * clip / counts * slack)
 
     @property
     def steps(self) -> int:
@@ -264,11 +264,11 @@ def sampled_unit(sampling: str) -> Unit | None:
         >>> sampled_unit(Unit(3, True).sampling), sampled_unit("poisson").records, sampled_unit("fixed")
         (Unit(records=3, zeroed=True), 1, None)
     """
-    kind, _, drawn = sampling.partition(", ")
+    kind, _, unit_text = sampling.partition(", ")
     if kind != "poisson":
         return None
-    records, _, change = drawn.partition(" ")
-    return Unit(int(records), change == "zeroed") if drawn else RECORD
+    records, _, change = unit_text.partition(" ")
+    return Unit(int(records), change == "zeroed") if unit_text else RECORD
 
 
 def unit_of(unit: Any, neighbours: str) -> Unit:

@@ -107,8 +107,8 @@ class OutsideMechanism(NoiseMechanism):
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
-        each = zip(out, query, grids, ratios, draws.generators(), strict=True)
-        for row, row_query, g, ratio, generator in each:
+        rows = zip(out, query, grids, ratios, draws.generators(), strict=True)
+        for row, row_query, g, ratio, generator in rows:
             for end, width in zip(ends, widths, strict=True):
                 part = slice(end - width, end)
                 step = float(g[part][0])
@@ -191,8 +191,8 @@ def register_outside(author: Any) -> OutsideMechanism:
 def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
     """Return the fields of the user's object that a scenario can contain."""
     author = mechanism.definition
-    every = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
-    return {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
+    options = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
+    return {name: value for name, value in options.items() if isinstance(value, (bool, int, float, str))}
 
 
 def _cost_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
@@ -223,7 +223,7 @@ def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
     """
     for width in _TESTED_COSTS[2]:
         mechanism.float_slack(np.array([0.0, 1.0]), width)
-        # Neither key nor query of any run.
+        # No run uses this key or this query.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
         mechanism._sample(generator, query, float(mechanism.grid(np.ones(1), width)[0]), 1.0)
     grid = float(mechanism.grid(np.ones(1), _TESTED_WIDTH)[0])
@@ -261,5 +261,5 @@ def _refusal(author: Any, method: str, problem: str) -> InputError:
 
 
 def _value_text(values: Array) -> str:
-    listed = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
-    return f"[{listed}{', …' if values.size > 4 else ''}]"
+    numbers = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
+    return f"[{numbers}{', …' if values.size > 4 else ''}]"

@@ -66,7 +66,7 @@ def digest_of_file(path: Path) -> str:
 def imports_of_folder(path: Path) -> list[Path]:
     """Return files of the same folder that a Python file imports, directly or not, sorted by name."""
     path = path.resolve()
-    return sorted(other for other in _Files().imports(path) if other.parent == path.parent)
+    return sorted(module for module in _Files().imports(path) if module.parent == path.parent)
 
 
 class _Files:
@@ -87,19 +87,19 @@ class _Files:
 
     def imports(self, path: Path) -> set[Path]:
         """Return the user's files that a file imports, directly or not, without the file itself."""
-        reached, ahead = {path}, [path]
+        files, ahead = {path}, [path]
         while ahead:
-            for other in self._digest_and_imports(ahead.pop())[1]:
-                if other not in reached:
-                    reached.add(other)
-                    ahead.append(other)
-        return reached - {path}
+            for module in self._digest_and_imports(ahead.pop())[1]:
+                if module not in files:
+                    files.add(module)
+                    ahead.append(module)
+        return files - {path}
 
     def _digest_and_imports(self, path: Path) -> tuple[bytes, list[Path]]:
         """Return a digest of a file's bytes, and the user's files in its import statements."""
         if path not in self._read:
             text = regular(path, "scenario").read_bytes()
-            imports = [other.resolve() for name in _names_in(text) for other in self._files_of(name, path.parent)]
+            imports = [module.resolve() for name in _names_in(text) for module in self._files_of(name, path.parent)]
             self._read[path] = blake2b(text).digest(), imports
         return self._read[path]
 
@@ -176,39 +176,40 @@ def _package_bytes(top: Path) -> bytes:
     return blake2b(b"".join(blake2b(source.read_bytes()).digest() for source in sources)).digest()
 
 
-def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+def _object_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
     """Return bytes that distinguish objects. seen: addresses of enclosing objects, against cycles."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return f"{type(value).__name__} {value!r}".encode()
-    if id(value) in seen:
+    if id(value) in ancestors:
         return b"again"
-    seen = seen | {id(value)}
+    ancestors = ancestors | {id(value)}
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     # Arrays of objects are handled entry by entry.
     if isinstance(value, np.ndarray) and value.dtype != object:
         return str((value.dtype, value.shape)).encode() + np.ascontiguousarray(value).tobytes()
     if isinstance(value, list | tuple):
-        return type(value).__name__.encode() + b"".join(_object_bytes(v, seen, files) + b"," for v in value)
+        return type(value).__name__.encode() + b"".join(_object_bytes(v, ancestors, files) + b"," for v in value)
     if isinstance(value, set | frozenset):
-        return b"set" + b",".join(sorted(_object_bytes(v, seen, files) for v in value))
+        return b"set" + b",".join(sorted(_object_bytes(v, ancestors, files) for v in value))
     if isinstance(value, Mapping):
         return b"".join(
-            _object_bytes(k, seen, files) + b":" + _object_bytes(v, seen, files) + b"," for k, v in value.items()
+            _object_bytes(k, ancestors, files) + b":" + _object_bytes(v, ancestors, files) + b","
+            for k, v in value.items()
         )
-    return _code_bytes(value, seen, files) or _instance_bytes(value, seen, files)
+    return _code_bytes(value, ancestors, files) or _instance_bytes(value, ancestors, files)
 
 
-def _code_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+def _code_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
     """Return bytes of a function, class or module; b"" for other objects."""
     if isinstance(value, functools.partial):
-        return b"partial" + _object_bytes((value.func, value.args, value.keywords), seen, files)
+        return b"partial" + _object_bytes((value.func, value.args, value.keywords), ancestors, files)
     if isinstance(value, MethodType):
-        return _object_bytes(value.__func__, seen, files) + _object_bytes(value.__self__, seen, files)
+        return _object_bytes(value.__func__, ancestors, files) + _object_bytes(value.__self__, ancestors, files)
     if isinstance(value, FunctionType):
-        return _source(value, seen, files) + _object_bytes(_surroundings(value), seen, files)
+        return _source(value, ancestors, files) + _object_bytes(_surroundings(value), ancestors, files)
     if isinstance(value, type):
-        return _source(value, seen, files)
+        return _source(value, ancestors, files)
     if isinstance(value, ModuleType):
         path = getattr(value, "__file__", None)
         is_users = path is not None and path.endswith(".py") and _is_users(Path(path))
@@ -216,20 +217,22 @@ def _code_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     return b""
 
 
-def _instance_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+def _instance_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
     """Return bytes of an instance: its class and its content."""
     if hasattr(value, "nodes") and hasattr(value, "edges"):
         return repr((list(map(str, value.nodes)), sorted(map(str, value.edges(data=True))))).encode()
-    kind = _source(type(value), seen, files)
+    kind = _source(type(value), ancestors, files)
     if is_dataclass(value):
         # Other fields are derived, or caches.
         return kind + b"".join(
-            f.name.encode() + b"=" + _object_bytes(getattr(value, f.name), seen, files) for f in fields(value) if f.init
+            f.name.encode() + b"=" + _object_bytes(getattr(value, f.name), ancestors, files)
+            for f in fields(value)
+            if f.init
         )
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
-        return kind + _object_bytes([(str(c), value[c].to_numpy()) for c in value.columns], seen, files)
+        return kind + _object_bytes([(str(c), value[c].to_numpy()) for c in value.columns], ancestors, files)
     if hasattr(value, "__dict__"):
-        return kind + _object_bytes(dict(sorted(vars(value).items())), seen, files)
+        return kind + _object_bytes(dict(sorted(vars(value).items())), ancestors, files)
     return kind if " at 0x" in repr(value) else kind + repr(value).encode()
 
 
@@ -244,8 +247,8 @@ def _surroundings(function: FunctionType) -> tuple[Any, ...]:
     path = _file_of(function)
     is_users = path is None or _is_users(path)
     # Globals of an installed package count with the package; values that its decorators close over are the user's.
-    named = sorted((_names(function.__code__) & function.__globals__.keys()) - _ADDRESSES) if is_users else []
-    return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in named}
+    global_names = sorted((_names(function.__code__) & function.__globals__.keys()) - _ADDRESSES) if is_users else []
+    return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in global_names}
 
 
 def _names(code: CodeType) -> set[str]:
@@ -264,7 +267,7 @@ def _file_of(value: Any) -> Path | None:
     return None if file is None or not Path(file).is_file() else Path(file)
 
 
-def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+def _source(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
     """Return bytes of the source of a function or class: its file with imports, or its code without a file."""
     path, name = _file_of(value), str(value.__qualname__).encode()
     if path is not None and _is_users(path):
@@ -280,7 +283,7 @@ def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     if value.__module__ == "__main__" or value.__module__ not in sys.modules:
         kinds = (FunctionType, bool, int, float, str, tuple)
         attributes = {k: v for k, v in vars(value).items() if isinstance(v, kinds) and k not in _UNREAD}
-        return name + _object_bytes(dict(sorted(attributes.items())), seen | {id(value)}, files)
+        return name + _object_bytes(dict(sorted(attributes.items())), ancestors | {id(value)}, files)
     return str(value.__module__).encode() + name
 
 

@@ -175,7 +175,7 @@ class NoiseMechanism(Mechanism):
         """Round the queries of some agents and add noise, all channels side by side.
 
         Returns:
-            The noised queries in units of the grid, (b, Σ widths): float64 integers.
+            The noisy queries in units of the grid, (b, Σ widths): float64 integers.
         """
 
 
@@ -203,12 +203,12 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
 
 
 def add_public(integers: Array, grid: Array, public: Array) -> None:
-    """Compute g·(rint(public/g) + integers) in place of the public part of a release.
+    """Compute g·(rint(public/g) + integers) instead of the public part of a release.
 
     The sum is exact unless the public part is 2^33 times as large as the noise.
 
     Args:
-        integers: (b, d) noised private part, in units of the grid.
+        integers: (b, d) noisy private part, in units of the grid.
         grid: powers of two, broadcastable.
         public: (b, d), overwritten.
     """
@@ -235,8 +235,8 @@ def limit_cost(cost: Array, sensitivity: Array, scale: Array) -> Array:
     """
     if sensitivity.size and sensitivity.min() > 0.0 and sensitivity.max() < np.inf and scale.min() > 0.0:
         return np.asarray(cost)
-    unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
-    return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, cost))
+    is_unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
+    return np.where(sensitivity == 0.0, 0.0, np.where(is_unbounded, np.inf, cost))
 
 
 def round_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) -> Array:
@@ -248,11 +248,11 @@ def round_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) ->
         uniforms: (b, d) in [0, 1), secret.
     """
     # 1/g is exact for a power of two, and a product is faster than a quotient.
-    scaled = query * (1.0 / grid)
-    out = np.floor(scaled)
+    cells = query * (1.0 / grid)
+    out = np.floor(cells)
     # The sum U + scaled would round the low bits of U away.
-    scaled -= out
-    out += uniforms < scaled
+    cells -= out
+    out += uniforms < cells
     return np.asarray(out)
 
 
@@ -324,7 +324,7 @@ class Laplace(NoiseMechanism):
         return np.where(is_charged, 2e-15 * width, 0.0), np.where(is_charged, delta, 0.0)
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
+        """Draw noisy values in units of the grid, (b, Σ widths) float64 integers."""
         draws, query, grid, scale, _, workspace = request[:6]
         if query.shape not in workspace:
             rows, columns = query.shape
@@ -434,7 +434,7 @@ class Gaussian(NoiseMechanism):
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
+        """Draw noisy values in units of the grid, (b, Σ widths) float64 integers."""
         draws, query, grid, scale, widths, workspace = request[:6]
         (rows, columns), ends = query.shape, accumulate(widths)
         wide = [slice(end - w, end) for end, w in zip(ends, widths, strict=True) if self.rounds_at_random(w)]

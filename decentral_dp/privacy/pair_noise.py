@@ -58,11 +58,11 @@ _GAP = 1e-3
 _BRANCHES, _MOST_EDGES, _WORK = 200, 256, 1e7
 
 
-def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
+def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array:
     """Compute the effective scale of each agent: min over Q of [Σ_Q⁻¹]_vv^(−1/2), Q any q other agents.
 
     Args:
-        own: σ, (m,), standard deviations of independent noise, above 0.
+        own_scale: σ, (m,), standard deviations of independent noise, above 0.
         pair: c, (m, m), symmetric, 0 on its diagonal; standard deviations of the draw that the ends of an edge share.
         colluders: q, the number of colluding agents.
 
@@ -79,13 +79,13 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
         >>> effective_scale(np.ones(2), edge, 1).round(6).tolist()
         [1.0, 1.0]
     """
-    square, edges = np.square(own), csr_matrix(pair, dtype=np.float64).power(2)
+    square, edges = np.square(own_scale), csr_matrix(pair, dtype=np.float64).power(2)
     edges.eliminate_zeros()
     is_finite = (square > 0.0).all() and np.isfinite(square).all() and np.isfinite(edges.data).all()
     if not is_finite or edges.diagonal().any() or (edges != edges.T).nnz or colluders < 0:
         raise InputError(
-            f"noise: got own scales from {own.min()} and {colluders} colluders, expected own scales above 0, finite "
-            "scales that are equal at both ends of each edge, and at least 0 colluders."
+            f"noise: got own scales from {own_scale.min()} and {colluders} colluders, expected own scales above 0, "
+            "finite scales that are equal at both ends of each edge, and at least 0 colluders."
         )
     # A smaller draw protects less. A larger one protects no better, and float64 would lose σ next to it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())
@@ -110,16 +110,16 @@ def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
 
     With h agents left, Σ⁻¹ has (1/σ²)(1/h + (1 − 1/h)σ²/(σ² + hc²)) on its diagonal.
     """
-    linked = np.diff(edges.indptr) > 0
-    number = int(linked.sum())
+    has_links = np.diff(edges.indptr) > 0
+    number = int(has_links.sum())
     if edges.nnz != number * (number - 1) or not number:
         return None
-    own, shared = square[linked], edges.data
-    if own.min() != own.max() or shared.min() != shared.max():
+    own_square, pair_squares = square[has_links], edges.data
+    if own_square.min() != own_square.max() or pair_squares.min() != pair_squares.max():
         return None
-    left = max(number - colluders, 1)
-    gain = (own[0] + left * shared[0]) / (own[0] + shared[0])
-    return np.asarray(np.sqrt(np.where(linked, square * gain, square)) * (1.0 - 16.0 * _UNIT))
+    n_honest = max(number - colluders, 1)
+    gain = (own_square[0] + n_honest * pair_squares[0]) / (own_square[0] + pair_squares[0])
+    return np.asarray(np.sqrt(np.where(has_links, square * gain, square)) * (1.0 - 16.0 * _UNIT))
 
 
 class _Branch(NamedTuple):
@@ -146,12 +146,14 @@ class _Branch(NamedTuple):
         most = float(np.partition(enters, first)[first:].sum())
         if not most < 1.0:
             return np.inf
-        value, left = self.resistance, 1.0 - most
+        value, remaining_share = self.resistance, 1.0 - most
         while True:
-            chosen = np.argpartition(2.0 * value * left * enters - heat, first)[first:]
-            step = (self.resistance - heat[chosen].sum()) / (left * (1.0 + most - 2.0 * enters[chosen].sum()))
+            chosen = np.argpartition(2.0 * value * remaining_share * enters - heat, first)[first:]
+            step = (self.resistance - heat[chosen].sum()) / (
+                remaining_share * (1.0 + most - 2.0 * enters[chosen].sum())
+            )
             if step <= value * (1.0 + 1e-9):
-                return float((value + max(step - value, 0.0) * (1.0 + most) / left) * (1.0 + 1e-12))
+                return float((value + max(step - value, 0.0) * (1.0 + most) / remaining_share) * (1.0 + 1e-12))
             value = step
 
 
@@ -166,8 +168,8 @@ class _Network:
         self.twice = 2.0 * self.matrix.diagonal()
         upper = triu(edges).tocoo()
         self.starts, self.ends, self.weights = upper.row.astype(np.intp), upper.col.astype(np.intp), upper.data
-        edge, both = np.arange(upper.nnz), np.concatenate([upper.row, upper.col])
-        self.at = csr_matrix((np.ones(both.size), (both, np.tile(edge, 2))), (square.size, edge.size))
+        edge, endpoints = np.arange(upper.nnz), np.concatenate([upper.row, upper.col])
+        self.at = csr_matrix((np.ones(endpoints.size), (endpoints, np.tile(edge, 2))), (square.size, edge.size))
         self.incident = np.split(self.at.indices, self.at.indptr[1:-1])
         # Entries of Σ, products and sums: each of at most degree + 2 roundings of terms of one size.
         self.rounding = (4.0 * np.diff(edges.indptr).max(initial=0) + 16.0) * _UNIT
@@ -175,18 +177,20 @@ class _Network:
 
     def resistances(self) -> Array:
         """Bound [Σ⁻¹]_vv with every edge from above, for all v."""
-        isolated = 1.0 / self.square * (1.0 + 4.0 * _UNIT)
+        isolated_resistance = 1.0 / self.square * (1.0 + 4.0 * _UNIT)
         product = self.matrix @ self.inverse
         sizes = self.twice[:, None] * self.inverse - product
         error = (np.abs(product - np.eye(self.square.size)) + self.rounding * sizes) / self.square[:, None]
         off = error.max(axis=0) * self.upwards
-        return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, isolated))
+        return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, isolated_resistance))
 
-    def branch(self, v: int, known: tuple[int, ...], free: NDArray[np.bool_]) -> _Branch:
+    def branch(self, v: int, colluders: tuple[int, ...], free: NDArray[np.bool_]) -> _Branch:
         """Evaluate a branch of the search for the worst colluders of v."""
-        cut = np.unique(np.concatenate([self.incident[w] for w in known])) if known else np.zeros(0, np.int64)
-        i, j, weights, x = self.starts[cut], self.ends[cut], self.weights[cut], self.inverse[v]
-        if cut.size:
+        cut_edges = (
+            np.unique(np.concatenate([self.incident[w] for w in colluders])) if colluders else np.zeros(0, np.int64)
+        )
+        i, j, weights, x = self.starts[cut_edges], self.ends[cut_edges], self.weights[cut_edges], self.inverse[v]
+        if cut_edges.size:
             rows = self.inverse[i] - self.inverse[j]
             x = x + np.linalg.solve(np.diag(1.0 / weights) - (rows[:, i] - rows[:, j]), x[i] - x[j]) @ rows
         x = np.maximum(x, 0.0)
@@ -200,7 +204,7 @@ class _Network:
         resistance = float(x[v] + off) * self.upwards
         drop = np.abs(x[self.starts] - x[self.ends])
         flow = self.weights * drop
-        flow[cut] = 0.0
+        flow[cut_edges] = 0.0
         # The flow into an agent leaves it by its edges or to the ground.
         flows = self.at @ flow
         enters = 0.5 * (flows + self.square * (x + off)) + off * self.links
@@ -209,7 +213,7 @@ class _Network:
         warm[self.incident[v]] *= 2.0
         heat = 0.5 * np.maximum(self.at @ warm - 10.0 * off * flows, 0.0)
         heat += self.square * np.square(np.maximum(x - off, 0.0))
-        return _Branch(known, free, resistance, np.asarray(enters * self.upwards), np.asarray(heat / self.upwards))
+        return _Branch(colluders, free, resistance, np.asarray(enters * self.upwards), np.asarray(heat / self.upwards))
 
 
 def _largest_resistances(network: _Network, colluders: int) -> Array:
@@ -223,8 +227,8 @@ def _largest_resistances(network: _Network, colluders: int) -> Array:
     for v in sorted(near, key=lambda v: -float(out[v])):
         if work <= 0:
             break
-        out[v], spent = _largest_resistance(network, v, colluders, min(work, _BRANCHES))
-        work -= spent
+        out[v], work_spent = _largest_resistance(network, v, colluders, min(work, _BRANCHES))
+        work -= work_spent
     return out
 
 
@@ -234,34 +238,34 @@ def _largest_resistance(network: _Network, v: int, colluders: int, most: int) ->
     Returns:
         The bound, and the number of branches that were evaluated.
     """
-    isolated = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
-    branch, spent = network.branch(v, (), np.arange(network.square.size) != v), 1
+    isolated_resistance = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
+    branch, work_spent = network.branch(v, (), np.arange(network.square.size) != v), 1
     best, order, heap = 0.0, count(), list[tuple[int, int, int, float, _Branch]]()
 
     def add(branch: _Branch) -> None:
-        bound = min(branch.bound(colluders - len(branch.known)), isolated)
+        bound = min(branch.bound(colluders - len(branch.known)), isolated_resistance)
         # Among equal bounds the deepest branch first, since many sets are equal in a symmetric graph.
         heapq.heappush(heap, (-math.ceil(math.log(bound) / _GAP), -len(branch.known), next(order), bound, branch))
 
     add(branch)
-    while heap and spent < most:
+    while heap and work_spent < most:
         *_, bound, branch = heap[0]
         worst = (branch.resistance - branch.heat) / np.square(np.maximum(1.0 - branch.enters, 1e-9))
-        known = (*branch.known, int(np.argmax(np.where(branch.free, worst, -np.inf))))
-        if bound <= best * (1.0 + _GAP) or sum(len(network.incident[w]) for w in known) > _MOST_EDGES:
+        known_agents = (*branch.known, int(np.argmax(np.where(branch.free, worst, -np.inf))))
+        if bound <= best * (1.0 + _GAP) or sum(len(network.incident[w]) for w in known_agents) > _MOST_EDGES:
             break
         heapq.heappop(heap)
-        spent += 1
+        work_spent += 1
         free = branch.free.copy()
-        free[known[-1]] = False
+        free[known_agents[-1]] = False
         if len(branch.known) + free.sum() >= colluders:
             add(branch._replace(free=free))
-        branch = network.branch(v, known, free)
-        if len(known) < colluders:
+        branch = network.branch(v, known_agents, free)
+        if len(known_agents) < colluders:
             add(branch)
         else:
-            best = max(best, min(branch.resistance, isolated))
-    return max([best, *(entry[3] for entry in heap)]), spent
+            best = max(best, min(branch.resistance, isolated_resistance))
+    return max([best, *(entry[3] for entry in heap)]), work_spent
 
 
 # Variates drawn at a time, which fit into the cache.
@@ -300,17 +304,17 @@ class PairNoise:
     def links(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (E, 2) pairs of agents that share noise in round t; default None, in any round."""
         round = None if self.network.over_time is None else t
-        linked = self._links.get(round)
-        if linked is None:
+        links = self._links.get(round)
+        if links is None:
             if self.all_pairs:
                 online = None if round is None else self.network.online(round)
                 agents = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)
-                linked = np.stack([agents[ends] for ends in np.triu_indices(agents.size, 1)], axis=1)
+                links = np.stack([agents[ends] for ends in np.triu_indices(agents.size, 1)], axis=1)
             else:
-                linked = np.asarray(self.network.links(round))
+                links = np.asarray(self.network.links(round))
             self._links.clear()
-            self._links[round] = linked
-        return linked
+            self._links[round] = links
+        return links
 
     def ratios(self, links: NDArray[np.int64]) -> Array:
         """Return (E,) the deviation over σ of the draw of each of these pairs."""
@@ -329,8 +333,8 @@ class PairNoise:
     def reach(self) -> float:
         """Return max_i Σ_j c_ij/σ + σ_i/σ, over the pairs of all rounds together."""
         links, m = self.links(), self.network.n_agents
-        shared = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
-        return float((self.own_deviations(np.arange(m)) + shared).max())
+        pair_square = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
+        return float((self.own_deviations(np.arange(m)) + pair_square).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (m,) degrees in round t; default None, over the pairs of all rounds together."""
@@ -373,12 +377,12 @@ class PairNoise:
         return np.full(agents.size, self.ratio)
 
     def charged_scales(
-        self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
+        self, own_scale: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
         """Compute the scales that releases are charged at, and those of their draws.
 
         Args:
-            own: σ, (R, b) or (R, 1).
+            own_scale: σ, (R, b) or (R, 1).
             rounds: (R,) of the releases.
             agents: (b,) their numbers.
 
@@ -388,11 +392,11 @@ class PairNoise:
         """
         # All rounds of a network that does not change equal round 0.
         distinct_rounds = [0] if self.network.over_time is None else rounds.tolist()
-        effective = np.asarray(own * np.stack([self.gain(t)[agents] for t in distinct_rounds]))
+        effective = np.asarray(own_scale * np.stack([self.gain(t)[agents] for t in distinct_rounds]))
         number = np.array([self.network.n_agents + len(self.links(t)) for t in distinct_rounds], dtype=np.float64)
         draw_scales = {
-            "own_scale": own * self.own_deviations(agents),
-            "pair_scale": own * self._largest_ratios(agents),
+            "own_scale": own_scale * self.own_deviations(agents),
+            "pair_scale": own_scale * self._largest_ratios(agents),
             "variates": number[:, None],
         }
         return effective, {name: np.broadcast_to(v, effective.shape) for name, v in draw_scales.items()}
@@ -457,29 +461,29 @@ class PairDraws:
         return out
 
 
-def error_weights(mixed: Array, rounds: int) -> Array:
+def error_weights(mixing: Array, rounds: int) -> Array:
     """Compute M.
 
     Args:
-        mixed: A, (m, m).
+        mixing: A, (m, m).
         rounds: T.
 
     Example:
         >>> error_weights(np.eye(2), 3).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    power, total = np.eye(len(mixed)), np.zeros(mixed.shape)
+    power, total = np.eye(len(mixing)), np.zeros(mixing.shape)
     for k in range(rounds):
-        power = mixed @ power
+        power = mixing @ power
         total += (rounds - k) * (power.T @ power)
-    return np.asarray(total / (len(mixed) * rounds))
+    return np.asarray(total / (len(mixing) * rounds))
 
 
-def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> float:
+def best_ratio(mixing: Array, links: csr_matrix, rounds: int, colluders: int) -> float:
     """Find the ratio r = c/σ with the smallest error at a fixed privacy cost against q colluders.
 
     Args:
-        mixed: A, (m, m).
+        mixing: A, (m, m).
         links: (m, m), 1 for pairs that share noise.
         rounds: T.
         colluders: q.
@@ -492,14 +496,14 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
         >>> round(best_ratio(mixed, pair, 10, 0), 2), round(best_ratio(mixed, pair, 10, 1), 3)
         (1.25, 0.001)
     """
-    weights, adjacent = error_weights(mixed, rounds), links.toarray()
-    own = float(np.trace(weights))
-    shared = float(np.diagonal(weights) @ adjacent.sum(axis=1) - (weights * adjacent).sum())
+    weights, adjacent = error_weights(mixing, rounds), links.toarray()
+    own_weight = float(np.trace(weights))
+    pair_weight = float(np.diagonal(weights) @ adjacent.sum(axis=1) - (weights * adjacent).sum())
 
     def error(log_ratio: float) -> float:
         square = np.exp(2.0 * log_ratio)
-        scales = effective_scale(np.ones(len(mixed)), links * np.sqrt(square), colluders)
-        return float(np.log((own + square * shared) / scales.min() ** 2))
+        scales = effective_scale(np.ones(len(mixing)), links * np.sqrt(square), colluders)
+        return float(np.log((own_weight + square * pair_weight) / scales.min() ** 2))
 
     # scipy imports its optimisers lazily, which few plans need.
     minimum = scipy.optimize.minimize_scalar(
@@ -508,11 +512,11 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
     return float(np.exp(minimum.x))
 
 
-def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
+def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
     """Find scales of each agent and each edge with the smallest error, all effective scales at least 1.
 
     Args:
-        mixed: A, (m, m).
+        mixing: A, (m, m).
         links: (m, m), 1 for pairs that share noise.
         rounds: T.
         colluders: q, 0, the default, or 1.
@@ -527,31 +531,31 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
         >>> effective_scale(own, pair, 0).round(3).tolist()
         [1.0, 1.0, 1.0]
     """
-    m, weights, upper = len(mixed), error_weights(mixed, rounds), triu(links).tocoo()
+    m, weights, upper = len(mixing), error_weights(mixing, rounds), triu(links).tocoo()
     i, j, diagonal = upper.row, upper.col, np.arange(m)
     cost = np.concatenate([np.diagonal(weights), weights[i, i] + weights[j, j] - 2.0 * weights[i, j]])
     # (k, E) edges outside each set of colluders, who are not protected themselves.
-    left, known = np.ones((1, i.size)), np.zeros((1, m))
+    edge_mask, fixed_rows = np.ones((1, i.size)), np.zeros((1, m))
     if colluders:
-        left = np.stack([(i != w) & (j != w) for w in range(m)]).astype(np.float64)
-        known = np.eye(m)
+        edge_mask = np.stack([(i != w) & (j != w) for w in range(m)]).astype(np.float64)
+        fixed_rows = np.eye(m)
 
     def error(logs: Array, power: float) -> tuple[float, Array]:
         squares = np.exp(logs)
-        shared, covariance = left * squares[m:], np.zeros((len(left), m, m))
-        covariance[:, i, j] = covariance[:, j, i] = -shared
+        pair_scales, covariance = edge_mask * squares[m:], np.zeros((len(edge_mask), m, m))
+        covariance[:, i, j] = covariance[:, j, i] = -pair_scales
         covariance[:, diagonal, diagonal] = squares[:m] - covariance.sum(axis=2)
         inverse = np.linalg.inv(covariance)
-        spent, total = inverse[:, diagonal, diagonal] * (1.0 - known), float(cost @ squares)
-        share = (spent / spent.max()) ** (power - 1.0)
+        variances, total = inverse[:, diagonal, diagonal] * (1.0 - fixed_rows), float(cost @ squares)
+        share = (variances / variances.max()) ** (power - 1.0)
         slope = np.einsum("kiv,kv->i", np.square(inverse), share)
-        along = np.einsum("kev,kv,ke->e", np.square(inverse[:, i] - inverse[:, j]), share, left, optimize=True)
-        lost = float((share * spent).sum())
-        largest = total * lost ** (1.0 / power) * spent.max() ** (1.0 - 1.0 / power)
-        return np.log(largest), squares * (cost / total - np.concatenate([slope, along]) / lost)
+        along = np.einsum("kev,kv,ke->e", np.square(inverse[:, i] - inverse[:, j]), share, edge_mask, optimize=True)
+        weighted_sum = float((share * variances).sum())
+        largest = total * weighted_sum ** (1.0 / power) * variances.max() ** (1.0 - 1.0 / power)
+        return np.log(largest), squares * (cost / total - np.concatenate([slope, along]) / weighted_sum)
 
     # The gradient vanishes at ratio 0, so the start has a positive one.
-    ratio = max(best_ratio(mixed, links, rounds, colluders), 1.0)
+    ratio = max(best_ratio(mixing, links, rounds, colluders), 1.0)
     start = 1.0 / effective_scale(np.ones(m), links * ratio, colluders).min()
     logs = 2.0 * np.log(np.repeat([start, ratio * start], [m, i.size]))
     bounds = [(2.0 * np.log(LEAST), 2.0 * np.log(MOST))] * logs.size
@@ -561,8 +565,8 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
         )
         logs = minimum.x
     scales = np.exp(0.5 * logs)
-    shared = csr_matrix((scales[m:], (i, j)), shape=links.shape)
-    own, pair = scales[:m], csr_matrix(shared + shared.T)
-    own = np.maximum(own, _LEAST_OWN * effective_scale(own, pair, colluders).min())
-    least = effective_scale(own, pair, colluders).min()
-    return own / least, pair / least
+    pair_scales = csr_matrix((scales[m:], (i, j)), shape=links.shape)
+    own_scale, pair = scales[:m], csr_matrix(pair_scales + pair_scales.T)
+    own_scale = np.maximum(own_scale, _LEAST_OWN * effective_scale(own_scale, pair, colluders).min())
+    least = effective_scale(own_scale, pair, colluders).min()
+    return own_scale / least, pair / least

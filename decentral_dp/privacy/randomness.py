@@ -153,11 +153,11 @@ class Streams:
     """
 
     def __init__(self, root: Root, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
-        each = [(purpose.encode(), int(a).to_bytes(8, "little")) for a in agents]
+        agent_names = [(purpose.encode(), int(a).to_bytes(8, "little")) for a in agents]
         if isinstance(root, SecretRoot):
-            self._set_keys([_digest(*parts, key=root.key) for parts in each], True)
+            self._set_keys([_digest(*parts, key=root.key) for parts in agent_names], True)
         else:
-            self._set_keys([_digest(root, *parts)[:16] for parts in each], False)
+            self._set_keys([_digest(root, *parts)[:16] for parts in agent_names], False)
 
     def _set_keys(self, keys: list[bytes], secret: bool) -> None:
         self._keys = keys
@@ -169,10 +169,10 @@ class Streams:
         Args:
             secrets: one for each agent, in order; an empty one leaves its key unchanged.
         """
-        each = zip(self._keys, secrets, strict=True)
-        other = Streams.__new__(Streams)
-        other._set_keys([_digest(b"agent", secret, key=key) if secret else key for key, secret in each], True)
-        return other
+        keys = zip(self._keys, secrets, strict=True)
+        copy = Streams.__new__(Streams)
+        copy._set_keys([_digest(b"agent", secret, key=key) if secret else key for key, secret in keys], True)
+        return copy
 
     def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
         """Position the generator for one draw of one agent.
@@ -301,9 +301,9 @@ def _channel_key(key: bytes, tag: int) -> bytes:
     return blake2b(b"channel" + tag.to_bytes(8, "little"), key=key, digest_size=32).digest()
 
 
-def _generator_over(capsule: Any, *referenced: Any) -> np.random.Generator:
+def _generator_over(capsule: Any, *references: Any) -> np.random.Generator:
     # numpy reads only the capsule and the lock of a bit generator.
-    bit_generator: Any = SimpleNamespace(capsule=capsule, lock=RLock(), referenced=referenced)
+    bit_generator: Any = SimpleNamespace(capsule=capsule, lock=RLock(), referenced=references)
     return np.random.Generator(bit_generator)
 
 
@@ -315,8 +315,8 @@ def _numbers(key: bytes, index: int) -> Iterator[int]:
     cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
     # Compiled functions only: numpy ignores exceptions in a callback, such as one by a signal between two lines of
     # Python, and would continue with zeros.
-    encrypted = map(cipher.update, repeat(bytes(8 * _NUMBERS)))
-    return chain.from_iterable(map(struct.Struct(f"<{_NUMBERS}Q").unpack, encrypted))
+    blocks = map(cipher.update, repeat(bytes(8 * _NUMBERS)))
+    return chain.from_iterable(map(struct.Struct(f"<{_NUMBERS}Q").unpack, blocks))
 
 
 class _Bits(ctypes.Structure):
@@ -408,13 +408,13 @@ class Draws:
             self.fill(*arrays[:16])
             self.fill(*arrays[16:])
             return
-        filled: list[Any] = []
+        kinds_and_arrays: list[Any] = []
         for law, array in arrays:
-            filled += (_KINDS[law], array)
+            kinds_and_arrays += (_KINDS[law], array)
         if isinstance(self._keys, list):
-            module.fill_secret(self._keys, self._used, self._index, *filled)
+            module.fill_secret(self._keys, self._used, self._index, *kinds_and_arrays)
         else:
-            module.fill(self._keys, self._used, self._index, self._tag, *filled)
+            module.fill(self._keys, self._used, self._index, self._tag, *kinds_and_arrays)
 
     def _fill_by_numpy(self, arrays: tuple[tuple[Law, Array], ...]) -> None:
         if self._generators is None:
@@ -443,8 +443,8 @@ def _as_numpy_draws(module: ModuleType) -> bool:
     laws: tuple[Law, ...] = ("exponential", "uniform", "normal")
     keys = Draws(streams, 1, 0)._keys
     for tag, law in enumerate(laws):
-        used = np.zeros((2, 1), dtype=np.uint64)
-        module.fill(keys, used, 1, tag, getattr(module, law.upper()), ours)
+        counter = np.zeros((2, 1), dtype=np.uint64)
+        module.fill(keys, counter, 1, tag, getattr(module, law.upper()), ours)
         Draws(streams, 1, tag)._fill_by_numpy(((law, numpys),))
         if not np.array_equal(ours, numpys):
             return False

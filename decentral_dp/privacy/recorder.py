@@ -130,13 +130,13 @@ class Series:
         return {"values": values, "counts": np.empty(0, dtype=np.int64) if (counts == 1).all() else counts}
 
     @classmethod
-    def from_arrays(cls, packed: dict[str, Any]) -> Series:
+    def from_arrays(cls, arrays: dict[str, Any]) -> Series:
         """Return the series that `to_arrays` converted."""
-        series, values = cls(), packed["values"]
+        series, values = cls(), arrays["values"]
         if len(values):
             series.extend(values)
-        if packed["counts"].size:
-            series._ends = array("q", np.cumsum(packed["counts"]).tolist())
+        if arrays["counts"].size:
+            series._ends = array("q", np.cumsum(arrays["counts"]).tolist())
         return series
 
     def _runs(self, n: int) -> tuple[Array, IntArray]:
@@ -208,12 +208,14 @@ class _ChannelColumn:
         self.gaps.append(float(index - self.last_index))
         self.last_index = index
 
-    def repeats(self, mechanism: Mechanism | str, moved: Mapping[Split, Sensitivity], distortion: float) -> bool:
+    def repeats(
+        self, mechanism: Mechanism | str, sensitivities: Mapping[Split, Sensitivity], distortion: float
+    ) -> bool:
         """Return whether a release differs from those before in numbers only, so that no check is left."""
-        for sensitivity in moved.values():
+        for sensitivity in sensitivities.values():
             if sensitivity.batch is not None:
                 return False
-        is_same = self.mechanism is mechanism and moved.keys() == self.sensitivity.keys()
+        is_same = self.mechanism is mechanism and sensitivities.keys() == self.sensitivity.keys()
         return is_same and distortion <= self.distortion and not self.shared
 
     def settle(self) -> None:
@@ -227,10 +229,10 @@ class _ChannelColumn:
             self.scale.extend(_rows(scales))
         times, once = np.abs(factors), np.ones(len(factors))
         # Usually all have the same sensitivities.
-        moved = sensitivities[:1] if len(set(map(id, sensitivities))) == 1 else sensitivities
+        distinct = sensitivities[:1] if len(set(map(id, sensitivities))) == 1 else sensitivities
         for split in self.sensitivity:
-            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in moved], times))
-            self.rate[split].extend(_multiply_rows([m[split].rate for m in moved], once))
+            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in distinct], times))
+            self.rate[split].extend(_multiply_rows([m[split].rate for m in distinct], once))
 
     def indices(self) -> IntArray:
         """Return (n,) indices, ascending."""
@@ -367,8 +369,8 @@ class Recorder:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None and (fault := self._amplify(index, split, sensitivity)):
                 raise ValueError(f"{channel}: release {index} {fault}")
-            masked = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
-            column.sensitivity[split].append(masked)
+            mask = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
+            column.sensitivity[split].append(mask)
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _amplify(self, index: int, split: Split, sensitivity: Sensitivity) -> str:
@@ -380,7 +382,7 @@ class Recorder:
         if batch is None:
             return ""
         if batch == MIXED:
-            if any(amplified == split for amplified, _ in self._amplified):
+            if any(amplified_split == split for amplified_split, _ in self._amplified):
                 return (
                     f"still depends on {split} batches that were charged as if forgotten; read all records "
                     'in every round (problem.sampling = "all"), or take batch(t, kept=True) and plan rates of 1'
@@ -431,22 +433,22 @@ class Recorder:
             "mixed": sorted(self._mixed),
         }
 
-    def load(self, lines: Mapping[str, Any], known: Iterable[Mechanism]) -> None:
+    def load(self, lines: Mapping[str, Any], mechanism_list: Iterable[Mechanism]) -> None:
         """Restore the releases that `lines` returned.
 
         Args:
             lines: plain values.
-            known: mechanisms of this block, among which custom ones are looked up.
+            mechanism_list: mechanisms of this block, among which custom ones are looked up.
         """
-        mechanisms = {m.name: m for m in known}
+        mechanisms = {m.name: m for m in mechanism_list}
         self._columns = {name: _ChannelColumn.from_lines(c, mechanisms) for name, c in lines["columns"].items()}
         self._amplified = {(split, batch): index for split, batch, index in lines["amplified"]}
         self._drawn = {(split, index): batch for split, index, batch in lines["drawn"]}
         self._mixed = set(lines["mixed"])
 
 
-def _mask_unsent(values: Array, sends: NDArray[np.bool_] | None, else_: float) -> Array:
-    return values if sends is None else np.where(sends, values, else_)
+def _mask_unsent(values: Array, sends: NDArray[np.bool_] | None, fill: float) -> Array:
+    return values if sends is None else np.where(sends, values, fill)
 
 
 def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_per_round: int = 1) -> Ledger:
@@ -482,8 +484,8 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
         group = np.zeros(n_agents, dtype=np.int64)
 
     def stack(field_name: str, key: str = "") -> Array:
-        each = [getattr(column, field_name) for _, column in columns]
-        rows: list[Array] = [(part[key] if key else part).dense() for part in each]
+        series_list = [getattr(column, field_name) for _, column in columns]
+        rows: list[Array] = [(part[key] if key else part).dense() for part in series_list]
         if is_uniform:
             return rows[0][:, None]
         out = np.empty((rounds.size, n_agents))

@@ -1,6 +1,6 @@
 """Releasers: objects that add noise to values and write ledger entries.
 
-Noise is float-safe. The private part u of a value is rounded and noised on a power-of-two grid g, as an integer k
+Noise is float-safe. The private part u of a value is rounded and perturbed on a power-of-two grid g, as an integer k
 (see `mechanisms`). Adding the public part on the same grid is post-processing: the released value is
 g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded as well,
 since low bits of a message would leak to its receivers which messages the sender had received.
@@ -135,44 +135,50 @@ class ScheduledReleaser:
             values: channel → (b, d).
             sends: (b,) which agents send; default all. Rows of the others are zero.
         """
-        bounded, free = {}, {}
+        bounded_values, free = {}, {}
         for channel, value in values.items():
             if isinstance(value, Bounded):
-                bounded[channel] = value
+                bounded_values[channel] = value
             else:
                 free[channel] = value
-        if self.mechanism.adds_noise and bounded:
-            widths = tuple([v.private.shape[1] for v in bounded.values()])
-            noise = self._noise(index, tuple(bounded), widths)
-            released, matrix = self._add_noise(index, bounded, widths, noise)
+        if self.mechanism.adds_noise and bounded_values:
+            widths = tuple([v.private.shape[1] for v in bounded_values.values()])
+            noise = self._noise(index, tuple(bounded_values), widths)
+            released, matrix = self._add_noise(index, bounded_values, widths, noise)
             scales = noise.scale
         else:
-            released, matrix, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
-        for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
-            charged, shared = scale, dict[str, Array]()
+            released, matrix, scales = (
+                {c: v.value for c, v in bounded_values.items()},
+                None,
+                np.zeros((len(bounded_values), 1)),
+            )
+        for (channel, bounded_value), scale in zip(bounded_values.items(), scales, strict=True):
+            charged_scale, pair_scales = scale, dict[str, Array]()
             if self.pairs is not None:
                 # Charged at its effective scale. The scales of the draws are listed, too.
                 rounds = np.array([index // self.releases_per_round])
-                of_round, drawn = self.pairs.noise.charged_scales(scale[None], rounds, self.pairs.agents)
-                charged, shared = of_round[0], {name: values[0] for name, values in drawn.items()}
+                of_round, pair_draws = self.pairs.noise.charged_scales(scale[None], rounds, self.pairs.agents)
+                charged_scale, pair_scales = of_round[0], {name: values[0] for name, values in pair_draws.items()}
             if self.factor is not None and index:
                 # Charged at a sensitivity that accounts for all rounds together.
-                width, indices = noised.private.shape[1], np.array([index])
+                width, indices = bounded_value.private.shape[1], np.array([index])
                 grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
-                moved = {
+                sensitivities = {
                     split: s._replace(
                         sensitivity=charged_sensitivity(self.factor, indices, s.sensitivity[None], grid, width)[0]
                     )
-                    for split, s in noised.sensitivities.items()
+                    for split, s in bounded_value.sensitivities.items()
                 }
-                noised = replace(noised, sensitivities=moved)
-            self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
+                bounded_value = replace(bounded_value, sensitivities=sensitivities)
+            self.recorder.charge(
+                index, channel, self.mechanism, charged_scale, bounded_value, sends=sends, shared=pair_scales
+            )
         out = cast(dict[str, Array], {**values, **released})
         if free:
             for channel, value in free.items():
                 self.recorder.free(index, channel, value.shape[1], FREE)
-            each = list(out.values())
-            matrix = np.concatenate(each, axis=1)
+            bundles = list(out.values())
+            matrix = np.concatenate(bundles, axis=1)
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, matrix)
@@ -195,10 +201,10 @@ class ScheduledReleaser:
             return ahead[t - first]
         # Later rounds are computed in the same calls.
         mechanism = noise_of(self.mechanism, ", ".join(channels))
-        used = [self.schedules[c] for c in channels]
+        channel_schedules = [self.schedules[c] for c in channels]
         # One row if all agents have the same schedules.
-        is_uniform = all(bool((v == v[:1]).all()) for s in used for v in (s.scale, s.decay))
-        schedules = [s.select(np.arange(1)) for s in used] if is_uniform else used
+        is_uniform = all(bool((v == v[:1]).all()) for s in channel_schedules for v in (s.scale, s.decay))
+        schedules = [s.select(np.arange(1)) for s in channel_schedules] if is_uniform else channel_schedules
         rows = schedules[0].scale.size
         rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * sum(widths)))))
         scales = np.stack([s.scales(rounds, self.mechanism) for s in schedules], axis=1)
@@ -216,13 +222,13 @@ class ScheduledReleaser:
         return ahead[0]
 
     def _add_noise(
-        self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
+        self, index: int, bounded_values: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
     ) -> tuple[dict[str, Array], Array | None]:
         """Return the released values by channel, and the array that they are columns of."""
-        channels = list(bounded)
+        channels = list(bounded_values)
         names = ",".join(channels)
         mechanism, queries, publics = noise_of(self.mechanism, names), [], []
-        for channel, value in bounded.items():
+        for channel, value in bounded_values.items():
             _require_norm(mechanism, channel, value)
             queries.append(value.private)
             publics.append(value.public)
@@ -230,14 +236,14 @@ class ScheduledReleaser:
         agents, width = len(queries[0]), sum(widths)
         released = np.empty((agents, width))
         # A few agents at a time, whose variates fit into the cache.
-        rows, tagged = max(1, _CACHED_VARIATES // width), tag(names)
+        rows, tag_of_names = max(1, _CACHED_VARIATES // width), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
-        shared, factor = None, self.factor if index else None
+        pair_sums, factor = None, self.factor if index else None
         if factor is not None:
-            past, drawn = self._past_of(index, factor, bounded), np.empty(released.shape)
+            past, noise_sum = self._past_of(index, factor, bounded_values), np.empty(released.shape)
             carry = carried_noise(factor, past)
         if pairs is not None:
-            shared = pairs.sums(index, t, tagged, ratio)
+            pair_sums = pairs.sums(index, t, tag_of_names, ratio)
             ratio = ratio if pairs.noise.own_deviation is None else ratio * pairs.own_deviation[:, None]
         for first in range(0, agents, rows):
             part = slice(first, first + rows)
@@ -248,24 +254,24 @@ class ScheduledReleaser:
             query = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
             if factor is not None:
                 query = query + g_part * carry[part]
-            draws = Draws(self._streams, index, tagged, part)
+            draws = Draws(self._streams, index, tag_of_names, part)
             integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace))
-            if shared is not None:
-                integers += shared[part]
+            if pair_sums is not None:
+                integers += pair_sums[part]
             if factor is not None:
-                drawn[part] = integers - np.rint(query / g_part)
+                noise_sum[part] = integers - np.rint(query / g_part)
             np.concatenate([public[part] for public in publics], axis=1, out=out)
             add_public(integers, g_part, out)
         if factor is not None:
-            self._past = index + 1, next_past(factor, past, drawn)
+            self._past = index + 1, next_past(factor, past, noise_sum)
             self.past_noise = _columns(channels, widths, noise.grid * carry)
         return _columns(channels, widths, released), released
 
-    def _past_of(self, index: int, factor: TimeFactor, bounded: Mapping[str, Bounded]) -> Past:
+    def _past_of(self, index: int, factor: TimeFactor, bounded_values: Mapping[str, Bounded]) -> Past:
         """Return the past noise that this release needs: kept from the release before, or drawn again."""
         if self._past is None or self._past[0] != index:
-            zeros = {c: np.zeros_like(v.private) for c, v in bounded.items()}
-            silent = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
+            zeros = {c: np.zeros_like(v.private) for c, v in bounded_values.items()}
+            silent = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded_values.items()}
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
@@ -355,13 +361,16 @@ class PlannedReleaser:
 
     def _check_rates(self, index: int, channel: str, value: Bounded) -> None:
         """Refuse a value that reads a larger sample than planned, since the cost depends on the sampling rate."""
-        line, row = self._planned(index, channel)
-        for split, moved in value.sensitivities.items():
-            rate, planned = float(moved.rate[0]), float(line.rate[split][row, 0]) if split in line.rate else 1.0
-            if line.mechanism != NO_NOISE and moved.sensitivity[0] > 0.0 and not rate <= planned * _ROUND_UP:
+        line, row = self._find_planned(index, channel)
+        for split, sensitivity in value.sensitivities.items():
+            rate, planned_rate = (
+                float(sensitivity.rate[0]),
+                float(line.rate[split][row, 0]) if split in line.rate else 1.0,
+            )
+            if line.mechanism != NO_NOISE and sensitivity.sensitivity[0] > 0.0 and not rate <= planned_rate * _ROUND_UP:
                 raise ReleaseRefusedError(
-                    f"release {index}: {channel} reads {split} records at rate {rate:g}, planned {planned:g}; nothing "
-                    "was released. Fix: change the plan of releases, or `step`."
+                    f"release {index}: {channel} reads {split} records at rate {rate:g}, planned {planned_rate:g}; "
+                    "nothing was released. Fix: change the plan of releases, or `step`."
                 )
 
     def _add_noise(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
@@ -385,30 +394,32 @@ class PlannedReleaser:
 
     def scale(self, index: int, channel: str, sensitivity: Mapping[Split, float]) -> float:
         """Return the smallest scale at which the release costs no split more than planned."""
-        line, row = self._planned(index, channel)
+        line, row = self._find_planned(index, channel)
         if line.mechanism == NO_NOISE:
             return 0.0
         if self._fixed:
             return float(line.scale[row, 0])
-        planned = self.planned_cost(index, channel)
+        bounds_planned = self.planned_cost(index, channel)
         # NaN fails this comparison, too.
         if not all(0.0 <= bounds < np.inf for bounds in sensitivity.values()):
             raise ValueError(
                 f"{channel} at index {index}: got sensitivities {dict(sensitivity)}, expected finite numbers"
             )
-        needed = max((bounds / planned[split] for split, bounds in sensitivity.items() if bounds > 0.0), default=0.0)
-        return max(_ROUND_UP * needed, _LEAST_SCALE)
+        scale = max(
+            (bounds / bounds_planned[split] for split, bounds in sensitivity.items() if bounds > 0.0), default=0.0
+        )
+        return max(_ROUND_UP * scale, _LEAST_SCALE)
 
     def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
         """Return split → the planned cost of the release: at scale 1, its sensitivity."""
-        line, row = self._planned(index, channel)
+        line, row = self._find_planned(index, channel)
         return {split: float(s[row, 0]) for split, s in line.sensitivity.items()}
 
-    def _planned(self, index: int, channel: str) -> tuple[ChannelLedger, int]:
-        planned = _planned_row(self._channels, index, channel)
-        if planned is None:
+    def _find_planned(self, index: int, channel: str) -> tuple[ChannelLedger, int]:
+        plan_row = _planned_row(self._channels, index, channel)
+        if plan_row is None:
             raise ValueError(f"{channel}: release {index} was not planned")
-        return planned
+        return plan_row
 
     def generator(self, index: int, channel: str) -> np.random.Generator:
         """Return the keyed generator of one release."""
@@ -475,24 +486,24 @@ class CheckedReleaser:
                 "this round was released. Fix: change the plan of releases, or `step`."
             )
         line, planned_index = planned_row
-        for split, moved in value.sensitivities.items():
-            planned = line.sensitivity[split][planned_index, line.group] if split in line.sensitivity else np.zeros(1)
+        for split, sensitivity in value.sensitivities.items():
+            bound = line.sensitivity[split][planned_index, line.group] if split in line.sensitivity else np.zeros(1)
             # NaN fails this comparison, too.
-            fits = moved.sensitivity <= planned * (1.0 + _ROUNDING)
+            fits = sensitivity.sensitivity <= bound * (1.0 + _ROUNDING)
             if sends is not None:
                 fits |= ~sends
             if not fits.all():
                 row = int(np.argmin(fits))
                 fix = (
                     "change the plan of releases, or `step`"
-                    if np.isfinite(moved.sensitivity[row])
+                    if np.isfinite(sensitivity.sensitivity[row])
                     else "a gradient at an unreleased value has no bound; take it at `own`, or at values computed from "
                     "releases"
                 )
                 raise ReleaseRefusedError(
                     f"{self._step_location(index)} one {split} record may move {channel} by "
-                    f"{moved.sensitivity[row]:.6g}, planned {np.broadcast_to(planned, fits.shape)[row]:.6g}; nothing "
-                    f"of this round was released. Fix: {fix}."
+                    f"{sensitivity.sensitivity[row]:.6g}, planned {np.broadcast_to(bound, fits.shape)[row]:.6g}; "
+                    f"nothing of this round was released. Fix: {fix}."
                 )
 
     def _step_location(self, index: int) -> str:

@@ -33,8 +33,8 @@ class Secret(Generic[T]):
 
     __slots__ = ("_held", "name")
 
-    def __init__(self, name: str, *held: T) -> None:
-        self.name, self._held = name, held
+    def __init__(self, name: str, *values: T) -> None:
+        self.name, self._held = name, values
 
     def __call__(self) -> T:
         if not self._held:

@@ -93,8 +93,8 @@ def carried_noise(factor: TimeFactor, past: Past) -> Array:
     Raises:
         IndexError: t is T or larger.
     """
-    drawn = np.tensordot(factor.draw_weights[past.rounds], past.draws, 1)
-    return np.asarray(drawn - np.tensordot(factor.noise_weights, past.noises, 1))
+    noise = np.tensordot(factor.draw_weights[past.rounds], past.draws, 1)
+    return np.asarray(noise - np.tensordot(factor.noise_weights, past.noises, 1))
 
 
 def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
@@ -141,12 +141,12 @@ def charged_sensitivity(
     if factor.growth <= 1.0:
         # Noise without correlation is fresh noise.
         return np.asarray(factor.row_sums[index - 1][:, None] * sensitivity)
-    read, rounded = (
+    reads, rounding = (
         np.sqrt(np.cumsum(np.square(np.append(0.0, sums)))) for sums in (factor.row_sums, factor.rounded_sums)
     )
     cell = np.sqrt(width) * grid
     before, after = (
-        np.square(read[k][:, None] * sensitivity + rounded[k][:, None] * (1.0 + 2.0**-8) * cell)
+        np.square(reads[k][:, None] * sensitivity + rounding[k][:, None] * (1.0 + 2.0**-8) * cell)
         for k in (index - 1, index)
     )
     return np.asarray(np.sqrt(after - before) * (1.0 + 2.0**-40) - cell)
@@ -218,8 +218,8 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
             f"privacy.correlation.over_rounds: the inverse of the factor has a wrong form (got shape {inverse.shape}, "
             "expected a lower-triangular T by T matrix with ones on its diagonal)."
         )
-    # Substitution needs no pivots, and gives the same result on all processors. After an overflow `lost` is infinite or
-    # NaN.
+    # Substitution needs no pivots, and gives the same result on all processors. After an overflow `lost_mass` is
+    # infinite or NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         # A slow import, which few runs need.
         from scipy.linalg import solve_triangular
@@ -227,24 +227,24 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
         near = solve_triangular(inverse, np.eye(rounds), lower=True, unit_diagonal=True, check_finite=False)
         # C = Ĉ + E C with E = I − Ĉ C⁻¹, so that row sums of |C| are at most those of |Ĉ| and of |E| times the largest.
         off = np.abs(np.eye(rounds) - near @ inverse) + 2.0 * rounds * _UNIT * (np.abs(near) @ np.abs(inverse))
-        sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
-    if not lost.max() < 0.5:
+        sums, lost_mass = np.abs(near).sum(axis=1), off.sum(axis=1)
+    if not lost_mass.max() < 0.5:
         raise InputError(
             "privacy.correlation.over_rounds: the inverse of the factor is near singular. Fix: take smaller entries."
         )
-    lost *= sums.max() / (1.0 - lost.max())
+    lost_mass *= sums.max() / (1.0 - lost_mass.max())
     upwards = 1.0 + 4.0 * rounds * _UNIT
-    rounded = (sums + lost) * upwards
+    bound = (sums + lost_mass) * upwards
     most = np.zeros(rounds)
     for part in () if reads is None else np.array_split(reads, -(-len(reads) // 1024)):
-        each = (np.abs(near) @ part.T + lost[:, None]) * upwards
-        most = np.maximum(most, np.cumsum(np.square(each), axis=0).max(axis=1))
+        bounds = (np.abs(near) @ part.T + lost_mass[:, None]) * upwards
+        most = np.maximum(most, np.cumsum(np.square(bounds), axis=0).max(axis=1))
     # Differences of floats are rounded once, so that the sum up to a round is too small by at most one unit.
-    charged = rounded if reads is None else np.sqrt(np.diff(most, prepend=0.0)) * upwards
+    sensitivity = bound if reads is None else np.sqrt(np.diff(most, prepend=0.0)) * upwards
     lags = np.arange(rounds)[:, None] - np.arange(1, max(rounds, 2))[None, :]
-    drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
+    draw_weights = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
     growth = float(np.abs(inverse).sum(axis=1).max()) * (1.0 + rounds * _UNIT)
-    factor = TimeFactor(drawn, np.zeros(0), charged, rounded, growth, 0.0)
+    factor = TimeFactor(draw_weights, np.zeros(0), sensitivity, bound, growth, 0.0)
     return factor._replace(error=_error(factor, growth))
 
 

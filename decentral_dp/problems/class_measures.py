@@ -87,8 +87,8 @@ class _Predictions:
         return float(np.mean(right / present))
 
     def f1(self) -> float:
-        present, answered, right = self.counts[:, self.judged]
-        return float(np.mean(2.0 * right / np.maximum(1, answered + present)))
+        present, n_answered, right = self.counts[:, self.judged]
+        return float(np.mean(2.0 * right / np.maximum(1, n_answered + present)))
 
     def brier(self) -> float:
         squares = np.square(self.share - np.eye(self.share.shape[1])[self.label]).sum(axis=1).mean()

@@ -60,8 +60,8 @@ class ProblemFacts(NamedTuple):
 
     def named_in(self, make: Callable[..., Any], options: Collection[str]) -> dict[str, Any]:
         """Return the facts that a function takes by name, except parameters that are options."""
-        named = (set(inspect.signature(make).parameters) & set(PUBLIC_FACTS)) - set(options)
-        return {name: self if name == "facts" else getattr(self, name) for name in named}
+        facts = (set(inspect.signature(make).parameters) & set(PUBLIC_FACTS)) - set(options)
+        return {name: self if name == "facts" else getattr(self, name) for name in facts}
 
     def model(self, outputs: int, chosen: ModelTable | None) -> Model:
         """Build the model of problem.model; linear if None. Raises InputError for a model that does not fit."""

@@ -137,10 +137,10 @@ def solved_quickly(problem: Problem, records: int) -> bool:
 
 def join_alike(agents: Agents) -> list[Share]:
     """Join the (train, validation) records of agents with equal counts, for few oracle calls."""
-    paired = RecordPairs.from_pairs(agents)
-    counts = np.stack([count_records(paired.train), count_records(paired.validation)])
+    pairs = RecordPairs.from_pairs(agents)
+    counts = np.stack([count_records(pairs.train), count_records(pairs.validation)])
     if (counts == counts[:, :1]).all():
-        return [Share(1.0, concatenate(paired.train), concatenate(paired.validation))]
+        return [Share(1.0, concatenate(pairs.train), concatenate(pairs.validation))]
     groups: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
     for train, validation in agents:
         groups.setdefault((len(train[0]), len(validation[0])), []).append((train, validation))
@@ -216,7 +216,7 @@ class LowerLevel(NamedTuple):
         usable = bool(np.isfinite(diagonal).all() and (diagonal > 0).all())
         sparse = scipy.sparse.linalg
         preconditioner = sparse.LinearOperator((q, q), matvec=lambda v: v.reshape(-1) / diagonal) if usable else None
-        solution, failed = sparse.cg(
+        solution, status = sparse.cg(
             sparse.LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
             target,
             rtol=tolerance,
@@ -224,7 +224,7 @@ class LowerLevel(NamedTuple):
             maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
             M=preconditioner,
         )
-        return np.full(q, np.nan) if failed else np.asarray(solution)
+        return np.full(q, np.nan) if status else np.asarray(solution)
 
     def minimiser(self, tolerance: float = 1e-10) -> Array:
         """Return y*(x), (q,), by Newton's method from 0.

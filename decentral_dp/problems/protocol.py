@@ -119,7 +119,7 @@ class Problem(TwoVariables, Protocol):
         ...
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
         """Average the clipped per-record terms over the given records, for one agent.
 
@@ -130,7 +130,7 @@ class Problem(TwoVariables, Protocol):
             train: train records, read by the terms of the lower level.
             validation: validation records, read by the terms of the upper level.
             clip: bounds on the per-record terms.
-            wanted: which terms; default all.
+            term_names: which terms; default all.
 
         Returns:
             The means; the divisor is the number of records. Terms that are not requested and cost extra are None.
@@ -144,7 +144,7 @@ class Problem(TwoVariables, Protocol):
         ...
 
     def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
         """Average the clipped per-record matrices over the given train records, for one agent.
 
@@ -156,7 +156,7 @@ class Problem(TwoVariables, Protocol):
             matrix: Z (q, p), read for "lower_hessian_product" only.
             train: the records.
             clip: clip.z bounds each record's matrix, clip.x that of "lower_jacobian".
-            wanted: a subset of MATRICES.
+            matrix_names: a subset of MATRICES.
 
         Returns:
             Matrix → mean; the divisor is the number of records. A matrix is missing if its term reads no record.
@@ -203,7 +203,9 @@ class Problem(TwoVariables, Protocol):
 class Stacked(Protocol):
     """Problem that evaluates the terms of many agents with equal numbers of records in one pass."""
 
-    def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: Any, clip: Clip, term_names: Collection[str]
+    ) -> Terms:
         """Evaluate `terms` for g agents at once; the bits of an agent do not depend on the others in the stack.
 
         Args:
@@ -212,7 +214,7 @@ class Stacked(Protocol):
             z: (g, q).
             records: arrays (g, n, …), of the split that all requested terms read.
             clip: bounds on the per-record terms.
-            wanted: which terms.
+            term_names: which terms.
 
         Returns:
             The means (g, ·) over the n records of each agent.
@@ -227,11 +229,11 @@ class StackedProblem(Problem, Stacked, Protocol):
     """Bilevel problem that evaluates many agents at once, and one agent as a stack of one."""
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
         out = Terms()
         for split, records in (("train", train), ("validation", validation)):
-            if some := [term for term in TERMS if term in wanted and self.reads_records.get(term) == split]:
+            if some := [term for term in TERMS if term in term_names and self.reads_records.get(term) == split]:
                 alone = type(records)(*(a[None] for a in records))
                 with np.errstate(all="ignore"):
                     means = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
@@ -348,9 +350,9 @@ def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
     return reads_records["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
 
 
-def matrices_read(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
+def matrices_read(matrix_names: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
     """Return the requested matrices that read records."""
-    return [name for name in MATRICES if name in wanted and MATRICES[name] in reads_records]
+    return [name for name in MATRICES if name in matrix_names and MATRICES[name] in reads_records]
 
 
 def as_stacked(problem: Problem) -> Stacked | None:

@@ -16,10 +16,10 @@ from decentral_dp.bounded import Array
 from decentral_dp.problems.protocol import Problem, Regulariser
 
 
-def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
+def select_split(term_names: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
     """Return the records of both splits, empty if no requested term reads the split."""
-    lower = any(term.startswith("lower_") for term in wanted)
-    upper = any(term.startswith("upper_") for term in wanted)
+    lower = any(term.startswith("lower_") for term in term_names)
+    upper = any(term.startswith("upper_") for term in term_names)
     return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
 
 

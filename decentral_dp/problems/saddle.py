@@ -103,7 +103,7 @@ class Minimax(TwoVariables, Protocol):
         ...
 
     def sums(
-        self, records: Any, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+        self, records: Any, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
         """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
 
@@ -113,7 +113,7 @@ class Minimax(TwoVariables, Protocol):
         Args:
             records: n of them.
             queries: clipped queries.
-            drawn: (n,) mask of the sample; all records if None.
+            is_drawn: (n,) mask of the sample; all records if None.
         """
         ...
 
@@ -179,14 +179,14 @@ class Saddle(Problem):
         )
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
-        served = [term for term in _TERM_OF if term in wanted]
+        names = [term for term in _TERM_OF if term in term_names]
         queries = [
             ClippedQuery(_TERM_OF[t][0], x, y, clip.bound(CLIP_OF_TERM[t]), centre=self._centre(_TERM_OF[t][0], x, y))
-            for t in served
+            for t in names
         ]
-        sums = zip(served, self.minimax.sums(train, queries), strict=True) if served else ()
+        sums = zip(names, self.minimax.sums(train, queries), strict=True) if names else ()
         return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
@@ -208,5 +208,5 @@ class Saddle(Problem):
         return rows + np.stack([np.zeros(rows.shape[1]) if c is None else c for c in centres])
 
     def _centre(self, term: str, x: Array, y: Array) -> Array | None:
-        known = self.minimax.public_ball(term, x, y)
-        return None if known is None else known.centre
+        ball = self.minimax.public_ball(term, x, y)
+        return None if ball is None else ball.centre

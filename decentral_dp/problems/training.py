@@ -90,8 +90,8 @@ class CrossEntropy:
     def slopes(self, outputs: Array, labels: Array) -> Array:
         share = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
         share /= share.sum(axis=-1, keepdims=True)
-        at = _index(labels, share)
-        np.put_along_axis(share, at, np.take_along_axis(share, at, axis=-1) - 1.0, axis=-1)
+        index = _index(labels, share)
+        np.put_along_axis(share, index, np.take_along_axis(share, index, axis=-1) - 1.0, axis=-1)
         return np.asarray(share)
 
 
@@ -255,12 +255,12 @@ class Training(StackedProblem):
         rows = as_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
         label = class_index(labels, classes).astype(np.float64) if classes else np.asarray(labels, dtype=np.float64)
-        return Examples(self._scaled(rows), label)
+        return Examples(self._scale_features(rows), label)
 
     def stacked_terms(
-        self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, term_names: Collection[str]
     ) -> Terms:
-        if "lower_grad_y" not in wanted:
+        if "lower_grad_y" not in term_names:
             return Terms()
 
         def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
@@ -354,7 +354,7 @@ class Training(StackedProblem):
         Returns:
             (b, N, c) probabilities that add up to 1, or (b, N) numbers in the unit of the prepared labels.
         """
-        return self._predictions(y, self._scaled(features))
+        return self._predictions(y, self._scale_features(features))
 
     def _predictions(self, y: Array, features: Array) -> Array:
         """Predict from features of `Examples`."""
@@ -401,7 +401,7 @@ class Training(StackedProblem):
         """s, or 0 if the intercept and features share one clip."""
         return _BIAS_SHARE if self.p and self.model.outputs == 1 else 0.0
 
-    def _scaled(self, features: Array) -> Array:
+    def _scale_features(self, features: Array) -> Array:
         """Return features times the model's gain."""
         gain = self.model.gain if isinstance(self.model, DenseLayers) else 1.0
         return features if gain == 1.0 else gain * features

@@ -85,7 +85,7 @@ def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, floa
     """
     if not records:
         return ""
-    accuracy, explained = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
+    accuracy, r2 = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
     guess, area = baseline_scores.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
     if math.isfinite(area):
         # The AUC replaces accuracy. A random score has the variance of Mann and Whitney's U.
@@ -106,9 +106,9 @@ def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, floa
                 f"over {records} held-out records) does not exceed {guess:.3f}, the majority-class baseline."
             )
     guess = baseline_scores.get("test_r2", math.nan)
-    if explained - guess < _LEAST_R2_GAIN:
+    if r2 - guess < _LEAST_R2_GAIN:
         return (
-            f"The run learned little: its R² of {explained:.3g} on held-out records does not exceed {guess:.3g}, that "
+            f"The run learned little: its R² of {r2:.3g} on held-out records does not exceed {guess:.3g}, that "
             f"of the mean label, by {_LEAST_R2_GAIN:g}."
         )
     return ""
@@ -165,7 +165,7 @@ def clipped_shares(
         Channel → clipped fraction; channels without a clip, or that read no record, are left out. A part of a term
         that has a share of the clip is clipped beyond this share.
     """
-    m, cut = len(values["x"]), dict[str, list[bool]]()
+    m, is_clipped = len(values["x"]), dict[str, list[bool]]()
     agents = evenly_spaced(m, _AGENTS)
     needs_z = () if "z" in values else ("lower_hvp", "lower_jvp")
     clipped = [t for t in TERMS if math.isfinite(clip.bound(CLIP_OF_TERM[t])) and t not in needs_z]
@@ -187,5 +187,5 @@ def clipped_shares(
                     lengths = [float(row_norms(value[None, part], clip.norm)[0]) / share for part, share in parts]
                     longest[channel] = max(longest.get(channel, 0.0), *lengths)
             for channel, length in longest.items():
-                cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
-    return {channel: float(np.mean(cuts)) for channel, cuts in cut.items()}
+                is_clipped.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
+    return {channel: float(np.mean(cuts)) for channel, cuts in is_clipped.items()}

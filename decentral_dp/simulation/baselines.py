@@ -59,20 +59,22 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
     if privacy.guarantee == "certified" and privacy.epsilon is None:
         noise = dict.fromkeys(("x", "y", "z"))
         privacy = privacy.model_copy(update={**noise, "epsilon": float(job.budget.epsilon.max())})
-    shared = privacy.correlation
-    if shared is not None and shared.between_agents is not None:
+    correlation = privacy.correlation
+    if correlation is not None and correlation.between_agents is not None:
         # Without neighbours there is no correlated noise and no collusion.
         over_rounds = (
-            None if shared.over_rounds is None else shared.model_copy(update={"between_agents": None, "ratio": None})
+            None
+            if correlation.over_rounds is None
+            else correlation.model_copy(update={"between_agents": None, "ratio": None})
         )
         privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
-        handed: dict[str, Any] = {
+        objects: dict[str, Any] = {
             component: value for component, value in s._objects().items() if component != "topology"
         }
-        chosen._objects = Secret(OBJECTS, handed)
+        chosen._objects = Secret(OBJECTS, objects)
     chosen._object_names = {component: name for component, name in s._object_names.items() if component != "topology"}
     chosen._replaced_tables = s._replaced_tables | {"topology"}
     return chosen

@@ -57,11 +57,11 @@ def communication(job: PlannedJob, rounds: int | None = None) -> Communication |
         return None
     job = job if rounds is None else replace(job, rounds=rounds)
     messages_each, width, size = _message_size(job)
-    counted, messages = 0, np.zeros(job.n_agents)
+    n_rounds, messages = 0, np.zeros(job.n_agents)
     for recipients in _recipients(job):
-        counted += 1
+        n_rounds += 1
         messages += recipients
-    share = job.rounds / max(counted, 1)
+    share = job.rounds / max(n_rounds, 1)
     exchanges, (rounds_of_mean, p) = round(float(messages.sum()) * share), _centring_messages(job)
     means = exchanges // job.rounds * rounds_of_mean * p
     return Communication(
@@ -85,8 +85,8 @@ def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]
     if not isinstance(job, GossipJob) or not job.rounds:
         return {}
     sums = np.cumsum([0.0, *(recipients.mean() for recipients in _recipients(job))])
-    counted = sums.size - 1
-    messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
+    n_sums = sums.size - 1
+    messages = [float(sums[t] if t <= n_sums else sums[-1] * t / n_sums) for t in rounds]
     (messages_each, _, size), (rounds_of_mean, p) = _message_size(job), _centring_messages(job)
     means = [sums[1] * min(max(t - 1, 0), rounds_of_mean) * p * BITS for t in rounds]
     bits = [count * size + float(more) for count, more in zip(messages, means, strict=True)]
@@ -161,13 +161,13 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield senders and receivers of an exchange of round 0, 1, …, while rounds may differ; a server is agent m."""
     over_time, m = job.topology.over_time, job.n_agents
     senders = senders_of(job.algorithm, job.public_network)
-    fixed = off_diagonal(job.topology.mixing)
+    static_edges = off_diagonal(job.topology.mixing)
     for t in range(1 if _is_alike(job) else min(job.rounds, most)):
         if job.central:
             agents, server = np.arange(m), np.full(m, m)
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])
         else:
-            weights = fixed if over_time is None else over_time.sent_weights(t)
+            weights = static_edges if over_time is None else over_time.sent_weights(t)
             ends = weights.indices.astype(np.int64), row_indices(weights)
         if senders is not None and getattr(job.algorithm, "passes_token", False):
             # A token goes to its next holder only.
@@ -189,20 +189,20 @@ def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
     Returns:
         The fields of its `Compression`, channel → contraction δ, and the share of all bits that is sent.
     """
-    if not isinstance(job, GossipJob) or (made := job.compression) is None:
+    if not isinstance(job, GossipJob) or (compression := job.compression) is None:
         return None
     widths = _message_channels(job)
     return {
-        **asdict(made),
-        "contraction": {channel: made.contraction(width) for channel, width, _ in widths},
+        **asdict(compression),
+        "contraction": {channel: compression.contraction(width) for channel, width, _ in widths},
         "share_of_bits": _message_size(job)[2] / (BITS * sum(width for _, width, _ in widths)),
     }
 
 
 def _message_size(job: GossipJob) -> tuple[int, int, int]:
     """Return the messages from one agent to another in a round, and the floats and bits in all of them."""
-    made, widths = job.compression, _message_channels(job)
-    sizes = [(w, BITS * w) if made is None else made.size(w) for _, w, _ in widths]
+    compression, widths = job.compression, _message_channels(job)
+    sizes = [(w, BITS * w) if compression is None else compression.size(w) for _, w, _ in widths]
     numbers, bits = sum(n for n, _ in sizes), sum(b for _, b in sizes)
     return len({exchange for *_, exchange in widths}), numbers, bits
 

@@ -95,8 +95,8 @@ class Reporter:
         # ε is not computed at every round; the last value stays.
         self._spent = self._spent if math.isnan(epsilon) else epsilon
         speed = (done - first) / (now - start) if now > start and done > first else None
-        left = None if speed is None else (total - done) / speed
-        self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left))
+        remaining_s = None if speed is None else (total - done) / speed
+        self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, remaining_s))
 
 
 class Callbacks:
@@ -152,9 +152,9 @@ def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
         InputError: it is no list of functions.
     """
     is_list = isinstance(callbacks, Iterable) and not callable(callbacks)
-    listed: list[Any] = list(callbacks) if is_list else [None]
-    if not all(map(callable, listed)):
+    callback_list: list[Any] = list(callbacks) if is_list else [None]
+    if not all(map(callable, callback_list)):
         raise InputError("callbacks: got no list of functions of a Progress. Fix: callbacks=[function].")
-    if len(listed) == 1 and isinstance(listed[0], Callbacks):
-        return listed[0]
-    return Callbacks(listed) if listed else None
+    if len(callback_list) == 1 and isinstance(callback_list[0], Callbacks):
+        return callback_list[0]
+    return Callbacks(callback_list) if callback_list else None

@@ -56,24 +56,26 @@ from decentral_dp.simulation.summary import Setting
 _LARGE_DELTA = 0.1
 
 
-def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
+def statement(
+    job: PlannedJob, ledger: Ledger, notes: Sequence[str], is_central: bool, **entries: Any
+) -> PrivacyStatement:
     """Make the privacy statement of a job.
 
     Args:
         job: planned, with its ledger and budget.
-        planned: every release of a round once.
+        ledger: every release of a round once.
         notes: of its setting, which come last.
-        trusted: whether a coordinator releases one value for all.
-        own: the fields of `PrivacyStatement` that depend on the setting.
+        is_central: whether a coordinator releases one value for all.
+        entries: the fields of `PrivacyStatement` that depend on the setting.
     """
     table, budget = job.scenario.privacy, job.budget
-    certified, word = table.guarantee == "certified", unverified(job)
+    is_certified, word = table.guarantee == "certified", unverified(job)
     # The ledger has a channel for x even if x has no coordinates.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
     cautions = delta_cautions(job)
     batch = job.sampling.batch if job.sampling.kind == "fixed_batch" else None
-    signal = signals(planned, job.counts, trusted, job.unit, batch)
-    cautions += signal_cautions(signal, job.n_agents, trusted)
+    signal = signals(ledger, job.counts, is_central, job.unit, batch)
+    cautions += signal_cautions(signal, job.n_agents, is_central)
     free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
     # Included in every ε.
     slack = {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
@@ -86,18 +88,18 @@ def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: b
         epsilon_max=float(budget.epsilon.max()),
         epsilon_pure_max=float(budget.epsilon_pure.max()),
         # "as_published" has a claim instead.
-        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
+        target=table.epsilon if job.mechanism != NO_NOISE and is_certified else None,
         agents=_agent_budgets(budget, absent),
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
-        numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
+        numerical_slack=slack if is_certified and np.isfinite(budget.epsilon).any() else None,
         protected=job.unit.protected,
         neighbours=job.unit.neighbours,
         signal=signal,
         unverified=tuple(word),
         notes=(*before, *(f"{UNVERIFIED}{text}" for text in word), *notes),
         cautions=tuple(cautions),
-        **own,
+        **entries,
     )
 
 
@@ -137,9 +139,9 @@ def unverified(job: PlannedJob) -> list[str]:
 
 def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
     """Return the budget of each agent, without the channels in `absent`, which have no coordinates."""
-    sent = {c: cost for c, cost in budget.channels.items() if c not in absent}
+    channels = {c: cost for c, cost in budget.channels.items() if c not in absent}
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
-    columns += [column for cost in sent.values() for column in cost]
+    columns += [column for cost in channels.values() for column in cost]
     columns += [cost.epsilon for cost in budget.records.values()]
     firsts, budget_index = group_equal(columns)
     different = tuple(
@@ -147,7 +149,7 @@ def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
             agent=i,
             epsilon=float(whole[0][i]),
             epsilon_pure=float(whole[1][i]),
-            channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in sent.items()},
+            channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in channels.items()},
             records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
         )
         for i in firsts.tolist()
@@ -180,14 +182,14 @@ def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
 
 
 def signals(
-    ledger: Ledger, counts: Counts, trusted: bool, unit: Unit = RECORD, batch: int | None = None
+    ledger: Ledger, counts: Counts, is_central: bool, unit: Unit = RECORD, batch: int | None = None
 ) -> dict[str, Signal]:
     """Bound the signal-to-noise ratio of every channel.
 
     Args:
         ledger: planned releases. The ratio of one release is the median over releases of the minimum over agents.
         counts: split → (m,) records of each agent.
-        trusted: whether a coordinator releases one value for all, which reads all records.
+        is_central: whether a coordinator releases one value for all, which reads all records.
         unit: privacy unit of the sensitivities; default one replaced record.
         batch: size of a fixed batch, if any.
 
@@ -202,29 +204,29 @@ def signals(
     """
     # Numbers near the ends of float64 have no ratio.
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        facts = (ledger.n_agents, counts, trusted, unit, batch)
+        facts = (ledger.n_agents, counts, is_central, unit, batch)
         ratios = {c.channel: _signal(c, *facts) for c in ledger.charged_channels if c.mechanism.adds_noise}
     return {c: s for c, s in ratios.items() if all(r and 0.0 < r < math.inf for r in (s.one_release, s.all_releases))}
 
 
-def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit: Unit, batch: int | None) -> Signal:
+def _signal(c: ChannelLedger, n_agents: int, counts: Counts, is_central: bool, unit: Unit, batch: int | None) -> Signal:
     first = np.unique(c.group, return_index=True)[1]
     drift = np.zeros_like(c.scale)
-    contribution = largest_contribution(c, counts, unit, batch, trusted)
+    contribution = largest_contribution(c, counts, unit, batch, is_central)
     for split, sensitivity in c.sensitivity.items():
-        n = counts[split].sum() if trusted else counts[split][first]
-        sampled = sampled_unit(c.sampling)
-        if sampled is not None or unit == RECORD:
-            one = sensitivity / (2 if sampled is None else sampled.steps)
-            drift = drift + c.rate[split] * one * n
+        n = counts[split].sum() if is_central else counts[split][first]
+        unit_sampled = sampled_unit(c.sampling)
+        if unit_sampled is not None or unit == RECORD:
+            sensitivity_to_one = sensitivity / (2 if unit_sampled is None else unit_sampled.steps)
+            drift = drift + c.rate[split] * sensitivity_to_one * n
         else:
             n = n if batch is None else np.minimum(n, batch)
-            one = sensitivity / unit.clips(n)
-            drift = drift + one * n
+            sensitivity_to_one = sensitivity / unit.clips(n)
+            drift = drift + sensitivity_to_one * n
     # Noise that neighbours share cancels in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
-    total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
+    total = np.sqrt((noise**2 @ members).sum() / (1 if is_central else n_agents))
     multiplier = (noise / math.sqrt(c.dimension) / contribution).min(axis=1)
     multiplier = multiplier[np.isfinite(multiplier)]
     return Signal(
@@ -236,18 +238,18 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
     )
 
 
-def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
+def signal_cautions(signal: Mapping[str, Signal], n_agents: int, is_central: bool) -> list[str]:
     """Return a caution on the channels with a signal-to-noise ratio below 1."""
     all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
-    swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
-    if not swamped:
+    noisy_channels = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
+    if not noisy_channels:
         return []
-    average = "" if trusted or n_agents == 1 else f" the average of {n_agents} agents"
-    more = "more records" if trusted else "more records for each agent, more agents"
+    average = "" if is_central or n_agents == 1 else f" the average of {n_agents} agents"
+    more = "more records" if is_central else "more records for each agent, more agents"
     return [
         f"Noise swamps the steps: over all rounds it moves{average} farther than all records together can, even if all "
-        f"of them agreed ({', '.join(swamped)} as far). Use {more}, fewer coordinates or a larger ε; more rounds do "
-        "not help."
+        f"of them agreed ({', '.join(noisy_channels)} as far). Use {more}, fewer coordinates or a larger ε; more "
+        "rounds do not help."
     ]
 
 
@@ -272,19 +274,19 @@ CENTRAL_PROTOCOLS = {
 
 def gossip_statement(job: GossipJob) -> PrivacyStatement:
     """Return the privacy statement of a job without a trusted party."""
-    protocols, shared = CENTRAL_PROTOCOLS if job.central else PROTOCOLS, None
+    protocols, noise_correlation = CENTRAL_PROTOCOLS if job.central else PROTOCOLS, None
     if job.pairs is not None:
         rounds = (0,) if job.topology.over_time is None else range(job.rounds + 1)
         most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
         deviations, correlation = job.pairs.own_deviations(np.arange(job.n_agents)), job.scenario.privacy.correlation
         ratio = float(job.pairs.ratios(job.pairs.links()).mean() / deviations.mean())
-        shared = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.between_agents) or "")
+        noise_correlation = NoiseCorrelation(ratio, int(most.min()), (correlation and correlation.between_agents) or "")
     return statement(
         job,
         # Noise that is correlated over rounds has no ratio of one release.
         job.ledger if job.factor is None else replace(job.ledger, channels=()),
         _notes(job),
-        trusted=False,
+        is_central=False,
         claimed=gossip_claim(job),
         pools_records=job.pools_records,
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
@@ -292,7 +294,7 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=gossip_horizon(job),
         colluders=job.scenario.privacy.colluders,
-        shared=shared,
+        shared=noise_correlation,
     )
 
 
@@ -323,8 +325,13 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _limit(job, job.algorithm, is_endless=False)
-    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
-    if charged and job.sampling.kind == "streaming" and isinstance(job.algorithm, LdpDsbo) and job.algorithm.memoryless:
+    has_finite_horizon = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
+    if (
+        has_finite_horizon
+        and job.sampling.kind == "streaming"
+        and isinstance(job.algorithm, LdpDsbo)
+        and job.algorithm.memoryless
+    ):
         endless = _limit(job, job.algorithm, is_endless=True)
     return Horizon(finite, endless)
 
@@ -360,13 +367,13 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
     """
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
-    noise, sent = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
+    noise, releases = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
-        fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
-        steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in fed}
+        channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]
+        steps = {c: _MEAN_STEP if releases[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in channels}
         queries = [
-            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c))
+            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * channels.count(c))
             for c, step in steps.items()
         ]
         records, batch = None, sampling.batch or 1

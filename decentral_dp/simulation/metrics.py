@@ -265,27 +265,27 @@ class Evaluator:
     measures: Sequence[str] | None = None
     of_classes: Sequence[str] = ()
 
-    def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
 
         Args:
-            seen: the values of all agents at that round.
-            averaged: whether published values are averages, so that the last released ones differ.
+            snapshot: the values of all agents at that round.
+            is_average: whether published values are averages, so that the last released ones differ.
 
         Returns:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
-        index, published, last = seen.round, seen.published, seen.released if averaged else None
+        index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
-        unreleased = seen.state if self.reads_state else None
-        each = self.names or [str(agent) for agent in range(len(self.agents))]
-        for values, suffix in ((published, ending), (last, "_last"), (unreleased, "_unreleased")):
+        unreleased_state = snapshot.state if self.reads_state else None
+        names = self.names or [str(agent) for agent in range(len(self.agents))]
+        for values, suffix in ((published, ending), (last, "_last"), (unreleased_state, "_unreleased")):
             if values is None:
                 continue
             for name, per_row in self._scores(values).items():
                 if values is published or name.startswith("test"):
-                    rows += summarise(index, name + suffix, per_row, each if values is published else ())
+                    rows += summarise(index, name + suffix, per_row, names if values is published else ())
         if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
             return rows
         x = published["x"].mean(axis=0)
@@ -305,10 +305,10 @@ class Evaluator:
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
         (train, train_weights), (validation, validation_weights) = self._pooled_records
         chosen = scored_agents(len(v["x"]))
-        solved = {channel: value[chosen] for channel, value in v.items()}
-        if "y" not in solved:
-            solved["y"] = np.stack([solve_lower(self.problem, x, self.agents) for x in solved["x"]])
-        x, y = solved["x"], solved["y"]
+        solution = {channel: value[chosen] for channel, value in v.items()}
+        if "y" not in solution:
+            solution["y"] = np.stack([solve_lower(self.problem, x, self.agents) for x in solution["x"]])
+        x, y = solution["x"], solution["y"]
         with np.errstate(all="ignore"):
             scores = {}
             if len(validation_weights) and self._wants("upper_loss"):
@@ -322,15 +322,15 @@ class Evaluator:
                 accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
-                measured = measure_classes(self.problem, x, y, self.test, self.of_classes)
-                scores |= {f"test_{name}": value for name, value in measured.items()}
+                class_measures = measure_classes(self.problem, x, y, self.test, self.of_classes)
+                scores |= {f"test_{name}": value for name, value in class_measures.items()}
                 if self.label_unit is not None and hasattr(self.problem, "regression_scores"):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
             if hasattr(self.problem, "scores"):
                 scores.update(self.problem.scores(x, y))
             # One value for all has no consensus error.
-            for channel, value in solved.items() if self.names is None else ():
+            for channel, value in solution.items() if self.names is None else ():
                 if not value.shape[1]:
                     continue
                 centre = v.get(channel, value).mean(axis=0)
@@ -373,12 +373,12 @@ class MinimaxEvaluator:
     test: Any | None
     of_classes: Sequence[str] = ()
 
-    def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
         rows: list[Row] = []
-        for values, suffix in ((seen.published, ""), (seen.released if averaged else None, "_last")):
+        for values, suffix in ((snapshot.published, ""), (snapshot.released if is_average else None, "_last")):
             if values is not None and all(np.isfinite(v).all() for v in values.values()):
-                rows += self._score_rows(seen.round, values, suffix)
+                rows += self._score_rows(snapshot.round, values, suffix)
         return rows
 
     def _score_rows(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
@@ -387,15 +387,15 @@ class MinimaxEvaluator:
         if "share" in values:
             problem = problem.with_parameters(values["share"][0])
         chosen = scored_agents(len(x))
-        scored = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
+        score_tables = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
-            measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
-            for name, per_row in measured.items():
-                for agent_scores, value in zip(scored, per_row, strict=True):
+            class_measures = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
+            for name, per_row in class_measures.items():
+                for agent_scores, value in zip(score_tables, per_row, strict=True):
                     agent_scores[f"test_{name}"] = value
         if len(x) == 1:
-            return [(index, "mean", name + suffix, float(value)) for name, value in scored[0].items()]
-        scores = {name: np.array([agent_scores[name] for agent_scores in scored]) for name in scored[0]}
+            return [(index, "mean", name + suffix, float(value)) for name, value in score_tables[0].items()]
+        scores = {name: np.array([agent_scores[name] for agent_scores in score_tables]) for name in score_tables[0]}
         scores |= {
             f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
             for c, v in (("x", x), ("y", y))
@@ -454,8 +454,8 @@ def evenly_spaced(n: int, most: int) -> IntArray:
 
 def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Concatenate the (train, validation) records of all agents."""
-    joined = RecordPairs.from_pairs(agents)
-    return concatenate(joined.train), concatenate(joined.validation)
+    records = RecordPairs.from_pairs(agents)
+    return concatenate(records.train), concatenate(records.validation)
 
 
 def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
@@ -550,32 +550,32 @@ class AgentEvaluator:
     n_agents: int
     label_unit: float | None = None
 
-    def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round; rows as of `metrics.Evaluator`."""
         names = [str(agent) for agent in range(self.n_agents)]
         rows: list[Row] = []
-        for name, per_row in self._scores(seen, seen.published).items():
-            rows += summarise(seen.round, name, per_row, names)
-        for name, per_row in self._scores(seen, seen.released).items() if averaged else ():
+        for name, per_row in self._scores(snapshot, snapshot.published).items():
+            rows += summarise(snapshot.round, name, per_row, names)
+        for name, per_row in self._scores(snapshot, snapshot.released).items() if is_average else ():
             if name.startswith("test"):
-                rows += summarise(seen.round, f"{name}_last", per_row)
+                rows += summarise(snapshot.round, f"{name}_last", per_row)
         return rows
 
-    def _scores(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
+    def _scores(self, snapshot: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
         chosen = {channel: value[scored_agents(self.n_agents)] for channel, value in values.items()}
         scores: dict[str, Array] = {}
         with np.errstate(all="ignore"):
             if {"x", "y"} <= chosen.keys():
-                scores |= self._record_scores(seen, {c: chosen[c] for c in ("x", "y")})
+                scores |= self._record_scores(snapshot, {c: chosen[c] for c in ("x", "y")})
                 if hasattr(self.problem, "scores"):
                     scores |= self.problem.scores(chosen["x"], chosen["y"])
             for channel, value in chosen.items():
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - values[channel].mean(axis=0), axis=1)
         return scores
 
-    def _record_scores(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
+    def _record_scores(self, snapshot: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
         """Compute scores from the sums of the agents; none if they send none."""
-        blocks = [block for block in seen.score(values) if block is not None]
+        blocks = [block for block in snapshot.score(values) if block is not None]
         if not blocks:
             return {}
         sums = {
@@ -585,16 +585,16 @@ class AgentEvaluator:
         n, m = sums.pop(_COUNT, 1.0), self.n_agents
         scores = {"upper_loss": sums.pop("upper_loss") / m}
         scores["lower_loss"] = sums.pop("lower_loss") / m + self.problem.regulariser_value(values["x"], values["y"])
-        squared = sums.pop("test_squared", None)
+        square_sums = sums.pop("test_squared", None)
         scores |= {name: total / n for name, total in sums.items()}
-        if squared is not None and self.label_unit is not None:
-            scores["test_rmse"] = np.sqrt(squared / n) * self.label_unit
+        if square_sums is not None and self.label_unit is not None:
+            scores["test_rmse"] = np.sqrt(square_sums / n) * self.label_unit
         return scores
 
 
 class Unscored:
     """Evaluate nothing: agents of a trusted coordinator that keep their records send no scores."""
 
-    def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate nothing; as of `metrics.Evaluator`."""
         return []

@@ -117,8 +117,8 @@ class TrainedModel:
         if isinstance(number, str) and number.isdecimal():
             number = int(number)
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < m:
-            named = f", or a name such as {quoted(self.agents[0])}" if self.agents else ""
-            raise InputError(f"agent: got {quoted(agent)}; wanted a number from 0 to {m - 1}{named}.")
+            example = f", or a name such as {quoted(self.agents[0])}" if self.agents else ""
+            raise InputError(f"agent: got {quoted(agent)}; wanted a number from 0 to {m - 1}{example}.")
         return replace(self, agent=int(number))
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,25 +134,28 @@ class TrainedModel:
         """Compute the features (n, d) of raw records as the weights read them; as `predict`."""
         if isinstance(table, str | Path):
             text = set() if self.rules is None else self.rules.text
-            where, columns = (
+            place, columns = (
                 repr(str(table)),
                 read_columns(Path(table), self.columns, text, f"predict: {str(table)!r}", self.csv),
             )
         else:
-            where, columns = "the table", self._memory_columns(table)
+            place, columns = "the table", self._memory_columns(table)
         try:
-            features, clipped = self.prepare_columns(columns, where=where)
+            features, clipped_shares = self.prepare_columns(columns, location=place)
         except InputError as error:
             # A trained model keeps the rules of its scenario.
             problem = str(error).partition(" Fix: ")[0]
             raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
-        most = sorted((name for name, share in clipped.items() if share > _MOST_CUT), key=lambda name: -clipped[name])
+        most = sorted(
+            (name for name, share in clipped_shares.items() if share > _MOST_CUT),
+            key=lambda name: -clipped_shares[name],
+        )
         if most:
-            listed = ", ".join(f"{name} {clipped[name]:.0%}" for name in most[:5])
+            columns_text = ", ".join(f"{name} {clipped_shares[name]:.0%}" for name in most[:5])
             more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
             warnings.warn(
-                f"predict: values outside the declared range are clipped: {listed}{more}. Fix: give the records in the "
-                "units of problem.scale.",
+                f"predict: values outside the declared range are clipped: {columns_text}{more}. Fix: give the records "
+                "in the units of problem.scale.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -210,8 +213,8 @@ class TrainedModel:
         m, target = len(self.published), "numbers"
         if self.classes:
             target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
-        shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
+        origin = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
+        suffix = "" if m == 1 else f", {origin if self.agent is None else f'agent {self.agent}'}"
         return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
     @property
@@ -279,8 +282,8 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     """
     kind, about = scenario.problem.kind, result.problem
     # A divergence of released values, which ends a run early; the status after an evaluation reads records.
-    stopped = result.has_diverged and result.rounds != result.rounds_planned
-    if stopped or not all(np.isfinite(value).all() for value in published.values()):
+    has_stopped_early = result.has_diverged and result.rounds != result.rounds_planned
+    if has_stopped_early or not all(np.isfinite(value).all() for value in published.values()):
         raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
@@ -295,13 +298,13 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
     if problem is None or y is None or scenario.problem.scale == "standard":
-        refused = 'problem.scale = "standard" was fitted on the records, and no run publishes it'
+        refusal = 'problem.scale = "standard" was fitted on the records, and no run publishes it'
         if problem is None:
-            refused = f"{kind} has no model that predicts the label of a record"
+            refusal = f"{kind} has no model that predicts the label of a record"
         elif y is None:
-            refused = f"{scenario.algorithm.kind} publishes {' and '.join(published)} only, and {kind} predicts by y"
+            refusal = f"{scenario.algorithm.kind} publishes {' and '.join(published)} only, and {kind} predicts by y"
         raise InputError(
-            f"predict: {refused}. Fix: run another scenario; what is published is in run.published, and in "
+            f"predict: {refusal}. Fix: run another scenario; what is published is in run.published, and in "
             "state.npz of the run folder."
         )
     if isinstance(problem, Training):
@@ -343,6 +346,9 @@ def load_model(folder: str | Path) -> TrainedModel:
 
     Args:
         folder: of a complete run.
+
+    Returns:
+        The trained model.
 
     Raises:
         InputError: the folder contains no complete run, or its problem predicts nothing.

@@ -132,8 +132,8 @@ class Plan:
         """Return the plan as JSON; infinities are "inf", NaN is null."""
         names = ("title", "method", "rounds", "topology", "problem", "settings")
         content = {name: getattr(self, name) for name in names}
-        sent = None if self.communication is None else asdict(self.communication)
-        return text_of({**content, "communication": sent, "privacy": self.privacy.to_dict()})
+        communication = None if self.communication is None else asdict(self.communication)
+        return text_of({**content, "communication": communication, "privacy": self.privacy.to_dict()})
 
     def __repr__(self) -> str:
         return f"<Plan {self.title!r}: {self.rounds} rounds, {self.privacy.summary}>"

@@ -162,8 +162,8 @@ class RunResult(Mapping[str, Any]):
         """
         statement = privacy or PrivacyStatement.from_dict(content["privacy"])
         fields = {**content.get("diagnostics", {}), **content, "content": content, "privacy": statement}
-        read: RunResult = result_adapter().validate_python(fields)
-        return read
+        result: RunResult = result_adapter().validate_python(fields)
+        return result
 
     @property
     def is_one_level(self) -> bool:
@@ -225,25 +225,25 @@ def is_complete(folder: Path) -> bool:
     return status not in INCOMPLETE and begun in (None, content.get(RUN))
 
 
-def require_run_folder(folder: Path, command: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:
+def require_run_folder(folder: Path, command: str, file_names: Sequence[str], more: Sequence[str] = ()) -> None:
     """Require the folder of a complete run.
 
     Args:
         folder: of the run.
         command: first word of an error.
-        needed: files that must exist.
+        file_names: files that must exist.
         more: files that are read if they exist.
 
     Raises:
         InputError: the run is not complete, or a file is missing or changed.
     """
-    for name in (*needed, *more):
+    for name in (*file_names, *more):
         own(folder / name, folder, command)
-    require_own_files(folder, read_result(folder), command, needed, more)
+    require_own_files(folder, read_result(folder), command, file_names, more)
 
 
 def require_own_files(
-    folder: Path, result: RunResult, command: str, needed: Sequence[str] = (), more: Sequence[str] = ()
+    folder: Path, result: RunResult, command: str, file_names: Sequence[str] = (), more: Sequence[str] = ()
 ) -> None:
     """Require the files of a run folder to be those that the run wrote.
 
@@ -253,16 +253,16 @@ def require_own_files(
         folder: of a complete run.
         result: of the run.
         command: first word of an error.
-        needed: files that must exist, in addition to those with digests.
+        file_names: files that must exist, in addition to those with digests.
         more: files that are read if they exist.
 
     Raises:
         InputError: a file is missing, or has no digest or another one.
     """
     digests = result.table(FILES)
-    for name in sorted({*needed, *more, *digests} - {RESULT}):
+    for name in sorted({*file_names, *more, *digests} - {RESULT}):
         path = own(folder / name, folder, command)
-        missing = (name in needed or name in digests) and not path.is_file()
+        missing = (name in file_names or name in digests) and not path.is_file()
         if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):
             problem = "is missing" if missing else "is not the file that the run wrote"
             raise InputError(f"{command}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")

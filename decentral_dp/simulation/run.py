@@ -160,9 +160,9 @@ class Run:
             lock.close()
             raise
         with show_progress(callbacks, "rounds") as callback:
-            done = _run_in_folder(job, journal, callback, interruption)
+            run = _run_in_folder(job, journal, callback, interruption)
         page.draw_run(folder)
-        return done
+        return run
 
     @property
     def state(self) -> Mapping[str, Array]:
@@ -179,6 +179,7 @@ class Run:
 
     @property
     def ledger(self) -> pd.DataFrame:
+        """Ledger of all releases, as a table."""
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
 
     @property
@@ -228,6 +229,9 @@ class Run:
             name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
                 "gradient", "epsilon", "noise" or "topology".
 
+        Returns:
+            The figure.
+
         Raises:
             InputError: there is no such figure, or the run has no numbers for it.
 
@@ -273,14 +277,14 @@ class Run:
         return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {result.privacy.summary}>"
 
 
-def evaluated_rounds(rounds: int, every: int) -> list[int]:
-    """List the evaluated rounds: 0, the multiples of `every`, and the last.
+def evaluated_rounds(rounds: int, interval: int) -> list[int]:
+    """List the evaluated rounds: 0, the multiples of `interval`, and the last.
 
     Example:
         >>> evaluated_rounds(rounds=7, every=3)
         [0, 3, 6, 7]
     """
-    return sorted({*range(0, rounds + 1, every), rounds})
+    return sorted({*range(0, rounds + 1, interval), rounds})
 
 
 def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[int, float]:
@@ -288,8 +292,8 @@ def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[in
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
-    spent = spending(job.ledger.select(worst), job.scenario.privacy.delta, chosen)
-    return dict(zip(chosen, spent.tolist(), strict=True))
+    epsilons = spending(job.ledger.select(worst), job.scenario.privacy.delta, chosen)
+    return dict(zip(chosen, epsilons.tolist(), strict=True))
 
 
 def collect_result(
@@ -323,13 +327,13 @@ def collect_result(
     elif grown := grown_loss(metrics):
         status, reason = "diverged", grown
     # A run that ended early counts up to its last evaluation, with fewer releases than planned.
-    evaluated = int(max(metrics["round"], default=0))
-    average = min(job.scenario.tail_length, max(evaluated, 1))
+    last_evaluation = int(max(metrics["round"], default=0))
+    average = min(job.scenario.tail_length, max(last_evaluation, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
     none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
-    unmeasured = " ".join(filter(None, (job.unmeasured, none)))
-    statement, settled, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
+    reason_unmeasured = " ".join(filter(None, (job.unmeasured, none)))
+    statement, parameters, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
         "title": title_of(job.scenario),
@@ -347,13 +351,13 @@ def collect_result(
             **clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"unmeasured": unmeasured} if unmeasured else {}),
+            **({"unmeasured": reason_unmeasured} if reason_unmeasured else {}),
             **({"failed_callbacks": list(failed_callbacks)} if failed_callbacks else {}),
             **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
         **({} if job.tunes_x else {"tunes_x": False}),
-        **({} if settled is None else {"algorithm": settled}),
+        **({} if parameters is None else {"algorithm": parameters}),
         "privacy": statement.to_dict(),
         **({} if messages is None else {"communication": asdict(messages)}),
         "topology": topology_summary(job),
@@ -392,7 +396,7 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
     return ""
 
 
-def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
+def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
     """Write the files of a finished run: to a temporary folder first, then in place, `result.json` last.
 
     If the noise is secret, only the owner may read files that contain more than releases.
@@ -400,44 +404,46 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
     Returns:
         The run; its result has the digests of its files.
     """
-    mode = OWNERS if done.scenario.seed is None else 0o666
+    mode = OWNERS if run.scenario.seed is None else 0o666
     # A folder that is removed with the journal if the run is killed here.
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
-        text = resolved_toml(done.simulation().components, done.simulation().topology, folder)
+        text = resolved_toml(run.simulation().components, run.simulation().topology, folder)
         (partial / "scenario.toml").write_text(text, encoding="utf-8")
-        arrays = {**done.state}
-        arrays |= {f"released_{c}": v for c, v in done.released.items()}
-        arrays |= {f"published_{c}": v for c, v in done.published.items()}
+        arrays = {**run.state}
+        arrays |= {f"released_{c}": v for c, v in run.released.items()}
+        arrays |= {f"published_{c}": v for c, v in run.published.items()}
         # Noiseless values are for the owner only.
-        opened = os.open(partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNERS if done.state else 0o666)
-        with open(opened, "wb") as file:
+        descriptor = os.open(
+            partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNERS if run.state else 0o666
+        )
+        with open(descriptor, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)
-        done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
+        write_whole(partial / "metrics.parquet", to_parquet(run.measured), mode)
+        run.records.to_parquet(partial / "ledger.parquet", names=agent_names(run.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
-        if done.scenario.run.keep_releases:
+        if run.scenario.run.keep_releases:
             parts = {} if journal.releases is None else journal.releases.digests
-            releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
+            releases.join(folder / IN_PROGRESS, run.simulation(), run.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
-        sealed = seal({**done.result.content, FILES: digests, RUN: journal.begun})
-        result = RunResult.from_content(sealed, done.result.privacy)
+        sealed_result = seal({**run.result.content, FILES: digests, RUN: journal.begun})
+        result = RunResult.from_content(sealed_result, run.result.privacy)
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)
         for name in [*names, RESULT]:
             (partial / name).replace(folder / name)
-        return replace(done, result=result)
+        return replace(run, result=result)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def run_job(planned: PlannedJob, out: str | Path | None = None, progress: Callback | None = None) -> Run:
+def run_job(job_plan: PlannedJob, out: str | Path | None = None, progress: Callback | None = None) -> Run:
     """Run a planned job and write its folder, without figures and page.
 
     Args:
-        planned: as `build` makes it.
+        job_plan: as `build` makes it.
         out: the folder to write, new or empty; by default nothing is written.
         progress: called at every evaluation.
 
@@ -448,7 +454,7 @@ def run_job(planned: PlannedJob, out: str | Path | None = None, progress: Callba
         InputError: the folder is not empty, or cannot be written.
         Stopped: interrupted; the folder has a record of all releases.
     """
-    job = with_blocks(planned)
+    job = with_blocks(job_plan)
     if out is None:
         return _run(job, progress)
     require_locks("out")
@@ -473,19 +479,19 @@ def _run(
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
 ) -> Run:
-    started = time.perf_counter()
+    start = time.perf_counter()
     rows, outcome = _perform(job, progress, journal, interruption)
     ledger = released_ledger(job, outcome.ledger)
-    seconds = time.perf_counter() - started
-    measured = measuring.tabulate(rows, agent_names(job.topology.labels))
+    seconds = time.perf_counter() - start
+    metrics = measuring.tabulate(rows, agent_names(job.topology.labels))
     result = collect_result(
-        job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ()
+        job, outcome, metrics, seconds, progress.failures if isinstance(progress, Callbacks) else ()
     )
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
         simulation=Secret("the records and the noise of a run", job),
-        measured=measured,
+        measured=metrics,
         records=ledger,
         released=last.released,
         published=last.published,
@@ -501,8 +507,8 @@ def _run_in_folder(
     """Run with a folder that records every release before it is sent."""
     folder = journal.folder
     try:
-        done = _run(job, progress, journal, interruption)
-        done = write_contents(done, folder, journal)
+        run = _run(job, progress, journal, interruption)
+        run = write_contents(run, folder, journal)
     except BaseException as error:
         if journal.discard():
             if isinstance(error, OSError):
@@ -510,25 +516,25 @@ def _run_in_folder(
             raise
         resumes = f'"decentral-dp resume {folder}" resumes it'
         released = f"Up to round {journal.released_rounds} of {job.rounds} may have been released"
-        interrupted = isinstance(error, KeyboardInterrupt)
-        cause = f"interrupted; {resumes}" if interrupted else " ".join(str(error).split()) or type(error).__name__
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        cause = f"interrupted; {resumes}" if is_interrupt else " ".join(str(error).split()) or type(error).__name__
         journal.write_interruption(
-            "interrupted" if interrupted else "failed", cause, planned=not isinstance(error, UnplannedReleaseError)
+            "interrupted" if is_interrupt else "failed", cause, is_planned=not isinstance(error, UnplannedReleaseError)
         )
-        ended: BaseException = error
-        if interrupted:
-            ended = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
+        run_error: BaseException = error
+        if is_interrupt:
+            run_error = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
         elif isinstance(error, OSError):
-            ended = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
+            run_error = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
         elif lacks_memory(error):
-            ended = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
+            run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
-            ended = UserCodeError(f"{error} {released}, and is on record in {folder}.")
-        if ended is error:
+            run_error = UserCodeError(f"{error} {released}, and is on record in {folder}.")
+        if run_error is error:
             raise
-        raise ended from (None if interrupted else error)
+        raise run_error from (None if is_interrupt else error)
     journal.complete()
-    return done
+    return run
 
 
 def _perform(
@@ -539,20 +545,20 @@ def _perform(
 ) -> tuple[list[Row], Outcome]:
     evaluator, report = job.evaluator(), Reporter(progress, "rounds")
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
-    spent = spent_by_round(job, evaluation_rounds)
-    saved = None if interruption is None else interruption.state(job)
+    epsilons = spent_by_round(job, evaluation_rounds)
+    saved_state = None if interruption is None else interruption.state(job)
     # Rows of a saved state were measured before it was saved.
     rows: list[Row] = [] if interruption is None else list(interruption.rows)
     # After agents lost their states, measured rounds are repeated.
-    measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
-    listed = set(evaluation_rounds)
-    certified = job.scenario.privacy.guarantee == "certified"
+    last_measurement = max([-1 if saved_state is None else saved_state.round, *(row[0] for row in rows)])
+    evaluation_set = set(evaluation_rounds)
+    is_certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
-        nonlocal measured
-        if s.divergence is None and s.round in listed and s.round > measured:
+        nonlocal last_measurement
+        if s.divergence is None and s.round in evaluation_set and s.round > last_measurement:
             evaluate(s)
-            measured = s.round
+            last_measurement = s.round
         if journal is not None:
             journal.write_due(s, rows)
         return s.divergence is not None
@@ -561,22 +567,22 @@ def _perform(
         # An overflow is reported as infinite, and as divergence once a released value overflows.
         with np.errstate(all="ignore"):
             try:
-                taken = evaluator.rows(s, averaged=job.scenario.tail_length > 1)
-                rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
+                new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
+                rows.extend(measuring.select_rows(new_rows, job.scenario.run.measures))
             except BlockLostError:
                 # The engine starts the block again and asks once more.
                 raise
             except USER_ERRORS as error:
                 # Scores read records: a certified run continues without them.
-                if not certified or isinstance(error, MemoryError):
+                if not is_certified or isinstance(error, MemoryError):
                     raise
-        if s.round in spent:
-            rows.append((s.round, "mean", SPENT, spent[s.round]))
+        if s.round in epsilons:
+            rows.append((s.round, "mean", SPENT, epsilons[s.round]))
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
             # The value of the next composed round is never less than the spent ε.
-            epsilon = next(e for t, e in spent.items() if t >= s.round)
+            epsilon = next(e for t, e in epsilons.items() if t >= s.round)
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 
     table = job.scenario.run
@@ -593,7 +599,7 @@ def _perform(
         if journal is not None:
             journal.check_machines(machines)
 
-    control = RunControl(evaluation_rounds, observe, saved_state=saved, check_machines=check_machines)
+    control = RunControl(evaluation_rounds, observe, saved_state=saved_state, check_machines=check_machines)
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.releases is not None, states=journal.states)
     # Products with one agent's records are too small for two BLAS threads.
@@ -601,26 +607,26 @@ def _perform(
         return rows, job.start(engine, control)
 
 
-def released_ledger(job: PlannedJob, recorded: Ledger) -> Ledger:
+def released_ledger(job: PlannedJob, run_ledger: Ledger) -> Ledger:
     """Return the recorded ledger if it is the planned one.
 
     Args:
         job: the job that was run.
-        recorded: its ledger.
+        run_ledger: its ledger.
 
     Raises:
         UnplannedReleaseError: the releases differ from the plan, so that its ε does not hold.
     """
-    if not job.covers(recorded):
+    if not job.covers(run_ledger):
         raise UnplannedReleaseError(
             f"{job.scenario.algorithm.kind}: the releases are not those of the plan, so no ε holds "
-            f"({_difference(job.ledger.truncate(recorded.rounds), recorded)}). Fix: correct the algorithm's plan of "
-            'releases or its `step`; "decentral-dp check" tests both.'
+            f"({_difference(job.ledger.truncate(run_ledger.rounds), run_ledger)}). Fix: correct the algorithm's plan "
+            'of releases or its `step`; "decentral-dp check" tests both.'
         )
-    return recorded
+    return run_ledger
 
 
-def _difference(planned: Ledger, recorded: Ledger) -> str:
+def _difference(plan_ledger: Ledger, run_ledger: Ledger) -> str:
     """Name the channels in which two ledgers differ."""
 
     def lines(ledger: Ledger) -> dict[str, None]:
@@ -631,7 +637,7 @@ def _difference(planned: Ledger, recorded: Ledger) -> str:
             for line, noise in zip(ledger.channels, noises, strict=True)
         )
 
-    got, expected = lines(recorded), lines(planned)
+    got, expected = lines(run_ledger), lines(plan_ledger)
     parts = ("got", [line for line in got if line not in expected]), ("expected", [e for e in expected if e not in got])
-    texts = [f"{word} {'; '.join(listed) or 'nothing else'}" for word, listed in parts]
-    return ", ".join(texts) if any(listed for _, listed in parts) else "a sensitivity, scale or rate differs"
+    texts = [f"{word} {'; '.join(entries) or 'nothing else'}" for word, entries in parts]
+    return ", ".join(texts) if any(entries for _, entries in parts) else "a sensitivity, scale or rate differs"

@@ -148,9 +148,9 @@ class AgentBudgets(Sequence[AgentBudget]):
             return entries
         budgets = _adapter(tuple[AgentBudget, ...]).validate_python(entries)
         runs = [np.array(entry.get("alike", [[k, k]]), dtype=np.int64) for k, entry in enumerate(entries)]
-        every = np.concatenate([np.empty((0, 2), dtype=np.int64), *runs])
-        order = np.argsort(every[:, 0], kind="stable")
-        first, last = every[order].T
+        all_runs = np.concatenate([np.empty((0, 2), dtype=np.int64), *runs])
+        order = np.argsort(all_runs[:, 0], kind="stable")
+        first, last = all_runs[order].T
         if (first != np.append(0, last + 1)[:-1]).any() or (first > last).any() or last.max(initial=0) >= _MOST_AGENTS:
             raise ValueError("each agent has one budget")
         owner = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
@@ -179,8 +179,8 @@ class PaperClaim:
     def text(self) -> str:
         """The claim with its label, "ε = 2.00 at δ = 1e-5 by …; not certified."."""
         # A claim without δ is of pure ε.
-        at = f" at δ = {delta_text(self.delta)}" if self.delta else ""
-        return f"ε = {epsilon_text(self.epsilon_max)}{at} by {self.source}; not certified."
+        delta_suffix = f" at δ = {delta_text(self.delta)}" if self.delta else ""
+        return f"ε = {epsilon_text(self.epsilon_max)}{delta_suffix} by {self.source}; not certified."
 
 
 @dataclass(frozen=True)
@@ -413,9 +413,9 @@ class PrivacyStatement:
         parts = [self.mechanism.capitalize()]
         norms = {} if self.clip is None else {c: b for c, b in self.clip.items() if c in self.signal}
         levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
-        one = len(self.signal) == 1
-        parts += [f"clipping norm {_by_channel(norms, one)}"] if norms else []
-        parts += [f"noise multiplier {_by_channel(levels, one)}"] if levels else []
+        is_single = len(self.signal) == 1
+        parts += [f"clipping norm {_by_channel(norms, is_single)}"] if norms else []
+        parts += [f"noise multiplier {_by_channel(levels, is_single)}"] if levels else []
         return ", ".join(parts)
 
     @property
@@ -465,10 +465,12 @@ class PrivacyStatement:
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def _by_channel(values: Mapping[str, Any], one: bool) -> str:
+def _by_channel(values: Mapping[str, Any], is_single: bool) -> str:
     """Return numbers with three digits, each after its channel if there are several."""
     texts = {c: f"{v:.3g}" if isinstance(v, float) else str(v) for c, v in values.items()}
-    return next(iter(texts.values())) if one and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
+    return (
+        next(iter(texts.values())) if is_single and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
+    )
 
 
 @cache

@@ -84,8 +84,10 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
         >>> float(rate_at_least(10, 10, 0.05).round(4)), float(rate_at_least(0, 10, 0.05))
         (0.7411, 0.0)
     """
-    counted = np.asarray(hits)
-    return np.where(counted > 0, scipy.special.betaincinv(np.maximum(counted, 1), trials - counted + 1, risk), 0.0)
+    hit_array = np.asarray(hits)
+    return np.where(
+        hit_array > 0, scipy.special.betaincinv(np.maximum(hit_array, 1), trials - hit_array + 1, risk), 0.0
+    )
 
 
 def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
@@ -97,9 +99,9 @@ def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Arr
         >>> float(rate_at_most(0, 10, 0.05).round(4)), float(rate_at_most(10, 10, 0.05))
         (0.2589, 1.0)
     """
-    counted = np.asarray(hits)
-    most = scipy.special.betaincinv(counted + 1, np.maximum(trials - counted, 1), 1.0 - risk)
-    return np.where(counted < trials, most, 1.0)
+    hit_array = np.asarray(hits)
+    most = scipy.special.betaincinv(hit_array + 1, np.maximum(trials - hit_array, 1), 1.0 - risk)
+    return np.where(hit_array < trials, most, 1.0)
 
 
 def bound_by_counts(
@@ -135,14 +137,14 @@ def bound_by_counts(
     best: tuple[float, int, float] = (-np.inf, 1, 0.0)
     for sign in (1, -1):
         a, b = (sign * h[0] for h in halves[::sign])
-        both = np.concatenate([a, b])
-        cuts = np.unique(both if shares is None else np.quantile(both, 1.0 - shares))
+        scores = np.concatenate([a, b])
+        cuts = np.unique(scores if shares is None else np.quantile(scores, 1.0 - shares))
         bounds = _bounds(a, b, cuts, delta, risk, unit)
         k = int(np.argmax(bounds))
         best = max(best, (float(bounds[k]), sign, float(cuts[k])))
-    _, sign, cut = best
+    _, sign, threshold = best
     a, b = (sign * h[1] for h in halves[::sign])
-    return max(0.0, float(_bounds(a, b, np.array([cut]), delta, risk, unit)[0]))
+    return max(0.0, float(_bounds(a, b, np.array([threshold]), delta, risk, unit)[0]))
 
 
 def _bounds(positives: Array, negatives: Array, cuts: Array, delta: float, risk: float, unit: str) -> Array:

@@ -75,25 +75,25 @@ def baselines(job: PlannedJob) -> dict[str, float]:
     shards = job.shards
     if not shards.test.size:
         return {}
-    known = shards.labels[np.concatenate([*shards.train, *shards.validation])]
+    labels = shards.labels[np.concatenate([*shards.train, *shards.validation])]
     if (unit := shards.label_unit) is not None:
         held_out = shards.labels[shards.test]
         with np.errstate(all="ignore"):
-            squared = float(np.mean(np.square(held_out - known.mean())))
-            explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
-        scores = {"test_rmse": math.sqrt(squared) * unit, **explained}
+            mse = float(np.mean(np.square(held_out - labels.mean())))
+            r2 = {"test_r2": 1.0 - mse / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
+        scores = {"test_rmse": math.sqrt(mse) * unit, **r2}
         return {name: value for name, value in scores.items() if math.isfinite(value)}
-    known = known.astype(np.int64)
-    commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
+    labels = labels.astype(np.int64)
+    commonest = int(np.argmax(np.bincount(labels, minlength=len(shards.classes))))
     return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
 def title_of(s: Scenario) -> str:
     """Return the scenario's title, with the tables that an override replaced."""
-    replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
-    changed = [s.algorithm.kind] if "algorithm" in replaced else []
-    changed += ["another network"] if "topology" in replaced else []
-    suffix = f" (here {', '.join(changed)})" if s.title and changed else ""
+    replacements = s._replaced_tables | ({"topology"} & s._object_names.keys())
+    changes = [s.algorithm.kind] if "algorithm" in replacements else []
+    changes += ["another network"] if "topology" in replacements else []
+    suffix = f" (here {', '.join(changes)})" if s.title and changes else ""
     # A run folder's scenario has it already.
     return s.title if s.title.endswith(suffix) else s.title + suffix
 

@@ -92,9 +92,9 @@ class Compression:
     def _quantise_at_random(self, row: Array, channel: str, index: int, agent: int) -> Array:
         rng = np.random.default_rng([self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent])
         if self.kind == "random_k":
-            kept = rng.choice(row.size, self._n_kept(row.size), replace=False)
+            kept_index = rng.choice(row.size, self._n_kept(row.size), replace=False)
             out = np.zeros_like(row)
-            out[kept] = row[kept]
+            out[kept_index] = row[kept_index]
             return out
         norm = float(np.sqrt((row * row).sum()))
         steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + rng.random(row.size))

@@ -109,10 +109,10 @@ def numbering_note(names: Sequence[str]) -> str:
     """
     if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)):
         return ""
-    numbered = [f"{k} is {name}" for k, name in enumerate(names)]
-    if len(numbered) > _MOST_LISTED:
-        numbered = [*numbered[: _MOST_LISTED - 1], "…", numbered[-1]]
-    return f"agents are numbered in the order of the graph's nodes: {', '.join(numbered)}"
+    labels = [f"{k} is {name}" for k, name in enumerate(names)]
+    if len(labels) > _MOST_LISTED:
+        labels = [*labels[: _MOST_LISTED - 1], "…", labels[-1]]
+    return f"agents are numbered in the order of the graph's nodes: {', '.join(labels)}"
 
 
 def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: bool = False) -> Graph:
@@ -150,7 +150,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
             raise InputError(f"{link.place}: {loop}. Fix: {fix}.")
         if not wrong_weight and (link.weight is None or link.weight <= 0.0):
             wrong_weight = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
-    pairs, repeated = sorted(weights), len(links) - len(weights)
+    pairs, n_repeats = sorted(weights), len(links) - len(weights)
     return Graph(
         len(agents),
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
@@ -158,7 +158,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
         file_weights=None if wrong_weight or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
         n_weighted=sum(weight is not None for weight in weights.values()),
         wrong_weight=wrong_weight,
-        notes=(f"parallel links count once: {repeated} left out",) if repeated else (),
+        notes=(f"parallel links count once: {n_repeats} left out",) if n_repeats else (),
         directed=directed,
     )
 
@@ -193,9 +193,9 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         raise InputError(f"{place}{problem}. Fix: give a graph of at least one node, or use from_edges or from_matrix.")
     # Edges may use equal objects: 1.0 and True are the node 1.
     name_of = {node: str(node) for node in graph}
-    attributed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
-    attributed = [attributed[k] for k in numbering([name for name, _ in attributed])]
-    nodes = [name for name, _ in attributed]
+    nodes_with_attributes = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
+    nodes_with_attributes = [nodes_with_attributes[k] for k in numbering([name for name, _ in nodes_with_attributes])]
+    nodes = [name for name, _ in nodes_with_attributes]
     links = []
     for a, b, data in graph.edges(data=True):
         edge_place, value = f"{place}: edge {a} – {b}", data.get("weight")
@@ -209,9 +209,9 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     result = collect(nodes, links, place, arcs)
     if graph.is_directed() and not arcs:
         # The two arcs of an edge are not parallel.
-        repeated = len(links) - len({link.endpoints for link in links})
-        result = result._replace(notes=(f"parallel links count once: {repeated} left out",) if repeated else ())
-    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in attributed]
+        n_repeats = len(links) - len({link.endpoints for link in links})
+        result = result._replace(notes=(f"parallel links count once: {n_repeats} left out",) if n_repeats else ())
+    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in nodes_with_attributes]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # A repeated label is ambiguous, and the number of another node would be wrong.
     if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
@@ -370,9 +370,9 @@ def _fault_of_names(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, H
     twice = next((node for node, times in Counter(nodes).items() if times > 1), None)
     if twice is not None:
         return f"two nodes have the id {quoted(twice)}"
-    declared = {*nodes}
-    lost = [end for ends in edges for end in ends if end not in declared]
-    return f"an edge leads to {quoted(lost[0])}, which is none of the nodes" if lost else ""
+    node_set = {*nodes}
+    unknown_ends = [end for ends in edges for end in ends if end not in node_set]
+    return f"an edge leads to {quoted(unknown_ends[0])}, which is none of the nodes" if unknown_ends else ""
 
 
 def _read_graphml(content: bytes) -> Any:
@@ -409,8 +409,8 @@ def _read_graphml(content: bytes) -> Any:
 def _read_gml(text: str) -> Any:
     import networkx as nx
 
-    stated = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    if stated not in ([], [("directed", "0")], [("directed", "1")]):
+    statements = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
+    if statements not in ([], [("directed", "0")], [("directed", "1")]):
         return "the key directed is there twice, not in lower case, or is neither 0 nor 1"
     # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
     graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
@@ -426,19 +426,21 @@ def _read_gml(text: str) -> Any:
 def _read_json(text: str) -> Any:
     import networkx as nx
 
-    repeated: list[str] = []
+    duplicates: list[str] = []
 
     def collect_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            repeated.append("a key is there twice in one object")
+            duplicates.append("a key is there twice in one object")
         return dict(pairs)
 
     data = json.loads(text, object_pairs_hook=collect_keys)
     data = data if isinstance(data, dict) else {}
     rows = [data.get("nodes"), *(data[key] for key in ("edges", "links") if key in data)]
-    listed = len(rows) == 2 and all(isinstance(r, list) and all(isinstance(one, dict) for one in r) for r in rows)
-    if repeated or not listed or not isinstance(data.get("directed", False), bool):
-        return repeated[0] if repeated else "the file is no node-link JSON"
+    is_list_pair = len(rows) == 2 and all(
+        isinstance(r, list) and all(isinstance(entry, dict) for entry in r) for r in rows
+    )
+    if duplicates or not is_list_pair or not isinstance(data.get("directed", False), bool):
+        return duplicates[0] if duplicates else "the file is no node-link JSON"
     nodes, edges = rows
     ends = [(_hashable(edge.get("source")), _hashable(edge.get("target"))) for edge in edges]
     if fault := _fault_of_names([_hashable(node.get("id", k)) for k, node in enumerate(nodes)], ends):

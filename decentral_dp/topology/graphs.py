@@ -222,19 +222,19 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
     for name in values:
         if name not in keys:
             raise unknown(subject, name, keys)
-    filled = {}
+    parameter_values = {}
     for name, key in keys.items():
         got = values.get(name)
         plain = got.item() if isinstance(got, np.generic) else got
         try:
             if plain is None and not key.required:
-                filled[name] = key.default
+                parameter_values[name] = key.default
             else:
-                filled[name] = TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
+                parameter_values[name] = TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
         except ValidationError:
             problem = "is missing" if got is None else f"= {got!r}"
             raise InputError(f"{subject}: {name} {problem}, expected {type_in_words(key.type)}.") from None
-    return filled
+    return parameter_values
 
 
 def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> None:

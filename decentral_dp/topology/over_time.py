@@ -109,13 +109,13 @@ class OverTime:
 
     def _kept_share(self, t: int) -> NDArray[np.float64]:
         # Messages sent now arrive in another round: do not overwrite the cached weights of this one.
-        received = self._received_weights(t + self.delay) if self.delay else self.received_weights(t)
-        return np.subtract(1.0, np.bincount(received.indices, received.data, self.n_agents), dtype=np.float64)
+        weights = self._received_weights(t + self.delay) if self.delay else self.received_weights(t)
+        return np.subtract(1.0, np.bincount(weights.indices, weights.data, self.n_agents), dtype=np.float64)
 
     def _cached_value(self, name: str, t: int, make: Callable[[int], Any]) -> Any:
         # Several blocks of one process read the same round.
-        cached, value = self._cache.get(name, (-1, None))
-        if cached != t:
+        round_of_value, value = self._cache.get(name, (-1, None))
+        if round_of_value != t:
             value = make(t)
             self._cache[name] = t, value
         return value
@@ -127,10 +127,14 @@ class OverTime:
         )
 
     def _received_weights(self, t: int) -> sp.csr_array:
-        sent = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
+        weights = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
         if self.delay and (present := self.online(t)) is not None:
-            sent = _restrict(sent, present[row_indices(sent)])
-        return _restrict(sent, _generator(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
+            weights = _restrict(weights, present[row_indices(weights)])
+        return (
+            _restrict(weights, _generator(self.seed, "drop", t).random(weights.nnz) >= self.drop)
+            if self.drop
+            else weights
+        )
 
     @cached_property
     def rate(self) -> float | None:
@@ -190,8 +194,8 @@ def _matching_weights(agents: int, edges: IntArray, seed: int, t: int) -> sp.csr
         # In reverse order, so that the first position of an agent is written last.
         first[0, i[::-1]] = first[1, j[::-1]] = place[::-1]
         first = first.min(axis=0)
-        matched = (first[i] == place) & (first[j] == place)
-        partner[i[matched]], partner[j[matched]] = j[matched], i[matched]
+        is_matched = (first[i] == place) & (first[j] == place)
+        partner[i[is_matched]], partner[j[is_matched]] = j[is_matched], i[is_matched]
         free = (partner[i] < 0) & (partner[j] < 0)
         i, j = i[free], j[free]
     return _pull_weights(partner)

@@ -107,16 +107,16 @@ def _lanczos(laplacian: Any) -> tuple[float, float]:
         following -= diagonal[-1] * vector
         following -= following.mean()
         off_diagonal.append(float(np.linalg.norm(following)))
-        exhausted = off_diagonal[-1] <= 1e-13 * max(high, diagonal[0])
-        if exhausted or step % CHECK_EVERY == 0:
+        is_exhausted = off_diagonal[-1] <= 1e-13 * max(high, diagonal[0])
+        if is_exhausted or step % CHECK_EVERY == 0:
             was_low, was_high = low, high
             ends = [
                 eigvalsh_tridiagonal(diagonal, off_diagonal[1:-1], select="i", select_range=(k, k))[0]
                 for k in (0, step - 1)
             ]
             low, high = float(ends[0]), float(ends[1])
-            settled = low < SMALL * high or was_low - low <= 1e-9 * low
-            if exhausted or (settled and high - was_high <= 1e-9 * high):
+            is_settled = low < SMALL * high or was_low - low <= 1e-9 * low
+            if is_exhausted or (is_settled and high - was_high <= 1e-9 * high):
                 break
         previous, vector = vector, following / off_diagonal[-1]
     return low, high
@@ -133,8 +133,8 @@ def _by_inverse(laplacian: Any) -> float:
 
     def pseudo_inverse(v: Array) -> Array:
         flat = v.reshape(-1) - v.mean()
-        solved = np.append(factor.solve(flat[:-1]), 0.0)
-        return np.asarray(solved - solved.mean())
+        solution = np.append(factor.solve(flat[:-1]), 0.0)
+        return np.asarray(solution - solution.mean())
 
     operator = LinearOperator((agents, agents), matvec=pseudo_inverse, dtype=np.float64)
     value = eigsh(operator, k=1, which="LA", v0=_start(agents), ncv=20, tol=1e-10, return_eigenvectors=False)

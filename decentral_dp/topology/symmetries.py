@@ -40,8 +40,8 @@ def colour(agents: Sequence[Array], links: Sequence[Array]) -> Coloured:
     m = len(links[0])
     # Many rounds have equal matrices.
     distinct = list({matrix.tobytes(): matrix for matrix in links}.values())
-    both = np.stack([*distinct, *(matrix.T for matrix in distinct)], axis=2)
-    return Coloured(_row_numbers(np.stack(agents, axis=1)), _row_numbers(both.reshape(m * m, -1)).reshape(m, m))
+    pairs = np.stack([*distinct, *(matrix.T for matrix in distinct)], axis=2)
+    return Coloured(_row_numbers(np.stack(agents, axis=1)), _row_numbers(pairs.reshape(m * m, -1)).reshape(m, m))
 
 
 def stable_colours(graph: Coloured, marks: Colours) -> Colours:
@@ -64,20 +64,20 @@ def stable_colours(graph: Coloured, marks: Colours) -> Colours:
     colours = _row_numbers(np.stack([sides, marks.ravel()], axis=1))
     while True:
         count = int(colours.max()) + 1
-        received = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
-        finer = _row_numbers(np.concatenate([colours[:, None], received], axis=1))
+        neighbour_colours = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
+        finer = _row_numbers(np.concatenate([colours[:, None], neighbour_colours], axis=1))
         if finer.max() + 1 == count:
             return colours.reshape(shape)
         colours = finer
 
 
-def symmetry(graph: Coloured, marks: Colours, others: Colours) -> Colours | None:
+def symmetry(graph: Coloured, marks: Colours, other_marks: Colours) -> Colours | None:
     """Find a symmetry that maps marks to marks.
 
     Args:
         graph: colours of agents and edges.
         marks: (m,) marks of the agents.
-        others: (m,) marks of their images.
+        other_marks: (m,) marks of their images.
 
     Returns:
         (m,) image of each agent, or None if none was found.
@@ -88,14 +88,14 @@ def symmetry(graph: Coloured, marks: Colours, others: Colours) -> Colours | None
         >>> symmetry(graph, np.array([1, 0, 0, 0, 0]), np.array([0, 1, 0, 0, 0]))[0].item()
         1
     """
-    differ = np.flatnonzero(marks != others)
+    differ = np.flatnonzero(marks != other_marks)
     if differ.size == 2:
         # Two agents with equal neighbours can be exchanged directly.
         image = np.arange(marks.size)
         image[differ] = differ[::-1]
-        if (others[image] == marks).all() and _is_symmetry(graph, image):
+        if (other_marks[image] == marks).all() and _is_symmetry(graph, image):
             return image
-    return _search(graph, np.stack([marks, others]), iter(range(2 * marks.size)))
+    return _search(graph, np.stack([marks, other_marks]), iter(range(2 * marks.size)))
 
 
 def _is_symmetry(graph: Coloured, image: Colours) -> bool:

@@ -271,8 +271,8 @@ def from_edges(
         raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     n_known = int(pairs.max(initial=0)) + 1
-    repeated = len(ends) - len(pairs)
-    notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
+    n_repeats = len(ends) - len(pairs)
+    notes = (f"parallel links count once: {n_repeats} left out",) if n_repeats else ()
     graph = graphs.Graph(n_known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
 
@@ -308,32 +308,32 @@ def from_matrix(
         >>> round(from_matrix(third, "file").spectral_gap, 6), from_matrix(1 - np.eye(3)).degrees.tolist()
         (1.0, [2, 2, 2])
     """
-    weighted = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
+    has_weights = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
     off_diagonal = matrix * (1.0 - np.eye(len(matrix)))
-    if problem := _fault_of_matrix(matrix, weighted, directed):
+    if problem := _fault_of_matrix(matrix, has_weights, directed):
         raise InputError(
             f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no {problem}. Fix: change it, "
             'or topology.weights ("file" takes weights) and topology.directed.'
         )
-    links = (off_diagonal.T if weighted else off_diagonal) if directed else np.triu(off_diagonal)
+    links = (off_diagonal.T if has_weights else off_diagonal) if directed else np.triu(off_diagonal)
     edges = np.argwhere(links).reshape(-1, 2)
     graph = graphs.Graph(len(matrix), edges, file_weights=links[edges[:, 0], edges[:, 1]], directed=directed)
     return _topology(name, graph, weights, connected, directed)
 
 
-def _fault_of_matrix(matrix: graphs.Array, weighted: bool, directed: bool) -> str:
+def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) -> str:
     """Return the requirement that a matrix of edges or weights does not meet; "" if it is valid."""
     symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
     sums = matrix.sum(axis=0)
     adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
     least = (matrix if directed else matrix * (1.0 - np.eye(len(matrix)))).min(initial=0.0)
     is_links, is_weights = np.isin(matrix, (0.0, 1.0)).all() and not loops, np.isfinite(matrix).all() and least >= 0.0
-    if weighted and directed:
+    if has_weights and directed:
         fits, requirement = (
             is_weights and adds_up[1],
             "matrix of shares: expected weights of at least 0 in columns of sum 1",
         )
-    elif weighted:
+    elif has_weights:
         fits = is_weights and symmetric and (any(adds_up) or not loops)
         requirement = (
             "matrix of weights: expected a symmetric one without negative weights of edges, with a diagonal of 0, or "

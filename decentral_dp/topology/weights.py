@@ -92,13 +92,13 @@ def weigh(
     rule = WEIGHTS[kind]
     values = fill_parameters(f'{WHERE} (kind "{kind}")', rule.make, options)
     if rule.directed is not None and rule.directed != graph.directed:
-        direction, required, alternative = (
+        direction, requirement, alternative = (
             ("directed", "undirected", '"out_degree", or "file"')
             if graph.directed
             else ("undirected", "directed", '"metropolis", or topology.directed = true')
         )
         raise InputError(
-            f"{WHERE}: {rule.name} is for {required} graphs, and this graph is {direction}. Fix: use {alternative}."
+            f"{WHERE}: {rule.name} is for {requirement} graphs, and this graph is {direction}. Fix: use {alternative}."
         )
     edge_weights = rule.make(graph, **values)
     mixing = mixing_matrix(graph, edge_weights)
@@ -150,9 +150,9 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
     if graph.directed:
         data = np.concatenate([weights, -np.bincount(i, weights, graph.agents)])
         entries = (np.append(j, agents), np.append(i, agents))
-        pushed = coo_array((data, entries), shape=(graph.agents, graph.agents)).tocsr()
-        pushed.sort_indices()
-        return pushed
+        push_matrix = coo_array((data, entries), shape=(graph.agents, graph.agents)).tocsr()
+        push_matrix.sort_indices()
+        return push_matrix
     if weights.size and np.all(weights == weights[0]):
         # One rounding instead of one per neighbour.
         total = graph.degrees * weights[0]

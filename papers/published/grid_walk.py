@@ -159,7 +159,7 @@ class GridWalk(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> GridWalkSelection:
         box = self.box(context)
-        facts = SelectionBounds.of_value(context.pooled_bounds, box.low, box.high)
+        facts = SelectionBounds.from_value(context.pooled_bounds, box.low, box.high)
         score: Any = getattr(pool, "scores", None)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 

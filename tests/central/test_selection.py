@@ -415,7 +415,7 @@ def largest_ratio(name: str, kind: Split, norm: bool) -> tuple[float, float]:
         for n in (3, 20):
             pools = [make_pool(case, w) for w in data_sets(case, data, n, kind, 11)]
             low, high = np.full(p, -1.5), np.full(p, 1.5)
-            make = SelectionBounds.of_norm if norm else SelectionBounds.of_value
+            make = SelectionBounds.from_norm if norm else SelectionBounds.from_value
             points = candidates(Domain(low=-1.5, high=1.5), p, 17 if p == 1 else 2)
             selection = FiniteExponential(make(pools[0].bounds, low, high), points, pools[0].scores)
             price = selection.sensitivity[kind]
@@ -454,7 +454,7 @@ def test_gradient_norm_sensitivity_is_attained() -> None:
         rows[0] = side
         pools.append(Pooled.from_agents(family_of(problem, 1.0), [(train, problem.prepare(rows, np.zeros(n), "l2"))]))
     points = np.array([[-1.0], [1.0]])
-    facts = SelectionBounds.of_norm(pools[0].bounds, -np.ones(1), np.ones(1))
+    facts = SelectionBounds.from_norm(pools[0].bounds, -np.ones(1), np.ones(1))
     selection = FiniteExponential(facts, points, constant([]))
     epsilon = 2.0
     scale = selection.sensitivity["validation"] / epsilon

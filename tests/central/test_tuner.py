@@ -173,7 +173,7 @@ def test_drawn_weight_is_pure() -> None:
     n, low, high = 4, 2.0, 200.0
     points = np.log(np.geomspace(high, low, 65))[:, None]
     few = np.ones((n, 1)), np.ones(n)
-    allowed = SelectionBounds.of_value(
+    allowed = SelectionBounds.from_value(
         make_pool("logistic", few, few).bounds, log_weight(low), log_weight(high)
     ).oscillation
     prices = PlannedReleaser(make_plan("em", 1), bytes(32)).planned_cost(1, "x")

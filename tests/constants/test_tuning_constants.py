@@ -153,7 +153,7 @@ def test_strong_regularisation_makes_the_bound_tight(loss: str) -> None:
 
 @pytest.mark.parametrize(("w", "lam", "ratio"), [(3.0, 0.01, 1.6), (3.0, 0.02, 1.3), (10.0, 0.01, 1.3)])
 def test_pulled_minimisers_leave_the_ball_of_the_plain_ones(w: float, lam: float, ratio: float) -> None:
-    """With the constants of g's ball the release of argmin g + f/λ would be under-noised."""
+    """Refute the constants of g's ball, with which the release of argmin g + f/λ would have too little noise."""
     n, known = 2000, bounds("squared", {"train": 2000, "validation": 2000}, d=2)
     size = min(1.0, math.sqrt(w / (1.0 + 1.0 / lam)))
     validation = records("squared", np.tile([size, 0.0], (n, 1)), np.ones(n))
@@ -216,7 +216,7 @@ def test_no_neighbour_varies_the_score_further(loss: str) -> None:
     for _ in range(60):
         data, other, role, n = neighbours(rng, loss, 2, 1.0, 1.0)
         gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores(grid[::-1]) for z in (data, other)))
-        allowed = SelectionBounds.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
+        allowed = SelectionBounds.from_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
         worst = max(worst, float(gap.max() - gap.min()) / allowed[role])  # type: ignore[index] # one of the roles
     assert 0.2 < worst <= 1.0
 
@@ -262,7 +262,7 @@ def test_sensitivities_are_at_or_below_those_of_one_strength(loss: str) -> None:
         solved = oracle.accuracy(own, w, (train, validation), d, 1.0 + 1.0 / lam)
         no_larger(known.minimiser(at(w), lam), oracle.minimiser(own, w, train, solved, (lam, validation)))
         error = oracle.score_error(own, w, (train, validation), d)
-        found = SelectionBounds.of_value(known, at(w), at(100.0 * w)).sensitivity
+        found = SelectionBounds.from_value(known, at(w), at(100.0 * w)).sensitivity
         no_larger(found, oracle.score(own, w, train, validation, error))
 
 

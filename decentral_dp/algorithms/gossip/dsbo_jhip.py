@@ -47,7 +47,7 @@ condition of the Hessian allow, and K and N that grow with the logarithm of the 
 clipping, which biases, are outside it.
 
 Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, and Optimization
-Letters; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+Letters; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ class DsboJhip(NestedLoops):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.
-        tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
+        tracked_terms = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
         return {
             "x": dp.Channel("x", p, ("upper_grad_x",)),
             "y": dp.Channel("y", q, ("lower_grad_y",)),
             "Z": dp.Channel("z", q * p, ()),
-            "D": dp.Channel("z", q * p, tracked),
+            "D": dp.Channel("z", q * p, tracked_terms),
             "h": dp.Channel("z", q, ("upper_grad_y",)),
         }
 

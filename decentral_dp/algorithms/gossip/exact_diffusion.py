@@ -48,7 +48,7 @@ class ExactDiffusionState(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactDiffusion(OneLevel):
-    """Exact diffusion: a local noised step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
+    """Exact diffusion: a local noisy step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
 
     def init(self, dataset: dp.LocalDataset) -> ExactDiffusionState:
         return ExactDiffusionState(*self.starts(dataset), dataset.public(0.0, dataset.q))
@@ -56,9 +56,9 @@ class ExactDiffusion(OneLevel):
     def step(self, t: int, dataset: dp.LocalDataset, s: ExactDiffusionState) -> dp.GossipSteps[ExactDiffusionState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         change = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
-        combined, correction = released.y + change, s.correction + change
-        gradient = dataset.batch(t).lower_grad_y(s.x, combined)
-        return ExactDiffusionState(s.x, combined + correction - self.learning_rate(t) * gradient, correction)
+        proposal, correction = released.y + change, s.correction + change
+        gradient = dataset.batch(t).lower_grad_y(s.x, proposal)
+        return ExactDiffusionState(s.x, proposal + correction - self.learning_rate(t) * gradient, correction)
 
 
 ENTRY = dp.Entry("exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),))

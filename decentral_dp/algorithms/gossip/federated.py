@@ -15,7 +15,7 @@ An answer depends on the records through one clipped mean at a public point: one
 λ_t·2C/N_t; all records of the agent move a block of local steps by 2C.
 
 With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
-clipped mean of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
+clipped mean of their features as well, with noise, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
 as in `dp_dsgd`.
 
 The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a
@@ -87,15 +87,13 @@ class Federated(DpDsgd):
         """Exchange 0 sends x and y, the other asks for u."""
         index, t = dp.grid(public.rounds, 2, [1])
         if self.local_steps is not None:
-            planned = dp.plan_block(public, index, "lower_grad_y", t)
+            plan = dp.plan_block(public, index, "lower_grad_y", t)
         else:
-            planned = dp.plan_release(
-                public, index, [dp.Use("lower_grad_y", self.learning_rate.series(public.rounds), t)]
-            )
+            plan = dp.plan_release(public, index, [dp.Use("lower_grad_y", self.learning_rate.series(public.rounds), t)])
         free = dp.free_release(public, index + 1)
         # In round 1, as in `dp_dsgd`.
         means = {"m": feature_mean_release(public, index[1:2])} if self.centring_rounds else {}
-        return {"x": free, "y": free, "u": planned, **means}
+        return {"x": free, "y": free, "u": plan, **means}
 
 
 ENTRY = dp.Entry(

@@ -39,7 +39,7 @@ I − ∇²_yy g/L), steps and weights of order K^{−1/2} for K rounds known be
 variance that does not fall with the step, and clipping, which biases, are outside it.
 
 Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
-Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+Networks", NeurIPS 2022; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class Gbdsbo(dp.Algorithm):
         return GbdsboState(values.pop("x"), values.pop("y"), values)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: GbdsboState) -> dp.GossipSteps[GbdsboState]:
-        sent: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
-        released, neighbour_sum = yield dp.Gossip(**sent)
-        own = {c: self.own_value(released[c], v) for c, v in sent.items()}
+        messages: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
+        released, neighbour_sum = yield dp.Gossip(**messages)
+        own_values = {c: self.own_value(released[c], v) for c, v in messages.items()}
         a = 1.0 - dataset.neighbour_weight
-        mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
-        x, y, beta = own["x"], own["y"], self.averaging(t)
+        averages = {c: a * v + neighbour_sum[c] for c, v in own_values.items()}
+        x, y, beta = own_values["x"], own_values["y"], self.averaging(t)
 
         batch = dataset.batch(t, kept=True)
         newest = {"s": batch.upper_grad_x(x, y), "h": batch.upper_grad_y(x, y), "u": batch.lower_jacobian(x, y)}
@@ -123,11 +123,11 @@ class Gbdsbo(dp.Algorithm):
         def product(u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
             return correction(self.smoothness, u, h, *v)
 
-        by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
+        by_y = unproven(product, own_values["u"], own_values["h"], *(own_values[c] for c in hessians))
         return GbdsboState(
-            x=mixed["x"] - self.x(t) * (own["s"] - by_y),
-            y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
-            estimates={c: (1.0 - beta) * mixed[c] + beta * newest[c] for c in self.terms},
+            x=averages["x"] - self.x(t) * (own_values["s"] - by_y),
+            y=averages["y"] - self.y(t) * batch.lower_grad_y(x, y),
+            estimates={c: (1.0 - beta) * averages[c] + beta * newest[c] for c in self.terms},
         )
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
@@ -146,9 +146,10 @@ class Gbdsbo(dp.Algorithm):
             "y": dp.plan_release(public, index, [dp.Use("lower_grad_y", gamma, index - 1)], kept=True),
         }
         if public.rounds > 1:
-            sent = index[:-1]
+            send_index = index[:-1]
             out |= {
-                c: dp.plan_release(public, sent, [dp.Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()
+                c: dp.plan_release(public, send_index, [dp.Use(t, beta, send_index - 1)], kept=True)
+                for c, t in self.terms.items()
             }
         return out
 

@@ -39,7 +39,7 @@ class GossipSgdaState(NamedTuple):
 
 @dataclass(frozen=True)
 class GossipSgda(dp.Derived):
-    """Minimax by gossip: local noised steps down in x and up in y, and no coordinator.
+    """Minimax by gossip: local noisy steps down in x and up in y, and no coordinator.
 
     Args:
         x, y: λ.
@@ -60,9 +60,9 @@ class GossipSgda(dp.Derived):
         return GossipSgdaState(*self.starts(dataset))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: GossipSgdaState) -> dp.GossipSteps[GossipSgdaState]:
-        own, near = yield dp.Gossip(x=s.x, y=s.y)
+        own_values, near = yield dp.Gossip(x=s.x, y=s.y)
         own_weight = 1.0 - dataset.neighbour_weight
-        x, y = dataset.project(own_weight * own.x + near.x, own_weight * own.y + near.y)
+        x, y = dataset.project(own_weight * own_values.x + near.x, own_weight * own_values.y + near.y)
         batch = dataset.batch(t)
         return GossipSgdaState(x - self.x(t) * batch.upper_grad_x(x, y), y - self.y(t) * batch.lower_grad_y(x, y))
 

@@ -65,9 +65,9 @@ class GradientTracking(OneLevel):
     def step(self, t: int, dataset: dp.LocalDataset, s: GradientTrackingState) -> dp.GossipSteps[GradientTrackingState]:
         a = 1.0 - dataset.neighbour_weight
         released, neighbour_sum = yield dp.Gossip(y=s.y, s=s.s)
-        mixed = a * released.s + neighbour_sum.s
-        y = a * released.y + neighbour_sum.y - self.learning_rate(t) * mixed
-        reference = s.reference + mixed - released.s
+        average = a * released.s + neighbour_sum.s
+        y = a * released.y + neighbour_sum.y - self.learning_rate(t) * average
+        reference = s.reference + average - released.s
         return GradientTrackingState(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:

@@ -122,13 +122,13 @@ def planned_series(
         smoothness: L.
         kept: whether a batch is used after its first release; default False.
     """
-    read = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
-    charged = np.where(k == 0, *read)
-    if not charged.any():
+    reads = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
+    is_charged = np.where(k == 0, *reads)
+    if not is_charged.any():
         return dp.free_release(public, index)
-    first = (k == 0)[charged]
+    first = (k == 0)[is_charged]
     uses = [
-        dp.Use("upper_grad_y", np.where(first, 1.0, 0.0), t[charged]),
-        dp.Use("lower_hvp", np.where(first, 0.0, 1.0 / smoothness), t[charged]),
+        dp.Use("upper_grad_y", np.where(first, 1.0, 0.0), t[is_charged]),
+        dp.Use("lower_hvp", np.where(first, 0.0, 1.0 / smoothness), t[is_charged]),
     ]
-    return dp.plan_release(public, index[charged], uses, kept)
+    return dp.plan_release(public, index[is_charged], uses, kept)

@@ -52,7 +52,7 @@ class LdpDsboState(NamedTuple):
 
 @dataclass(frozen=True)
 class LdpDsbo(dp.Algorithm):
-    """Single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024).
+    """Single-loop bilevel gossip with noisy x, y and z (Chen & Wang, ICML 2024).
 
     Args:
         x, y, z: step sizes λ.
@@ -82,12 +82,12 @@ class LdpDsbo(dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: LdpDsboState) -> dp.GossipSteps[LdpDsboState]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
-        own = released if self.protocol == "released" else s
+        own_values = released if self.protocol == "released" else s
         if self.protocol == "private":
-            own = LdpDsboState(*(dataset.remembered_state(t, v) for v in s))
+            own_values = LdpDsboState(*(dataset.remembered_state(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
         steps = (self.x(t), self.y(t), self.z(t))
-        x, y, z = step_along(steps, 1.0 - dataset.neighbour_weight, own, neighbour_sum, d)
+        x, y, z = step_along(steps, 1.0 - dataset.neighbour_weight, own_values, neighbour_sum, d)
         return LdpDsboState(dataset.within_steps(x, max(steps[1:])), y, z)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
@@ -101,27 +101,27 @@ class LdpDsbo(dp.Algorithm):
             step = getattr(self, channel).series(public.rounds)
             uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
             # A private state keeps earlier batches, so sampling gives no amplification.
-            out[channel] = planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
+            out[channel] = plan = dp.plan_release(public, index, uses, kept=self.protocol == "private")
             if self.protocol == "private":
-                out[channel] = planned._replace(
+                out[channel] = plan._replace(
                     sensitivity={
                         split: dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))
-                        for split, change in planned.sensitivity.items()
+                        for split, change in plan.sensitivity.items()
                     },
-                    largest=dp.fading(planned.largest, keep),
+                    largest=dp.fading(plan.largest, keep),
                 )
         return out
 
 
 def step_along(
-    steps: tuple[float, float, float], a: dp.Array, own: Any, neighbour_sum: dp.Bundle, d: Any
+    steps: tuple[float, float, float], a: dp.Array, own_values: Any, neighbour_sum: dp.Bundle, d: Any
 ) -> LdpDsboState:
     """Compute a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
 
     Args:
         steps: λ_x, λ_y and λ_z at this round.
         a: (b, 1), 1 − |w_ii|.
-        own: the agent's own x, y and z.
+        own_values: the agent's own x, y and z.
         neighbour_sum: Σ_j w_ij ṽ_j of x, y and z.
         d: the terms, at the points of the protocol.
 
@@ -130,19 +130,19 @@ def step_along(
     """
     by_x, by_y, by_z = steps
     return LdpDsboState(
-        x=_step(a, own.x, neighbour_sum.x, by_x, d.upper_grad_x - d.lower_jvp),
-        y=_step(a, own.y, neighbour_sum.y, by_y, d.lower_grad_y),
-        z=_step(a, own.z, neighbour_sum.z, by_z, d.lower_hvp - d.upper_grad_y),
+        x=_step(a, own_values.x, neighbour_sum.x, by_x, d.upper_grad_x - d.lower_jvp),
+        y=_step(a, own_values.y, neighbour_sum.y, by_y, d.lower_grad_y),
+        z=_step(a, own_values.z, neighbour_sum.z, by_z, d.lower_hvp - d.upper_grad_y),
     )
 
 
-def _step(a: dp.Array, own: dp.Value, near: dp.Array, size: float, direction: dp.Value) -> dp.Value:
+def _step(a: dp.Array, own_value: dp.Value, near: dp.Array, size: float, direction: dp.Value) -> dp.Value:
     """Return a·own + near − size·direction, in few numpy calls if the own value is public."""
-    if isinstance(own, dp.Bounded):
-        return a * own + near - size * direction
+    if isinstance(own_value, dp.Bounded):
+        return a * own_value + near - size * direction
     if isinstance(direction, dp.Bounded):
-        return direction.with_public(a * own + near - size * direction.public, -size)
-    return a * own + near - size * direction
+        return direction.with_public(a * own_value + near - size * direction.public, -size)
+    return a * own_value + near - size * direction
 
 
 ENTRY = dp.Entry(

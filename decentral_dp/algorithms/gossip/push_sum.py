@@ -16,7 +16,7 @@ any losses. Otherwise u and w would both shrink, and steps λ/w would grow. On a
 losses w = 1, and this is dp_dsgd. One agent runs gradient descent.
 
 Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
-records by the clipped mean gradient of its round alone, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
+records only by the clipped mean gradient of its round, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
 public number above 0, costs nothing (docs/proofs/39-push-sum.md).
 
 References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
@@ -55,7 +55,7 @@ class PushSumState(NamedTuple):
 
 @dataclass(frozen=True)
 class PushSum(dp.Derived):
-    """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
+    """Stochastic gradient push: noisy numerators over public weights, on directed graphs."""
 
     learning_rate: dp.StepSize = dp.option("λ, of the model along the gradient")
 
@@ -79,13 +79,13 @@ class PushSum(dp.Derived):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: PushSumState) -> dp.GossipSteps[PushSumState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y, w=s.w)
-        combined = dataset.kept_weight * released.y + neighbour_sum.y
+        total = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
         if (online := dataset.network.online(t)) is not None:
             online_rows = online[dataset.agents][:, None]
-            combined, w = np.where(online_rows, combined, s.last_mixed), np.where(online_rows, w, s.w)
-        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
-        return PushSumState(s.x, combined - self.learning_rate(t) * gradient, w, combined)
+            total, w = np.where(online_rows, total, s.last_mixed), np.where(online_rows, w, s.w)
+        gradient = dataset.batch(t).lower_grad_y(s.x, total / w)
+        return PushSumState(s.x, total - self.learning_rate(t) * gradient, w, total)
 
 
 ENTRY = dp.Entry(

@@ -58,9 +58,9 @@ class RandomWalk(OneLevel):
                 holder = neighbour if coins.random() * near[neighbour].size < near[holder].size else holder
 
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> Generator[dp.Gossip, Any, OneLevelState]:
-        own, _, received = yield dp.Gossip(each=True, y=s.y)
-        token = own.y.copy()
-        token[received.rows] = received.values.y
+        own_values, _, messages = yield dp.Gossip(each=True, y=s.y)
+        token = own_values.y.copy()
+        token[messages.rows] = messages.values.y
         return OneLevelState(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 

@@ -79,8 +79,8 @@ class LdpSingleLevel(OneLevel):
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         y = self.own_value(released.y, s.y)
-        mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
-        return s._replace(y=mixed - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
+        average = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
+        return s._replace(y=average - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
 
 class Choco(OneLevel):
@@ -88,8 +88,8 @@ class Choco(OneLevel):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
-        combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
-        return OneLevelState(s.x, combined - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+        average = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
+        return OneLevelState(s.x, average - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, average))
 
 
 class DpDsgdState(NamedTuple):
@@ -147,13 +147,13 @@ class DpDsgd(OneLevel):
         else:
             released, neighbour_sum = yield dp.Gossip(y=s.y)
         # In place: a new array of all agents' weights takes as long as a product.
-        combined = own_weight * released.y
-        combined += neighbour_sum.y
-        ahead = combined + self.momentum * (combined - s.last_mixed) if self.momentum else combined
-        y = ahead + self.change(t, dataset, x, combined)
+        average = own_weight * released.y
+        average += neighbour_sum.y
+        ahead = average + self.momentum * (average - s.last_mixed) if self.momentum else average
+        y = ahead + self.change(t, dataset, x, average)
         if self.centring_rounds and t == 0:
             x = dataset.feature_mean()
-        return DpDsgdState(x, y, combined)
+        return DpDsgdState(x, y, average)
 
     def change(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Array) -> dp.Value:
         """Return the gradient step from (x, y), or the clipped sum of K local steps."""
@@ -174,12 +174,12 @@ class DpDsgd(OneLevel):
         return channels | {"x": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        planned, index = super().planned_releases(public), np.arange(1, public.rounds + 1)
+        plans, index = super().planned_releases(public), np.arange(1, public.rounds + 1)
         if self.local_steps is not None:
-            planned["y"] = dp.plan_block(public, index, "lower_grad_y")
+            plans["y"] = dp.plan_block(public, index, "lower_grad_y")
         if self.centring_rounds:
-            planned["x"] = feature_mean_release(public, index[:1])
-        return planned
+            plans["x"] = feature_mean_release(public, index[:1])
+        return plans
 
 
 class Alone(DpDsgd):

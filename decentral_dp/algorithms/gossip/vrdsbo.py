@@ -28,7 +28,7 @@ Bias: every agent inverts its own Hessian, as if all g_i were equal. Without noi
 Under noise Z^F and Z^G are random walks in the network average. One agent: a single-loop bilevel descent.
 
 References: H. Gao, B. Gu, M. T. Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms
-over a Network", AISTATS 2023 (VRDBO); noised in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
+over a Network", AISTATS 2023 (VRDBO); perturbed in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
 rounds: κ_t ≥ 0 fixes that.
 """
 
@@ -162,12 +162,12 @@ class Vrdsbo(dp.Algorithm):
         share = np.fromiter((self.kept_share(t) for t in range(rounds)), np.float64, rounds)
         index, t = dp.grid(rounds, e, range(1, 1 + 2 * self.inverse))
         place = np.tile(np.arange(2 * self.inverse), rounds)
-        sent = (place < self.inverse) | (share[t] > 0.0)
+        is_sent = (place < self.inverse) | (share[t] > 0.0)
         k = place % self.inverse
         return {
             "x": dp.free_release(public, ends),
             "y": dp.free_release(public, ends),
-            "v": planned_series(public, index[sent], t[sent], k[sent], self.smoothness, kept=True),
+            "v": planned_series(public, index[is_sent], t[is_sent], k[is_sent], self.smoothness, kept=True),
             "zf": _plan_increments(public, ends - 1, U_TERMS, share),
             "zg": _plan_increments(public, ends - 1, ("lower_grad_y",), share),
         }

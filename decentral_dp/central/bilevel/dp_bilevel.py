@@ -158,11 +158,11 @@ class Defaults:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
             return reach * lower_solvers.noise_gain(self._public_facts(c), steps) * c.d_gy / n
 
-        solved = self._worst_case(noise_error)
+        worst_case = self._worst_case(noise_error)
         direct = math.sqrt(p) * sensitivity_x
-        if not (0.0 < solved < math.inf and direct < math.inf):
+        if not (0.0 < worst_case < math.inf and direct < math.inf):
             return {}
-        return {"y": solved, "pulled": solved, "gx": max(direct, 0.25 * solved)}
+        return {"y": worst_case, "pulled": worst_case, "gx": max(direct, 0.25 * worst_case)}
 
     @cached_property
     def box_constants(self) -> ProblemConstants:
@@ -269,24 +269,24 @@ class DpBilevel(lower_solvers.SolvesLower):
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_solver(context)
         dp.refuse((self, context), _REFUSED)
-        resolved = replace(self, reads=bool(self.step_terms(context)))
+        algorithm = replace(self, reads=bool(self.step_terms(context)))
         if self.penalty is None:
-            resolved = replace(resolved, penalty=resolved._defaults(context, "penalty").penalty())
+            algorithm = replace(algorithm, penalty=algorithm._defaults(context, "penalty").penalty())
         if self.inner is None and not self.needs_records:
-            resolved = replace(resolved, inner=resolved._defaults(context, "inner").steps())
+            algorithm = replace(algorithm, inner=algorithm._defaults(context, "inner").steps())
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
-            resolved._defaults(context, "smoothness")
+            algorithm._defaults(context, "smoothness")
         if self.x is None:
-            resolved = replace(resolved, x=dp.StepSize(resolved._defaults(context, "x").step_size()))
-        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, "x").clip())
+            algorithm = replace(algorithm, x=dp.StepSize(algorithm._defaults(context, "x").step_size()))
+        context = context.with_clips(algorithm.queries, lambda: algorithm._defaults(context, "x").clip())
         if context.family is None or not context.domain.compact or math.isinf(context.budget):
-            return resolved, context
-        terms = resolved.step_terms(context)
+            return algorithm, context
+        terms = algorithm.step_terms(context)
         sensitivity = [s for term in terms for s in context.mean_sensitivity(term, 1, self.rate).values()]
-        steps = None if self.needs_records else resolved.inner
-        shares = resolved._defaults(context, "x").shares(steps, max(sensitivity, default=0.0))
-        return replace(resolved, shares=shares), context
+        steps = None if self.needs_records else algorithm.inner
+        shares = algorithm._defaults(context, "x").shares(steps, max(sensitivity, default=0.0))
+        return replace(algorithm, shares=shares), context
 
     def _defaults(self, context: dp.CoordinatorContext, key: str) -> Defaults:
         return Defaults.from_context(context, 2 + self.reads, key, math.inf if self.penalty is None else self.penalty)

@@ -113,7 +113,7 @@ class ExponentialMechanism(SingleDraw):
     name = "exponential_mechanism"
     reads_losses = True
     # The public bounds on the score over a box, and the method of the pool that computes it.
-    facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.of_value)
+    facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.from_value)
     scored_by: ClassVar[str] = "scores"
 
     candidates: int | None = dp.count_option(
@@ -138,7 +138,7 @@ class GradientNormMechanism(ExponentialMechanism):
 
     name = "gradient_norm_exponential_mechanism"
     reads_losses = False
-    facts = staticmethod(SelectionBounds.of_norm)
+    facts = staticmethod(SelectionBounds.from_norm)
     scored_by = "gradient_norms"
 
 
@@ -170,10 +170,10 @@ class RegularisedExponentialMechanism(SingleDraw):
         if strength is None:
             radius = 0.5 * self.box(context).diameter
             strength = math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
-        resolved = replace(self, strength=strength)
+        algorithm = replace(self, strength=strength)
         if context.noisy:
-            resolved.density(context).check()
-        return resolved, context
+            algorithm.density(context).check()
+        return algorithm, context
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """Return S, the larger one of both splits."""

@@ -102,22 +102,22 @@ class PpIft(lower_solvers.SolvesLower):
         if not self._keeps_x:
             dp.check_message("pp_ift", q * q + p * q, p, q)
         self.check_solver(context)
-        resolved = self
+        algorithm = self
         if self.solver == "dp_gd" and self.inner is None:
-            resolved = replace(resolved, inner=Defaults.from_context(context, 2, "inner").steps())
+            algorithm = replace(algorithm, inner=Defaults.from_context(context, 2, "inner").steps())
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
             Defaults.from_context(context, 2, "smoothness")
         if self.x is None:
             # Raises if there is no default.
             Defaults.from_context(context, 2, "x")
-            resolved = replace(resolved, x=default_step(context))
+            algorithm = replace(algorithm, x=default_step(context))
 
         def default_clip() -> Clip:
             c = Defaults.from_context(context, 2, "x").box_constants
             return Clip("l2", max(c.l_fx, c.d_hxy), 0.5 * c.d_gy, max(c.l_fy, c.d_hyy))
 
-        return resolved, context.with_clips(self.queries, default_clip)
+        return algorithm, context.with_clips(self.queries, default_clip)
 
     def init(self, context: dp.CoordinatorContext) -> PpIftState:
         x = context.start("x", self.start)
@@ -151,8 +151,8 @@ class PpIft(lower_solvers.SolvesLower):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         releases = self.lower_solver().publishes
-        read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
-        kinds = [split for split in dp.SPLITS if split in read]
+        splits = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
+        kinds = [split for split in dp.SPLITS if split in splits]
         per_round, parts = self.releases_per_round, {}
         if level_kinds := lower_solvers.LowerObjective("y").kinds(context):
             indices = dp.round_indices(rounds, per_round, range(releases))

@@ -138,7 +138,7 @@ class RegularisationTuner(dp.Coordinated):
             low, high = context.domain.corners(1)
             # From strong to weak regularisation.
             points = np.linspace(high, low, self.candidates or _CANDIDATES)
-            selection = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
+            selection = FiniteExponential(SelectionBounds.from_value(pool.bounds, low, high), points, pool.scores)
             choice: dp.Released = yield dp.Release(x=selection)
             x = choice.released.x[0]
             minimiser = pool.minimiser(x)
@@ -184,9 +184,9 @@ class RegularisationTuner(dp.Coordinated):
         if not self.last_share:
             return charges
         # The other rounds leave a train record's share for the last model.
-        rest, indices = math.sqrt(1.0 - self.last_share), charges["model"].indices
+        remainder, indices = math.sqrt(1.0 - self.last_share), charges["model"].indices
         out = {
-            c: charge._replace(weight={k: rest * w if k == "train" else w for k, w in charge.weight.items()})
+            c: charge._replace(weight={k: remainder * w if k == "train" else w for k, w in charge.weight.items()})
             for c, charge in charges.items()
         }
         out["model"] = out["model"]._replace(

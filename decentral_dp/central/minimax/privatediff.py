@@ -101,8 +101,8 @@ class PrivateDiff(steps.Estimating):
         return self.steps + 1
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        resolved, context = super().resolve_defaults(context)
-        return (replace(resolved, inner=self.steps) if self.solver == "ascent" else resolved), context
+        algorithm, context = super().resolve_defaults(context)
+        return (replace(algorithm, inner=self.steps) if self.solver == "ascent" else algorithm), context
 
     def init(self, context: dp.MinimaxContext) -> PrivateDiffState:
         x, y = context.start("x", self.start), context.start("y", self.start)

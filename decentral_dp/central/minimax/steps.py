@@ -101,9 +101,9 @@ class Estimating(dp.Coordinated, Protocol):
     rate: float
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        resolved = super().resolve_defaults(context)
+        algorithm = super().resolve_defaults(context)
         dp.refuse((self, context), _SMOOTHNESS)
-        return resolved
+        return algorithm
 
     def estimate_query(
         self, t: int, context: dp.MinimaxContext, estimate: Estimate, point: Point, previous: Point
@@ -189,10 +189,10 @@ def plan_estimates(
     parts = {}
     for estimate, numbers in indices.items():
         if context.reads(estimate.term):
-            width, anchored = context.problem.width(estimate.term), np.arange(numbers.size) % period == 0
-            anchor_share = share if anchored.all() else ANCHORS * share
-            parts[estimate.anchor] = dp.Part(numbers[anchored], width, share=anchor_share, rate=rate)
-            parts[estimate.change] = dp.Part(numbers[~anchored], width, share=(1.0 - ANCHORS) * share, rate=rate)
+            width, is_anchor = context.problem.width(estimate.term), np.arange(numbers.size) % period == 0
+            anchor_share = share if is_anchor.all() else ANCHORS * share
+            parts[estimate.anchor] = dp.Part(numbers[is_anchor], width, share=anchor_share, rate=rate)
+            parts[estimate.change] = dp.Part(numbers[~is_anchor], width, share=(1.0 - ANCHORS) * share, rate=rate)
     return parts
 
 

@@ -180,8 +180,8 @@ class Composite(Minimax):
 
     @property
     def start(self) -> Mapping[str, Array]:
-        own = self.objective.start
-        return {"x": np.concatenate([self.model.start, own["extra"]]), "y": own["y"]}
+        own_start = self.objective.start
+        return {"x": np.concatenate([self.model.start, own_start["extra"]]), "y": own_start["y"]}
 
     def width(self, term: str) -> int:
         return {"grad_x": self.p, "grad_y": self.q, "joint": self.p + self.q, **self.objective.statistics}[term]
@@ -200,8 +200,8 @@ class Composite(Minimax):
         return None if term in _BY_MODEL else self.objective.public_ball(term, self._split_x(x)[1], y)
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
-        own = self.objective.public(term, self._split_x(x)[1], y)
-        return np.concatenate([np.zeros(self.model.p), own]) if term == "grad_x" else own
+        own_term = self.objective.public(term, self._split_x(x)[1], y)
+        return np.concatenate([np.zeros(self.model.p), own_term]) if term == "grad_x" else own_term
 
     def dual(self, statistic: Array) -> Array:
         """Compute argmax_y F, (q,), from a mean, for an objective with a closed form."""
@@ -212,9 +212,9 @@ class Composite(Minimax):
         return replace(self, objective=cast(Any, self.objective).with_parameters(parameters))
 
     def sums(
-        self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+        self, records: Labelled, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        return self.sums_over([(records, drawn)], queries)
+        return self.sums_over([(records, is_drawn)], queries)
 
     def sums_over(
         self, parts: Iterable[tuple[Labelled, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
@@ -223,14 +223,14 @@ class Composite(Minimax):
         sums: list[list[Any]] = [[] for _ in queries]
         count, largest = 0, self._most_records
         for records, is_drawn in parts:
-            excluded = None if is_drawn is None else ~is_drawn
+            is_excluded = None if is_drawn is None else ~is_drawn
             for start, chunk in self._chunks(records):
                 n = len(chunk.labels)
                 if count + n > largest:
                     self._join(totals, sums)
                     count = 0
                 count += n
-                evaluations = _Evaluations(self, chunk, None if excluded is None else excluded[start : start + n])
+                evaluations = _Evaluations(self, chunk, None if is_excluded is None else is_excluded[start : start + n])
                 for total, query, rows in zip(totals, queries, sums, strict=True):
                     self._add(total, query, evaluations, rows)
         self._join(totals, sums)
@@ -334,10 +334,10 @@ class _Evaluations:
     The derivatives of excluded records are NaN, which every clip turns into zero.
     """
 
-    def __init__(self, problem: Composite, records: Labelled, excluded: NDArray[np.bool_] | None) -> None:
+    def __init__(self, problem: Composite, records: Labelled, is_excluded: NDArray[np.bool_] | None) -> None:
         self._problem = problem
         self._records = records
-        self._excluded = excluded
+        self._excluded = is_excluded
         self._all: list[_Evaluation] = []
 
     def evaluate(self, x: Array, y: Array) -> _Evaluation:
@@ -422,8 +422,8 @@ class RecordwiseObjective(Objective):
 
     @property
     def start(self) -> Mapping[str, Array]:
-        own = hasattr(self.author, "start_y")
-        y = self._vector("start_y") if own else self.project_y(np.zeros(self.q))
+        has_own_start = hasattr(self.author, "start_y")
+        y = self._vector("start_y") if has_own_start else self.project_y(np.zeros(self.q))
         return {"extra": np.zeros(0), "y": y}
 
     def project_y(self, y: Array) -> Array:
@@ -487,19 +487,19 @@ class RecordwiseObjective(Objective):
         Raises:
             InputError: a formula does not run, has another shape, or depends on another record's row.
         """
-        tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
-        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
+        trial_records, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
+        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", trial_records)
         for k, width in enumerate((self.outputs, self.q)):
-            which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
-            name = f"{self.name}: slopes ({which})"
-            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried)
+            derivative = "∂f/∂outputs" if k == 0 else "∂f/∂y"
+            name = f"{self.name}: slopes ({derivative})"
+            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, trial_records)
 
     def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
         return evaluate(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
 
     def _value(self, outputs: Array, y: Array, labels: Array) -> float:
-        own = self.author.regulariser(y) if hasattr(self.author, "regulariser") else 0.0
-        return float(np.mean(self._losses(outputs, y, labels)) + own)
+        regulariser = self.author.regulariser(y) if hasattr(self.author, "regulariser") else 0.0
+        return float(np.mean(self._losses(outputs, y, labels)) + regulariser)
 
 
 def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:

@@ -133,7 +133,7 @@ def dro(
     model: ModelChoice | None = None,
 ) -> Composite:
     """Make the problem from the keys of a scenario. Raises InputError."""
-    capped, psi = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
+    bounded_loss, psi = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
     with np.errstate(over="ignore"):
         heaviest = psi.weight(np.array(cap / strength))
     if not heaviest <= LARGEST_WEIGHT:
@@ -142,7 +142,7 @@ def dro(
             f"problem.strength: with the cap {cap:g}, one record could have more than a million times the average "
             f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(smallest)}, or lower the cap."
         )
-    return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, psi, strength))
+    return Composite(facts.model(bounded_loss.loss.outputs, model), DroObjective(bounded_loss, psi, strength))
 
 
 ENTRY = ProblemEntry(

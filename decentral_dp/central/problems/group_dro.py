@@ -74,9 +74,9 @@ class GroupDroObjective(CappedObjective):
         # The projection ignores a common shift, and is exact for small numbers.
         y = y - y.max()
         # Held, Wolfe & Crowder 1974: subtract the threshold that leaves the sum 1.
-        ordered = np.sort(y)[::-1]
-        thresholds = (np.cumsum(ordered) - 1.0) / np.arange(1, y.size + 1)
-        last = int(np.flatnonzero(ordered > thresholds)[-1])
+        descending = np.sort(y)[::-1]
+        thresholds = (np.cumsum(descending) - 1.0) / np.arange(1, y.size + 1)
+        last = int(np.flatnonzero(descending > thresholds)[-1])
         return np.asarray(np.maximum(y - thresholds[last], 0.0))
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
@@ -134,9 +134,9 @@ def enclose_segments(ends: Array) -> PublicBall:
     smallest of their ends_k²; 0 for one and two. The radius is the largest distance from the centre, for any λ.
     """
     squares = ends**2
-    ordered = np.sort(squares)[::-1]
-    levels = (np.arange(ends.size) - 1.0) / np.cumsum(1.0 / ordered)
-    tau = max(0.0, levels[np.flatnonzero(levels < ordered)[-1]])
+    descending = np.sort(squares)[::-1]
+    levels = (np.arange(ends.size) - 1.0) / np.cumsum(1.0 / descending)
+    tau = max(0.0, levels[np.flatnonzero(levels < descending)[-1]])
     centre = 0.5 * np.maximum(1.0 - tau / squares, 0.0) * ends
     to_ends = centre @ centre - 2.0 * centre * ends + squares
     radius = float(np.sqrt(max(to_ends.max(), centre @ centre)))
@@ -170,8 +170,8 @@ def group_dro(
             f"problem.group_shares: got {shares.size} numbers with the sum {shares.sum():.4g}, expected {classes} with "
             "the sum 1. Fix: give public shares in the order of the classes, or leave it out for equal ones."
         )
-    capped = capped_loss(loss, cap, classes)
-    return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))
+    bounded_loss = capped_loss(loss, cap, classes)
+    return Composite(facts.model(bounded_loss.loss.outputs, model), GroupDroObjective(bounded_loss, strength, shares))
 
 
 ENTRY = ProblemEntry(

@@ -14,7 +14,7 @@ exponential constant in the sensitivity, and overflow. The terms and their range
     inner_y  ∂_λ h_i = u e^{−u}/λ ∈ [0, v e^{−v}/λ],   u = (B − ℓ_i)/λ,  v = min(1, B/λ): at most 1/(eλ)
     inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: only a clip bounds it
 
-h̄ ≥ e^{−B/λ} for all records, and a noised h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
+h̄ ≥ e^{−B/λ} for all records, and a noisy h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
 noise of any useful budget exceeds the mean of fewer than a million records, and the strength is refused.
 
 λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. A best λ is in this interval: for
@@ -148,9 +148,9 @@ class KlDro(Composite):
         return of_h * inner_x, -(np.log(h) + self.radius + of_h * by_strength)
 
     def sums(
-        self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+        self, records: Labelled, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        return super().sums(records, [q._replace(term=_TERMS.get(q.term, q.term)) for q in queries], drawn)
+        return super().sums(records, [q._replace(term=_TERMS.get(q.term, q.term)) for q in queries], is_drawn)
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         losses, strength = self._losses(x, train), float(y[0])
@@ -218,8 +218,8 @@ def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlD
 
 def _tilt(losses: Array, strength: float) -> Array:
     """Compute p ∝ e^{ℓ/λ}."""
-    raised = np.exp((losses - losses.max()) / strength)
-    return np.asarray(raised / raised.sum())
+    powers = np.exp((losses - losses.max()) / strength)
+    return np.asarray(powers / powers.sum())
 
 
 def _spread(losses: Array, strength: float) -> float:
@@ -237,14 +237,14 @@ def kl_dro(
     model: ModelChoice | None = None,
 ) -> KlDro:
     """Make the problem from the keys of a scenario. Raises InputError."""
-    capped, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
+    bounded_loss, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
     if cap > reach * strength:
         raise InputError(
             f"problem.strength: with the cap {cap:g}, the denominator of kl_dro can be as small as "
             f"exp(−{cap / strength:.3g}), less than any noise (got {strength:g}). Fix: give at least "
             f"{least_text(cap / reach)}, or lower the cap."
         )
-    return kl_robust(facts.model(capped.loss.outputs, model), capped, strength, radius)
+    return kl_robust(facts.model(bounded_loss.loss.outputs, model), bounded_loss, strength, radius)
 
 
 ENTRY = ProblemEntry(

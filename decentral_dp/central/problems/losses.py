@@ -92,11 +92,11 @@ class CappedObjective(Objective, Protocol):
             labels: (n,).
         """
         out = {"loss": float(np.mean(self.loss.values(outputs, labels)))}
-        predicted = self.loss.loss.predicted_classes(outputs)
-        if predicted is None:
+        predictions = self.loss.loss.predicted_classes(outputs)
+        if predictions is None:
             return out
-        shares = [float(np.mean(predicted[labels == k] == k)) for k in np.unique(labels)]
-        return out | class_scores(predicted, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
+        shares = [float(np.mean(predictions[labels == k] == k)) for k in np.unique(labels)]
+        return out | class_scores(predictions, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         return self.loss.plain(outputs, labels)
@@ -148,7 +148,7 @@ def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
         return Capped(RecordLoss(classes, classes, _cross_entropy, partial(scipy.special.softmax, axis=1)), cap)
     if name == "logistic":
         return Capped(RecordLoss(1, classes, _logistic, _two_class_probabilities), cap)
-    return Capped(RecordLoss(1, classes, _squared), cap)
+    return Capped(RecordLoss(1, classes, _squared_loss), cap)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
@@ -164,7 +164,7 @@ def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
     return np.logaddexp(0.0, u), (sign * scipy.special.expit(u))[:, None]
 
 
-def _squared(outputs: Array, labels: Array) -> tuple[Array, Array]:
+def _squared_loss(outputs: Array, labels: Array) -> tuple[Array, Array]:
     gap = outputs[:, 0] - labels
     return gap**2, 2.0 * gap[:, None]
 

@@ -137,16 +137,16 @@ class ValueFunction:
 
     def forward(self, theta: Array, omega: Array, states: Array) -> Activations:
         """Compute V and V' of states (…, T, d)."""
-        z, turned, along, layers = states, states, None, list[ValueLayer]()
+        z, tangent, along, layers = states, states, None, list[ValueLayer]()
         pairs = zip(self._layers(theta), self._layers(omega), strict=True)
         for k, ((weights, bias), (weights_along, bias_along)) in enumerate(pairs):
             a = np.tanh(z) if k else states
-            along = (1.0 - a * a) * turned if k else None
-            z, turned = a @ weights.T + bias, a @ weights_along.T + bias_along
+            along = (1.0 - a * a) * tangent if k else None
+            z, tangent = a @ weights.T + bias, a @ weights_along.T + bias_along
             if along is not None:
-                turned += along @ weights.T
-            layers.append(ValueLayer(weights, weights_along, a, along, turned))
-        return Activations(z[..., 0], turned[..., 0], layers)
+                tangent += along @ weights.T
+            layers.append(ValueLayer(weights, weights_along, a, along, tangent))
+        return Activations(z[..., 0], tangent[..., 0], layers)
 
     def gradients(self, activations: Activations, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
         """Compute ∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each.
@@ -283,10 +283,10 @@ class Mspbe(Minimax):
         return np.zeros(self.p) if term == "grad_x" else -self.ridge * y
 
     def sums(
-        self, records: Trajectories, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+        self, records: Trajectories, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
-        numbers = np.arange(len(records.lengths)) if drawn is None else np.flatnonzero(drawn)
+        numbers = np.arange(len(records.lengths)) if is_drawn is None else np.flatnonzero(is_drawn)
         size = max(1, _CELLS // self.p)
         for part in (numbers[k : k + size] for k in range(0, len(numbers), size)):
             rows = [np.empty((len(part), len(total))) for total in totals]
@@ -301,12 +301,12 @@ class Mspbe(Minimax):
 
     def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
         """Return the answer of one trajectory to each question, before clipping."""
-        evaluated: list[tuple[Array, Array, dict[str, Array]]] = []
+        evaluations: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
         for query in queries:
-            row = self._gradients(record, query.x, query.y, evaluated)[query.term]
+            row = self._gradients(record, query.x, query.y, evaluations)[query.term]
             if query.earlier_point is not None:
-                row = row - self._gradients(record, *query.earlier_point, evaluated)[query.term]
+                row = row - self._gradients(record, *query.earlier_point, evaluations)[query.term]
             out.append(row if query.centre is None else row - query.centre)
         return out
 
@@ -315,10 +315,10 @@ class Mspbe(Minimax):
         return Trajectory(records.observations[i, : steps + 1], records.rewards[i, :steps], float(records.terminal[i]))
 
     def _gradients(
-        self, record: Trajectory, x: Array, y: Array, evaluated: list[tuple[Array, Array, dict[str, Array]]]
+        self, record: Trajectory, x: Array, y: Array, evaluations: list[tuple[Array, Array, dict[str, Array]]]
     ) -> dict[str, Array]:
         """Compute both gradients, (p,) each, once for each point."""
-        for x_then, y_then, gradients in evaluated:
+        for x_then, y_then, gradients in evaluations:
             if (x_then is x and y_then is y) or (np.array_equal(x_then, x) and np.array_equal(y_then, y)):
                 return gradients
         activations = self.function.forward(x, y, record.states)
@@ -330,7 +330,7 @@ class Mspbe(Minimax):
         errors = record.rewards + self.discount * self._has_next(record) * v[1:] - v[:-1]
         by_slopes[:-1] = share * (errors - along)
         rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(activations, by_values, by_slopes), strict=True))
-        evaluated.append((x, y, rows))
+        evaluations.append((x, y, rows))
         return rows
 
     def _has_next(self, record: Trajectory) -> Array:
@@ -342,9 +342,9 @@ class Mspbe(Minimax):
     def scores(self, x: Array, y: Array, train: Trajectories, test: Trajectories | None) -> Scores:
         out: dict[str, float] = {}
         with np.errstate(all="ignore"):
-            solved = self.solve(x, train)
-            if solved is not None:
-                best, value = solved
+            exact_solution = self.solve(x, train)
+            if exact_solution is not None:
+                best, value = exact_solution
                 (total,) = self.sums(train, [ClippedQuery("grad_x", x, best, np.inf)])
                 out = {"primal": value, "gradient_norm": float(np.linalg.norm(total / len(train.lengths)))}
             if test is not None:
@@ -365,12 +365,12 @@ class Mspbe(Minimax):
         if self.p > _MOST_DENSE or not np.isfinite(self._return_error(x, records)):
             return None
         b = slope(np.zeros(self.p))
-        counted = np.arange(self.steps) < records.lengths[:, None]
-        shares = np.broadcast_to(1.0 / (records.lengths * n)[:, None], counted.shape)[counted]
-        where, matrix = np.argwhere(counted), self.ridge * np.eye(self.p)
+        is_counted = np.arange(self.steps) < records.lengths[:, None]
+        shares = np.broadcast_to(1.0 / (records.lengths * n)[:, None], is_counted.shape)[is_counted]
+        index, matrix = np.argwhere(is_counted), self.ridge * np.eye(self.p)
         size = max(1, _CELLS // (8 * self.p))
-        for k in range(0, len(where), size):
-            states = records.observations[where[k : k + size, 0], where[k : k + size, 1]]
+        for k in range(0, len(index), size):
+            states = records.observations[index[k : k + size, 0], index[k : k + size, 1]]
             rows = self.function.features(x, states) * np.sqrt(shares[k : k + size, None])
             matrix += rows.T @ rows
         best = np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)

@@ -2,7 +2,7 @@
 
     f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
 
-Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noised. (PrivateDiff
+Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noisy. (PrivateDiff
 as published does the reverse: it adds noise to the generator's gradient, and trains the critic without noise.) The mean
 over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is a constant, because
 one that depended on the sample size would reveal it. The gradient by w_D at each of them is clipped like that at a
@@ -154,13 +154,13 @@ class Wgan(Minimax):
         return [tensor(a, self.device) for a in arrays]
 
     def sums(
-        self, records: Real, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+        self, records: Real, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
         totals, start = [np.zeros(self.q) for _ in queries], 0
         for part in self._chunks(records):
             n = len(part.inputs)
             # Every clip turns a NaN into zero.
-            along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
+            along = np.ones((n, 1)) if is_drawn is None else np.where(is_drawn[start : start + n, None], 1.0, np.nan)
             start += n
             for total, query in zip(totals, queries, strict=True):
                 since = None if query.earlier_point is None else query.earlier_point[1]
@@ -188,13 +188,13 @@ class Wgan(Minimax):
             fake = float(self._critic_values(y, Real(self.generate(x, self.latents("judged", n)))).mean())
             out = {"estimate": real - fake} if np.isfinite(real - fake) else {}
             if test is not None:
-                generated = self.generate(x, self.latents("held against", len(test.inputs)))
-                if np.isfinite(generated).all():
+                samples = self.generate(x, self.latents("held against", len(test.inputs)))
+                if np.isfinite(samples).all():
                     draw = public_generator(self.seed, "directions")
                     directions = draw.standard_normal((self.n_features, _DIRECTIONS))
                     directions /= np.linalg.norm(directions, axis=0)
                     # The distance between two sets of equal size on a line is that of the sorted sets.
-                    gaps = np.abs(np.sort(test.inputs @ directions, axis=0) - np.sort(generated @ directions, axis=0))
+                    gaps = np.abs(np.sort(test.inputs @ directions, axis=0) - np.sort(samples @ directions, axis=0))
                     out["test_distance"] = float(gaps.mean())
         return out
 

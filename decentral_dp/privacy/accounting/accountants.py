@@ -124,23 +124,23 @@ def price(ledger: Ledger, delta: float) -> Budget:
         ([4.377, 4.377, 4.377], [inf, inf, inf])
     """
     _check_delta(delta)
-    charged = charges(ledger)
+    ledger_charges = charges(ledger)
     notes: list[str] = []
     free = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
     costs_of_lines: dict[tuple[int, ...], tuple[PrivacyCost, float, float]] = {}
 
     def settle(split: Split, channel: str | None = None) -> tuple[PrivacyCost, float, float]:
         # Equal charges are one object, and are composed once.
-        lines = tuple(id(line) for line in charged.lines[split] if channel in (None, line.channel))
+        lines = tuple(id(line) for line in ledger_charges.lines[split] if channel in (None, line.channel))
         if lines not in costs_of_lines:
-            costs_of_lines[lines] = _cost_of_split(charged, split, channel, delta, notes)
+            costs_of_lines[lines] = _cost_of_split(ledger_charges, split, channel, delta, notes)
         return costs_of_lines[lines]
 
-    settled = {split: settle(split) for split in charged.kinds}
-    records = {split: cost for split, (cost, _, _) in settled.items()}
-    by_channel: dict[str, list[PrivacyCost]] = {name: [free] for name in charged.names}
-    for split in charged.kinds:
-        for line in charged.lines[split]:
+    split_costs = {split: settle(split) for split in ledger_charges.kinds}
+    records = {split: cost for split, (cost, _, _) in split_costs.items()}
+    by_channel: dict[str, list[PrivacyCost]] = {name: [free] for name in ledger_charges.names}
+    for split in ledger_charges.kinds:
+        for line in ledger_charges.lines[split]:
             by_channel[line.channel].append(settle(split, line.channel)[0])
     channels = {name: _largest(costs) for name, costs in by_channel.items()}
     whole = _largest([free, *records.values()])
@@ -150,8 +150,8 @@ def price(ledger: Ledger, delta: float) -> Budget:
         whole.epsilon_pure,
         channels,
         records,
-        max((epsilon for _, epsilon, _ in settled.values()), default=0.0),
-        max((lost for _, _, lost in settled.values()), default=0.0),
+        max((epsilon for _, epsilon, _ in split_costs.values()), default=0.0),
+        max((lost_delta for _, _, lost_delta in split_costs.values()), default=0.0),
         tuple(dict.fromkeys(notes)),
     )
 
@@ -170,8 +170,8 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
         InputError: δ is outside of [0, 1), or no rule covers an entry of the ledger.
     """
     _check_delta(delta)
-    charged = charges(ledger)
-    costs = [_cost_of_split(charged, split, None, delta, [])[0] for split in charged.kinds]
+    ledger_charges = charges(ledger)
+    costs = [_cost_of_split(ledger_charges, split, None, delta, [])[0] for split in ledger_charges.kinds]
     return _largest([PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -194,16 +194,16 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     """
     _check_delta(delta)
     cuts = np.asarray(rounds, dtype=np.int64) * ledger.releases_per_round
-    charged = charges(ledger)
+    ledger_charges = charges(ledger)
     worst = np.zeros(cuts.size)
-    for split in charged.kinds:
-        composed, least = accounts(charged, split, None).dominating(), np.full(cuts.size, np.inf)
-        parts = [composed.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        for slack in sampling_slack(charged, split, None, delta):
+    for split in ledger_charges.kinds:
+        composition, least = accounts(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
+        parts = [composition.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
+        for slack in sampling_slack(ledger_charges, split, None, delta):
             most = slack.largest()
-            spent = _epsilon_by_segment(parts, float(most.remaining_delta(delta)[0]))
-            least = np.minimum(least, np.where(spent > 0.0, most.total(spent), 0.0))
-            if settles(composed, most.added_epsilon(least), least):
+            epsilons = _epsilon_by_segment(parts, float(most.remaining_delta(delta)[0]))
+            least = np.minimum(least, np.where(epsilons > 0.0, most.total(epsilons), 0.0))
+            if settles(composition, most.added_epsilon(least), least):
                 break
         worst = np.maximum(worst, least)
     return worst
@@ -226,21 +226,21 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
         >>> float(gaussian_epsilon(1.0, 1e-5).round(3)), float(gaussian_epsilon(0.0, 0.0))
         (4.377, 0.0)
     """
-    distance, allowed = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
+    distance, delta_array = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
     if (distance == 0.0).all():
         return np.zeros(distance.shape)
     m = np.clip(distance, 1e-9, 1e150)
-    target = np.log(np.maximum(allowed, 1e-300))
+    target = np.log(np.maximum(delta_array, 1e-300))
     high = smallest_epsilon(m, target)
     within = log_gaussian_delta(m, np.zeros_like(m)) <= target
-    impossible = ~np.isfinite(distance) | (allowed <= 0.0)
+    impossible = ~np.isfinite(distance) | (delta_array <= 0.0)
     return np.where(distance == 0.0, 0.0, np.where(impossible, np.inf, np.where(within, 0.0, high)))
 
 
 def pure_epsilon(releases: Releases) -> float:
     """Compute Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
-    drawn = (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
-    if releases.mu > 0.0 or any((part[0] > 0.0).any() for part in drawn):
+    sampled_releases = (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
+    if releases.mu > 0.0 or any((part[0] > 0.0).any() for part in sampled_releases):
         return float("inf")
     plain = releases.laplace.sum() + releases.pure.sum() + releases.bounded_range.sum()
     return float(plain + amplify(*releases.sampled_laplace).sum())
@@ -268,13 +268,13 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_zcdp_rho(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
-    sampled = any(s.poisson.size or s.poisson_groups.size or s.sampled_gaussian.size for s in segments)
-    if not sampled:
+    has_sampling = any(s.poisson.size or s.poisson_groups.size or s.sampled_gaussian.size for s in segments)
+    if not has_sampling:
         # The sum of pure releases plus the exact Gaussian part.
         plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments]) if mu[-1] > 0.0 else pure
         best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
     # The cost of a sampled release before amplification may be far too large.
-    is_too_large = not sampled and best[-1] > LARGEST_NUMERICAL_EPSILON
+    is_too_large = not has_sampling and best[-1] > LARGEST_NUMERICAL_EPSILON
     if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0 or is_too_large:
         return np.asarray(best)
     numerical = loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON)
@@ -288,74 +288,77 @@ def _zcdp_rho(releases: Releases) -> float:
     """
     squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
     squares += (releases.pure**2).sum() + 0.25 * (releases.bounded_range**2).sum()
-    for drawn in (releases.sampled_gaussian, releases.poisson, releases.poisson_groups):
-        squares += (drawn[0] ** 2).sum()
+    for sampled_releases in (releases.sampled_gaussian, releases.poisson, releases.poisson_groups):
+        squares += (sampled_releases[0] ** 2).sum()
     return 0.5 * float(squares + releases.mu**2)
 
 
 def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
-    listed = list(costs)
-    epsilon = np.max([c.epsilon for c in listed], axis=0)
-    return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
+    cost_list = list(costs)
+    epsilon = np.max([c.epsilon for c in cost_list], axis=0)
+    return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in cost_list], axis=0))
 
 
 def _cost_of_split(
-    charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]
+    ledger_charges: Charges, split: Split, channel: str | None, delta: float, notes: list[str]
 ) -> tuple[PrivacyCost, float, float]:
     """Compute the cost of one record of a split for every agent, over all channels or over one.
 
     Returns:
         The cost, and its largest parts for float64 samplers, in ε and in δ.
     """
-    composed = accounts(charged, split, channel)
-    pure, size = composed.pure(), composed.size()
+    composition = accounts(ledger_charges, split, channel)
+    pure, size = composition.pure(), composition.size()
     hidden = np.isfinite(size) & (size > 0.0)
-    stated = np.zeros(size.shape, dtype=bool)
-    bounds = sampling_slack(charged, split, channel, delta)
+    has_bound = np.zeros(size.shape, dtype=bool)
+    bounds = sampling_slack(ledger_charges, split, channel, delta)
     first = next(bounds)
-    epsilon, added, lost = np.full(size.shape, np.inf), first.added_epsilon(0.0), first.delta
+    epsilon, added_epsilon, lost_delta = np.full(size.shape, np.inf), first.added_epsilon(0.0), first.delta
     for slack in chain([first], bounds):
-        left = slack.remaining_delta(delta)
-        stated |= left > 0.0
+        remaining_delta = slack.remaining_delta(delta)
+        has_bound |= remaining_delta > 0.0
         if delta == 0.0:
             ideal = pure
-        elif composed.has_only(DominatingPair.GAUSSIAN):
-            ideal = gaussian_epsilon(composed.mu(), left)
+        elif composition.has_only(DominatingPair.GAUSSIAN):
+            ideal = gaussian_epsilon(composition.mu(), remaining_delta)
         else:
-            ideal = _compose(composed, pure, left, notes)
+            ideal = _compose(composition, pure, remaining_delta, notes)
         total = slack.total(ideal)
         better = total < epsilon
         epsilon = np.where(better, total, epsilon)
-        added, lost = np.where(better, slack.added_epsilon(ideal), added), np.where(better, slack.delta, lost)
-        if settles(composed, added[hidden], epsilon[hidden]):
+        added_epsilon, lost_delta = (
+            np.where(better, slack.added_epsilon(ideal), added_epsilon),
+            np.where(better, slack.delta, lost_delta),
+        )
+        if settles(composition, added_epsilon[hidden], epsilon[hidden]):
             break
-    if (hidden & ~stated).any() and delta > 0.0:
+    if (hidden & ~has_bound).any() and delta > 0.0:
         notes.append(
             f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: for them only pure ε is "
             "stated, and it holds for ideal samplers."
         )
-    cost = PrivacyCost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
-    return cost, float(added.max()), float(lost.max())
+    cost = PrivacyCost(epsilon[ledger_charges.group], (pure + first.epsilon)[ledger_charges.group])
+    return cost, float(added_epsilon.max()), float(lost_delta.max())
 
 
-def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
+def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon: Array | float) -> bool:
     """Return whether no other bound on the samplers is worth another composition of these releases.
 
     Args:
-        composed: the releases.
-        added: what float64 samplers add to ε, (G,) or a number.
+        composition: the releases.
+        added_epsilon: what float64 samplers add to ε, (G,) or a number.
         epsilon: ε, (G,) or a number.
     """
-    worth = _WORTH_A_FORMULA if composed.has_only(DominatingPair.GAUSSIAN) else _WORTH
-    return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
+    worth = _WORTH_A_FORMULA if composition.has_only(DominatingPair.GAUSSIAN) else _WORTH
+    return bool((np.isfinite(epsilon) & (added_epsilon <= worth * epsilon)).all())
 
 
-def _compose(composed: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
+def _compose(composition: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
     """Compute (G,) ε(δ) column by column; equal columns share one composition, and so do bundles of too many."""
-    size = composed.size()
+    size = composition.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
-    bundles = composed.equal_groups(open_columns)
+    bundles = composition.equal_groups(open_columns)
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
         notes.append(
@@ -363,7 +366,7 @@ def _compose(composed: ComposedCharges, pure: Array, delta: Array, notes: list[s
             "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
         )
     for bundle in bundles:
-        out[bundle] = epsilon_at(composed.releases(bundle), float(delta[bundle].min()))
+        out[bundle] = epsilon_at(composition.releases(bundle), float(delta[bundle].min()))
     return np.minimum(out, pure)
 
 
@@ -416,29 +419,29 @@ def calibrate(
         >>> calibrate(ledger, epsilon=0.5, delta=0.0)["y"].round(2).tolist()
         [2.0, 2.0]
     """
-    charged = charges(ledger)
-    for fault in _uncalibratable(ledger, charged, shares):
+    ledger_charges = charges(ledger)
+    for fault in _uncalibratable(ledger, ledger_charges, shares):
         raise InputError(fault)
 
     def largest_if_uniform(values: Array) -> Array:
         return np.full_like(values, values.max()) if uniform else values
 
-    factors = {c: largest_if_uniform(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
+    factors = {c: largest_if_uniform(f) for c, f in _split(ledger_charges, ledger.n_agents, shares).items()}
     push = largest_if_uniform(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
     # Costs are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and the cost of rounding
     # does not shrink with more Gaussian noise. So the scaled ledger is accounted again until it fits.
     for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
-        scaled = _rescale_channels(ledger, factors)
-        spent = largest_if_uniform(epsilon_of(scaled, delta))
-        over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
+        scaled_ledger = _rescale_channels(ledger, factors)
+        epsilon_spent = largest_if_uniform(epsilon_of(scaled_ledger, delta))
+        over, slack = epsilon_spent > epsilon, (epsilon_spent > 0.0) & (epsilon_spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
             return factors
         if turn == _TURNS_BEFORE_DOUBT and over.any():
-            _check_reachable(scaled, epsilon, delta)
-        need = largest_if_uniform(_common(charges(scaled), ledger.n_agents, epsilon, delta))
+            _check_reachable(scaled_ledger, epsilon, delta)
+        need = largest_if_uniform(_common(charges(scaled_ledger), ledger.n_agents, epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
-    if np.isinf(spent).any():
+    if np.isinf(epsilon_spent).any():
         why = (
             f"got {epsilon:g}, at which float64 sampling of these few releases may add more than delta = {delta:g}. "
             "Fix: lower epsilon, or spread it over more rounds."
@@ -457,19 +460,20 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     least = float(prices.min(axis=0).max())
     if epsilon >= _LEAST_SHARE * least:
         return
-    charged = charges(ledger.rescale(_ENDLESS_NOISE[0]))
-    slack = [list(sampling_slack(charged, kind, None, delta)) for kind in charged.kinds]
+    ledger_charges = charges(ledger.rescale(_ENDLESS_NOISE[0]))
+    slack = [list(sampling_slack(ledger_charges, kind, None, delta)) for kind in ledger_charges.kinds]
     if np.isinf(least):
-        lost = max(float(bounds[0].delta.max()) for bounds in slack)
+        lost_delta = max(float(bounds[0].delta.max()) for bounds in slack)
         why = (
-            f"privacy.delta: got {delta:g}, but float64 sampling of these releases may add {lost:.2g} to it at any "
-            f"noise. Fix: a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
+            f"privacy.delta: got {delta:g}, but float64 sampling of these releases may add {lost_delta:.2g} to it at "
+            f"any noise. Fix: a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
     else:
-        drawn = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
+        added_epsilon = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
         why = (
-            f"privacy.epsilon: got {epsilon:g}, but rounding to the noise's grid and float64 sampling ({drawn:.2g}) "
-            f"cost about {epsilon_text(least)} at delta = {delta:g} and any noise. Fix: {_advice(ledger)}."
+            f"privacy.epsilon: got {epsilon:g}, but rounding to the noise's grid and float64 sampling "
+            f"({added_epsilon:.2g}) cost about {epsilon_text(least)} at delta = {delta:g} and any noise. "
+            f"Fix: {_advice(ledger)}."
         )
     raise InputError(why)
 
@@ -478,7 +482,7 @@ def _advice(ledger: Ledger) -> str:
     return "raise epsilon, or run fewer rounds" if ledger.rounds > 1 else "raise epsilon"
 
 
-def _uncalibratable(ledger: Ledger, charged: Charges, shares: Mapping[str, float] | None) -> Iterator[str]:
+def _uncalibratable(ledger: Ledger, ledger_charges: Charges, shares: Mapping[str, float] | None) -> Iterator[str]:
     """Yield why these releases cannot be calibrated."""
     for c in ledger.charged_channels:
         if c.mechanism == NO_NOISE:
@@ -488,36 +492,36 @@ def _uncalibratable(ledger: Ledger, charged: Charges, shares: Mapping[str, float
                 f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded. Fix: clip its records, or "
                 "give the constants that bound it."
             )
-    lines = [line for split_lines in charged.lines.values() for line in split_lines]
+    lines = [line for split_lines in ledger_charges.lines.values() for line in split_lines]
     if not any((line.loss > 0.0).any() for line in lines):
         yield (
             "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: list the releases of "
             "a custom algorithm in RELEASES."
         )
-    if shares is not None and set(shares) != set(charged.names):
-        yield f"privacy.share: got {dict(shares)}, expected a share for each of {', '.join(charged.names)}."
+    if shares is not None and set(shares) != set(ledger_charges.names):
+        yield f"privacy.share: got {dict(shares)}, expected a share for each of {', '.join(ledger_charges.names)}."
     if shares is not None and len({line.mechanism for line in lines}) > 1:
         yield "privacy.share: channels have different mechanisms. Fix: give scales instead."
 
 
-def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
+def _split(ledger_charges: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
     """Return channel → factor per agent that gives the channels' costs the proportion of the shares."""
     if shares is None:
-        return {name: np.ones(agents) for name in charged.names}
+        return {name: np.ones(agents) for name in ledger_charges.names}
     out = {}
-    for name in charged.names:
+    for name in ledger_charges.names:
         costs = []
-        for kind in charged.kinds:
+        for kind in ledger_charges.kinds:
             # Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases.
-            composed = accounts(charged, kind, name)
-            total = composed.mu() ** 2 + composed.sums
-            for way, (_, base, rate) in composed.subsampled.items():
+            composition = accounts(ledger_charges, kind, name)
+            total = composition.mu() ** 2 + composition.sums
+            for way, (_, base, rate) in composition.subsampled.items():
                 total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
             costs.append(total)
-        cost = np.max(costs, axis=0)[charged.group]
+        cost = np.max(costs, axis=0)[ledger_charges.group]
         out[name] = np.where(cost > 0.0, cost / shares[name], 1.0)
     # Gaussian costs are μ², which falls with the square of the scale.
-    gaussian = any(line.mechanism.unit == "μ" for lines in charged.lines.values() for line in lines)
+    gaussian = any(line.mechanism.unit == "μ" for lines in ledger_charges.lines.values() for line in lines)
     return {name: np.sqrt(f) if gaussian else f for name, f in out.items()}
 
 
@@ -529,42 +533,46 @@ def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
     return replace(ledger, channels=tuple(channels))
 
 
-def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Array:
+def _common(ledger_charges: Charges, agents: int, epsilon: float, delta: float) -> Array:
     """Return (m,) the factor that brings the most expensive split of every agent just under the target."""
-    need = np.zeros(int(charged.group.max()) + 1)
-    for kind in charged.kinds:
-        composed = accounts(charged, kind, None)
+    need = np.zeros(int(ledger_charges.group.max()) + 1)
+    for kind in ledger_charges.kinds:
+        composition = accounts(ledger_charges, kind, None)
         # δ left for ideal samplers and ε added, by each bound.
         bounds = [
             (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))
-            for slack in sampling_slack(charged, kind, None, delta)
+            for slack in sampling_slack(ledger_charges, kind, None, delta)
         ]
-        least = np.full(composed.groups, np.inf)
-        for left, added in [pair for pair in bounds if pair[0] > 0.0 and pair[1] <= 0.5 * epsilon] or bounds[:1]:
+        least = np.full(composition.groups, np.inf)
+        for remaining_delta, added_epsilon in [
+            pair for pair in bounds if pair[0] > 0.0 and pair[1] <= 0.5 * epsilon
+        ] or bounds[:1]:
             # Far from the solution the slack may exceed the budget.
-            allowed = 0.5 * delta if left == 0.0 and composed.gaussian else left
-            least = np.minimum(least, _needed_factors(composed, max(0.5 * epsilon, epsilon - added), allowed))
-            if settles(composed, added, epsilon):
+            gaussian_delta = 0.5 * delta if remaining_delta == 0.0 and composition.gaussian else remaining_delta
+            least = np.minimum(
+                least, _needed_factors(composition, max(0.5 * epsilon, epsilon - added_epsilon), gaussian_delta)
+            )
+            if settles(composition, added_epsilon, epsilon):
                 break
         need = np.maximum(need, least)
-    return np.where(need > 0.0, need, 1.0)[charged.group]
+    return np.where(need > 0.0, need, 1.0)[ledger_charges.group]
 
 
-def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
+def _needed_factors(composition: ComposedCharges, epsilon: float, delta: float) -> Array:
     """Return (G,) factors; 0 without charges."""
-    size = composed.size()
-    out = np.zeros(composed.groups)
+    size = composition.size()
+    out = np.zeros(composition.groups)
     open_groups = np.flatnonzero(size > 0.0)
-    if composed.has_only(DominatingPair.GAUSSIAN) and delta > 0.0:
-        return composed.mu() / largest_mu(epsilon, delta)
-    if composed.has_only(DominatingPair.LAPLACE) and delta == 0.0:
-        return composed.pure() / (epsilon * (1.0 - 2e-6))
-    bundles = composed.equal_groups(open_groups)
+    if composition.has_only(DominatingPair.GAUSSIAN) and delta > 0.0:
+        return composition.mu() / largest_mu(epsilon, delta)
+    if composition.has_only(DominatingPair.LAPLACE) and delta == 0.0:
+        return composition.pure() / (epsilon * (1.0 - 2e-6))
+    bundles = composition.equal_groups(open_groups)
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
     start: float | None = None
     for bundle in bundles:
-        start = smallest_factor(partial(epsilon_at, composed.releases(bundle), delta), epsilon, start)
+        start = smallest_factor(partial(epsilon_at, composition.releases(bundle), delta), epsilon, start)
         out[bundle] = start
     return out
 

@@ -118,29 +118,29 @@ def charges(ledger: Ledger) -> Charges:
     for c, column in zip(channels, pairs, strict=True):
         for split, line in _lines(c, column, len(sampled_channels) == 1).items():
             lines[split].append(line)
-    by_split = {split: tuple(charged) for split, charged in lines.items()}
+    by_split = {split: tuple(channel_charges) for split, channel_charges in lines.items()}
     return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), by_split)
 
 
 def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
     """Return split → charges of a channel; splits with equal charges share one object."""
-    charged: dict[Split, ChannelCharges] = {}
+    channel_charges: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
-        for kind, line in charged.items():
+        for kind, line in channel_charges.items():
             pairs = [(values[kind], values[split]) for values in (c.sensitivity, c.rate)]
             if all(a is b or np.array_equal(a, b) for a, b in pairs):
-                charged[split] = line
+                channel_charges[split] = line
                 break
         else:
-            charged[split] = _line(c, split, column, is_single)
-    return charged
+            channel_charges[split] = _line(c, split, column, is_single)
+    return channel_charges
 
 
 def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
     """Compute the charges of a channel to one split. is_single: whether a Poisson sample feeds no other channel."""
     # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
-    sampled = sampled_unit(c.sampling)
-    parts = 1.0 if sampled is None else float(sampled.steps)
+    unit = sampled_unit(c.sampling)
+    parts = 1.0 if unit is None else float(unit.steps)
     sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
     for rows in _blocks(loss):
         loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
@@ -161,13 +161,17 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> t
             unit, weight = sampled_unit(c.sampling), np.ones(1)
             if unit is not None and not unit.zeroed and unit.steps <= 2 * _MOST_RECORDS:
                 # Most samples have no record of the unit, and no centre is further from those than half of μ.
-                halved = (loss > _NEAR) & (loss <= _FAR) & (rate <= 0.5) & (c.dimension <= _MOST_COORDINATES)
-                loss, weight = np.where(halved, 0.5 * loss, loss), np.where(halved, 0.6 * 2.0 ** (unit.steps / 2), 1.0)
+                is_halved = (loss > _NEAR) & (loss <= _FAR) & (rate <= 0.5) & (c.dimension <= _MOST_COORDINATES)
+                loss, weight = (
+                    np.where(is_halved, 0.5 * loss, loss),
+                    np.where(is_halved, 0.6 * 2.0 ** (unit.steps / 2), 1.0),
+                )
             bits = slack.bits
             if c.shared and c.rounds.size:
                 # The grid is finer compared with the largest scale that is drawn than with the least, of any round.
-                own, pair = c.shared["own_scale"], c.shared["pair_scale"]
-                bits += int(np.ceil(np.log2(np.maximum(own, pair).max(axis=1) / own.min(axis=1)).max()))
+                own_scale, pair_scale = c.shared["own_scale"], c.shared["pair_scale"]
+                scale_ratio = np.maximum(own_scale, pair_scale).max(axis=1) / own_scale.min(axis=1)
+                bits += int(np.ceil(np.log2(scale_ratio).max()))
             return drawn_variates(loss, number, bits, slack.randomised, column, weight)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
@@ -205,11 +209,11 @@ def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
             )
 
 
-def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
+def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
     """Bound what float64 samplers add to one record's (ε, δ), over all channels or over one.
 
     Args:
-        charged: charges of a ledger.
+        ledger_charges: charges of a ledger.
         split: of the record.
         channel: a single channel; None for all.
         delta: δ of the budget.
@@ -220,10 +224,10 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
     Limits:
         Exact samplers add nothing. See docs/proofs/09.
     """
-    groups = int(charged.group.max()) + 1
-    epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
+    groups = int(ledger_charges.group.max()) + 1
+    epsilon, lost_delta, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
     normals: list[DrawnVariates] = []
-    for line in charged.lines[split]:
+    for line in ledger_charges.lines[split]:
         if channel not in (None, line.channel):
             continue
         if line.distortion:
@@ -234,16 +238,16 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
             normals.append(line.variates)
         else:
             more, less = (part[line.column] for part in line.variates)
-            epsilon, lost, ratio = epsilon + more, lost + less, ratio + 0.5 * more
+            epsilon, lost_delta, ratio = epsilon + more, lost_delta + less, ratio + 0.5 * more
     if not normals:
         none = np.zeros((1, groups))
-        yield Slack(epsilon, lost, ratio, none, none + np.inf)
+        yield Slack(epsilon, lost_delta, ratio, none, none + np.inf)
         return
-    every = join_by_grid(normals)
+    all_normals = join_by_grid(normals)
     for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
-        bound = likely_slack(every, share * delta, ratio) if share else worst_case_slack(every)
+        bound = likely_slack(all_normals, share * delta, ratio) if share else worst_case_slack(all_normals)
         yield bound._replace(
-            epsilon=epsilon + bound.epsilon, delta=np.minimum(1.0, lost + bound.delta), ratio=ratio + bound.ratio
+            epsilon=epsilon + bound.epsilon, delta=np.minimum(1.0, lost_delta + bound.delta), ratio=ratio + bound.ratio
         )
 
 
@@ -374,12 +378,12 @@ class ComposedCharges:
         gaussian = self.plain.get(DominatingPair.GAUSSIAN, ())
         sampled: dict[str, Array] = {}
         for way, (rounds, *parts) in self.subsampled.items():
-            charged, unit = np.stack([select_rounds(rounds, part) for part in parts]), sampled_unit(way)
-            charged = charged[:, charged[0] > 0.0]
+            charge_rows, unit = np.stack([select_rounds(rounds, part) for part in parts]), sampled_unit(way)
+            charge_rows = charge_rows[:, charge_rows[0] > 0.0]
             if unit is not None and unit != RECORD:
-                same = np.broadcast_to([[float(unit.records or 0)], [float(unit.zeroed)]], charged.shape)
-                way, charged = "poisson_groups", np.concatenate([charged, same])
-            sampled[way] = np.concatenate([sampled[way], charged], axis=1) if way in sampled else charged
+                unit_rows = np.broadcast_to([[float(unit.records or 0)], [float(unit.zeroed)]], charge_rows.shape)
+                way, charge_rows = "poisson_groups", np.concatenate([charge_rows, unit_rows])
+            sampled[way] = np.concatenate([sampled[way], charge_rows], axis=1) if way in sampled else charge_rows
         return Releases(
             **{name: loss[loss > 0.0] for name, loss in pure.items()},
             **sampled,
@@ -411,17 +415,17 @@ def _column_keys(loss: Array) -> list[float | bytes]:
     """Return a key for every column, equal for equal columns."""
     # Columns with different sums differ, so that most need no comparison.
     total = loss.sum(axis=0)
-    _, which, count = np.unique(total, return_inverse=True, return_counts=True)
-    unique = (count[which] == 1) & np.isfinite(total)
+    _, column_index, count = np.unique(total, return_inverse=True, return_counts=True)
+    unique = (count[column_index] == 1) & np.isfinite(total)
     return [float(total[j]) if unique[j] else loss[:, j].tobytes() for j in range(total.size)]
 
 
-def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCharges:
+def accounts(ledger_charges: Charges, split: Split, channel: str | None) -> ComposedCharges:
     """Collect the charges to one split over all channels, or over one."""
-    lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
-    groups = int(charged.group.max()) + 1
+    lines = [line for line in ledger_charges.lines[split] if channel in (None, line.channel)]
+    groups = int(ledger_charges.group.max()) + 1
     plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
-    drawn: dict[str, list[ChannelCharges]] = {}
+    sampled_charges: dict[str, list[ChannelCharges]] = {}
     for line in lines:
         pair = line.mechanism.dominating_pair
         # The least rate shows quickly that there is no sampling, the usual case.
@@ -431,16 +435,16 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
             continue
         plain[pair].append(Plain(line.rounds, np.where(fresh, 0.0, line.loss), line.column))
         way = f"sampled_{pair.value}" if sampled_unit(line.sampling) is None else line.sampling
-        drawn.setdefault(way, []).append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
+        sampled_charges.setdefault(way, []).append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
     charged_plain = {pair: tuple(p for p in parts if p.loss.any()) for pair, parts in plain.items()}
-    sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in drawn.items()}
+    sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in sampled_charges.items()}
     for first, second in itertools.combinations(sampled.values(), 2):
         common, i, j = np.intersect1d(first.rounds, second.rounds, return_indices=True)
-        both = ((first.base[i] > 0.0) & (second.base[j] > 0.0)).any(axis=1)
-        if both.any():
+        overlaps = ((first.base[i] > 0.0) & (second.base[j] > 0.0)).any(axis=1)
+        if overlaps.any():
             raise InputError(
-                f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms "
-                "or two samplings; no amplification rule covers both. Fix: use one, or read all records."
+                f"ledger: in round {int(common[np.argmax(overlaps)])} one {split} batch feeds releases of two "
+                "mechanisms or two samplings; no amplification rule covers both. Fix: use one, or read all records."
             )
     return ComposedCharges(groups, {pair: parts for pair, parts in charged_plain.items() if parts}, sampled)
 
@@ -452,19 +456,19 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
     total, rate = np.zeros((rounds.size, groups)), np.ones((rounds.size, groups))
     is_read = np.zeros((rounds.size, groups), dtype=bool)
     for line in lines:
-        where = np.searchsorted(rounds, line.rounds)
+        positions = np.searchsorted(rounds, line.rounds)
         loss, share = line.loss[:, line.column], line.rate[:, line.column]
-        fed = loss > 0.0
-        differs = fed & is_read[where] & (rate[where] != share)
+        has_loss = loss > 0.0
+        differs = has_loss & is_read[positions] & (rate[positions] != share)
         if differs.any():
             t = int(line.rounds[np.argmax(differs.any(axis=1))])
             raise InputError(
                 f"ledger: in round {t} one batch feeds several channels at different sampling rates "
                 f"(channel {line.channel!r} among them); channels of one batch must share its rate."
             )
-        total[where] += loss**power
-        rate[where] = np.where(fed, share, rate[where])
-        is_read[where] |= fed
+        total[positions] += loss**power
+        rate[positions] = np.where(has_loss, share, rate[positions])
+        is_read[positions] |= has_loss
     return Fresh(rounds, total ** (1.0 / power), np.where(is_read, rate, 0.0))
 
 
@@ -482,6 +486,6 @@ def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
     span = max(float(cost[0] - cost[-1]), 1e-12)
     cell = np.minimum((cost[0] - cost) / span * (MOST_COLUMNS - 1), MOST_COLUMNS - 2).astype(np.int64)
     cells: dict[int, list[IntArray]] = {}
-    for bundle, which in zip(order[1:], cell, strict=True):
-        cells.setdefault(int(which), []).append(bundle)
+    for bundle, cell_index in zip(order[1:], cell, strict=True):
+        cells.setdefault(int(cell_index), []).append(bundle)
     return [order[0], *(np.concatenate(b) for b in cells.values())]

@@ -121,14 +121,14 @@ class DrawnVariates(NamedTuple):
         sensitivities: (G, B) numbers of releases with a μ of each size, weighted by their pairs of centres (1 for a
             pair and its mirror image).
         n_randomised: (G,) numbers of releases that are rounded stochastically.
-        weighed: (G,) coordinates with these weights.
+        weighted_number: (G,) coordinates with these weights.
     """
 
     unit: float
     coordinates: Array
     sensitivities: Array
     n_randomised: Array
-    weighed: Array
+    weighted_number: Array
 
 
 def unit(bits: int) -> float:
@@ -154,19 +154,24 @@ def drawn_variates(
         size = np.minimum(np.ceil(8.0 * mu), _SENSITIVITIES.size).astype(np.int64)
     weights = np.broadcast_to(weight, mu.shape)
     places = (size + (_SENSITIVITIES.size + 1) * np.arange(width))[sensitivity]
-    counted = np.bincount(places, weights[sensitivity], width * (_SENSITIVITIES.size + 1))
-    count = counted.reshape(width, -1)[:, 1:].astype(np.float64)
-    releases, each = sensitivity.sum(axis=0), np.broadcast_to(coordinates, mu.shape)
-    number, weighed = np.einsum("tg,tg->g", sensitivity, each), np.einsum("tg,tg,tg->g", sensitivity, each, weights)
-    return DrawnVariates(unit(bits), number[column], count[column], (randomised * releases)[column], weighed[column])
+    draw_counts = np.bincount(places, weights[sensitivity], width * (_SENSITIVITIES.size + 1))
+    count = draw_counts.reshape(width, -1)[:, 1:].astype(np.float64)
+    releases, dimensions = sensitivity.sum(axis=0), np.broadcast_to(coordinates, mu.shape)
+    number, weighted_number = (
+        np.einsum("tg,tg->g", sensitivity, dimensions),
+        np.einsum("tg,tg,tg->g", sensitivity, dimensions, weights),
+    )
+    return DrawnVariates(
+        unit(bits), number[column], count[column], (randomised * releases)[column], weighted_number[column]
+    )
 
 
 def join_by_grid(parts: Sequence[DrawnVariates]) -> list[DrawnVariates]:
     """Join the numbers of all variates on one kind of grid."""
     out: dict[float, DrawnVariates] = {}
     for part in parts:
-        other = out.get(part.unit)
-        sums = part[1:] if other is None else [a + b for a, b in zip(part[1:], other[1:], strict=True)]
+        partner = out.get(part.unit)
+        sums = part[1:] if partner is None else [a + b for a, b in zip(part[1:], partner[1:], strict=True)]
         out[part.unit] = DrawnVariates(part.unit, *sums)
     return list(out.values())
 
@@ -175,12 +180,12 @@ class _ExactTable(NamedTuple):
     """Contributions of one variate or one release to τ and to an exponent, by rows of cuts.
 
     Attributes:
-        unmoved: F(0), (K, 1).
+        outside_mass: F(0), (K, 1).
         sensitivity: (B, K) F(μ).
         exponent: (K, 1).
     """
 
-    unmoved: Array
+    outside_mass: Array
     sensitivity: Array
     exponent: Array
 
@@ -223,8 +228,8 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
     near = np.where(is_empty, 0.0, np.maximum(0.0, (under_p / _ORDERS).min(axis=0)))
     with np.errstate(invalid="ignore"):
         second = np.where(is_empty, 0.0, under_q + near + ratio)
-    lost = np.where(is_empty, 0.0, np.minimum(delta + randomised, 1.0))
-    return Slack(near, lost, near, second, np.where(is_empty, np.inf, _ORDERS + np.zeros(groups)))
+    lost_delta = np.where(is_empty, 0.0, np.minimum(delta + randomised, 1.0))
+    return Slack(near, lost_delta, near, second, np.where(is_empty, np.inf, _ORDERS + np.zeros(groups)))
 
 
 def noise_alone(draws: IntArray | int, bits: int, lost: Array | float) -> Array:
@@ -272,17 +277,17 @@ def _variance(unit: float, height: Array) -> Array:
     return np.asarray(bulk**2 * tilt + 2.0 * unit**2 * (mass * tilts).sum(axis=1, keepdims=True))
 
 
-def _mass_outside(unit: float, cut: Array, shift: Array | float) -> Array:
+def _mass_outside(unit: float, threshold: Array, shift: Array | float) -> Array:
     """Compute 1.1 F(shift), broadcastable."""
-    up = np.exp(_K * np.asarray(shift)) * scipy.special.ndtr(shift + _K - cut)
-    down = np.exp(-_K * np.asarray(shift)) * scipy.special.ndtr(_K - cut - shift)
+    up = np.exp(_K * np.asarray(shift)) * scipy.special.ndtr(shift + _K - threshold)
+    down = np.exp(-_K * np.asarray(shift)) * scipy.special.ndtr(_K - threshold - shift)
     beyond = 2.0 * (scipy.special.ndtr(shift - _END) + scipy.special.ndtr(-shift - _END))
     return np.asarray(1.1 * (unit * np.exp(-0.5 * _K * _K) * (up + down) + beyond))
 
 
 def _mass_far_out(part: DrawnVariates, table: _ExactTable) -> tuple[Array, Array]:
     """Return the mass far out under P and under Q, (K, G) each."""
-    under_p, under_q = table.unmoved * part.coordinates, table.unmoved * part.weighed
+    under_p, under_q = table.outside_mass * part.coordinates, table.outside_mass * part.weighted_number
     # Infinite only if there are such shifts, since 0·∞ would be NaN.
     sensitivity = (part.sensitivities[:, :-1] @ table.sensitivity).T + np.where(
         part.sensitivities[:, -1] > 0.0, np.inf, 0.0
@@ -293,12 +298,12 @@ def _mass_far_out(part: DrawnVariates, table: _ExactTable) -> tuple[Array, Array
 @cache
 def _table(unit: float, likely: bool) -> _ExactTable:
     if not likely:
-        cut = _cut_of_height(unit, np.full((1, 1), _BULK * unit))
+        threshold = _cut_of_height(unit, np.full((1, 1), _BULK * unit))
         return _ExactTable(
-            _mass_outside(unit, cut, 0.0), _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, np.zeros((1, 1))
+            _mass_outside(unit, threshold, 0.0), _mass_outside(unit, threshold, _SENSITIVITIES[:-1]).T, np.zeros((1, 1))
         )
     height = np.clip(_LOADS / _ORDERS, _BULK * unit, _LARGEST_HEIGHT)
-    cut = _cut_of_height(unit, height)
-    unmoved = _mass_outside(unit, cut, 0.0)
-    exponent = (1.0 + _ORDERS) * (unmoved + 0.5 * _ORDERS * _variance(unit, height))
-    return _ExactTable(unmoved, _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, exponent)
+    threshold = _cut_of_height(unit, height)
+    outside_mass = _mass_outside(unit, threshold, 0.0)
+    exponent = (1.0 + _ORDERS) * (outside_mass + 0.5 * _ORDERS * _variance(unit, height))
+    return _ExactTable(outside_mass, _mass_outside(unit, threshold, _SENSITIVITIES[:-1]).T, exponent)

@@ -134,9 +134,9 @@ class _Members:
         zeroed: whether the second distribution is N(0, 1).
     """
 
-    def __init__(self, mu: float, rate: float, records: int, zeroed: bool) -> None:
+    def __init__(self, mu: float, rate: float, records: int, zero_out: bool) -> None:
         self.members, self.log_share = _log_binomial(records, rate)
-        self.centre, self.zeroed = self.members * (mu / (records * (1.0 if zeroed else 2.0))), zeroed
+        self.centre, self.zeroed = self.members * (mu / (records * (1.0 if zero_out else 2.0))), zero_out
         self._start = self.log_share - 0.5 * np.square(self.centre)
 
     def loss(self, x: Array) -> tuple[Array, Array]:
@@ -175,8 +175,8 @@ class _Members:
             with np.errstate(divide="ignore", invalid="ignore"):
                 step = x - (value - loss) / slope
             following = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            moved, x = np.abs(following - x), following
-            if (moved <= 1e-12 * (1.0 + np.abs(x))).all():
+            movement, x = np.abs(following - x), following
+            if (movement <= 1e-12 * (1.0 + np.abs(x))).all():
                 break
         return np.asarray(x)
 
@@ -222,14 +222,14 @@ def _log_binomial(records: int, rate: float) -> tuple[Array, Array]:
     return members.astype(np.float64), np.array(shares)
 
 
-def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callable[[Array], Array]:
+def group_profile(mu: float, rate: float, records: int, zero_out: bool) -> Callable[[Array], Array]:
     """Return δ(ε), for ε ≥ 0, of a Gaussian release on a Poisson sample, with k records replaced or zeroed out.
 
     Args:
         mu: sensitivity to all k records, 2km or km.
         rate: q.
         records: k.
-        zeroed: whether they contribute nothing in one of the data sets.
+        zero_out: whether they contribute nothing in one of the data sets.
 
     Returns:
         The profile of Σ_j Bin(k, q)(j) N(jm, 1) against Σ_j Bin(k, q)(j) N(−jm, 1), or against N(0, 1), the larger of
@@ -244,7 +244,7 @@ def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callabl
     """
     if rate == 1.0:
         return gaussian_profile(mu, 1.0)
-    pair = _Members(mu, rate, records, zeroed)
+    pair = _Members(mu, rate, records, zero_out)
     width = max(1, _AT_ONCE // pair.members.size)
 
     def profile(e: Array) -> Array:
@@ -315,13 +315,13 @@ def poisson_reach(mu: float, rate: float, tail: float) -> float:
         return gaussian_reach(mu, 1.0, tail)
     m = 0.5 * mu
     x = m - float(scipy.special.ndtri(max(tail, 1e-300)))
-    stay, drawn = math.log1p(-rate), math.log(rate) - 0.5 * m * m
-    return float(np.logaddexp(stay, drawn + m * x) - np.logaddexp(stay, drawn - m * x))
+    stay, log_drawn = math.log1p(-rate), math.log(rate) - 0.5 * m * m
+    return float(np.logaddexp(stay, log_drawn + m * x) - np.logaddexp(stay, log_drawn - m * x))
 
 
-def group_reach(mu: float, rate: float, records: int, zeroed: bool, tail: float) -> float:
+def group_reach(mu: float, rate: float, records: int, zero_out: bool, tail: float) -> float:
     """Return a loss that the pair of `group_profile` exceeds with probability below `tail`."""
-    return gaussian_reach(mu, 1.0, tail) if rate == 1.0 else _Members(mu, rate, records, zeroed).reach(tail)
+    return gaussian_reach(mu, 1.0, tail) if rate == 1.0 else _Members(mu, rate, records, zero_out).reach(tail)
 
 
 _ULP = 2.0**-52
@@ -430,8 +430,8 @@ def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
     heapq.heapify(heap)
     fresh = len(heap)
     while len(heap) > 1:
-        joined = _compose(heapq.heappop(heap)[2], heapq.heappop(heap)[2], tail)
-        heapq.heappush(heap, (joined.masses.size, fresh, joined))
+        composition = _compose(heapq.heappop(heap)[2], heapq.heappop(heap)[2], tail)
+        heapq.heappush(heap, (composition.masses.size, fresh, composition))
         fresh += 1
     return heap[0][2]
 
@@ -471,14 +471,14 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
 
         length = int(next_fast_len(size - 1, True))
         values = np.fft.rfft(a.masses, length)
-        other = values if a.masses is b.masses else np.fft.rfft(b.masses, length)
+        second_values = values if a.masses is b.masses else np.fft.rfft(b.masses, length)
         # In this order: as an operator, numpy may exchange the factors, and fused products then round differently.
-        values = np.multiply(values, other)
+        values = np.multiply(values, second_values)
         masses = np.asarray(np.fft.irfft(values, length)[: size - 1])
     # A cut below the transform's noise would never end the tails.
-    cut = 0.5 * max(tail, 0.1 * rounding)
-    low = _prefix(masses, cut)
-    high = max(masses.size - _prefix(masses[::-1], cut), low + 1)
+    tail_mass = 0.5 * max(tail, 0.1 * rounding)
+    low = _prefix(masses, tail_mass)
+    high = max(masses.size - _prefix(masses[::-1], tail_mass), low + 1)
     middle, infinite = masses[low:high], a.infinite + b.infinite - a.infinite * b.infinite
     if high < masses.size:
         infinite += float(np.add.reduce(masses[high:]))
@@ -529,9 +529,9 @@ def epsilon_of_masses(total: LossMasses, delta: float) -> float:
     np.cumsum(above, out=above)
     np.cumsum(further, out=further)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        reached = (above > delta) & (further > 0.0)
-        solved = np.log(np.where(reached, (above - delta) / further, 1.0))
-    beyond = reached[:n] & (solved[:n] >= losses)
+        is_reached = (above > delta) & (further > 0.0)
+        epsilon = np.log(np.where(is_reached, (above - delta) / further, 1.0))
+    beyond = is_reached[:n] & (epsilon[:n] >= losses)
     # For losses so large that e^{−x} is zero.
     vanishing = (above[1:] >= delta) & (further[1:] == 0.0)
     k = int(beyond.argmax()) if beyond.any() else n
@@ -606,14 +606,14 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
     If the errors of transforms add up to a large part of δ, or if `tilted` is set, the releases are composed under an
     exponential tilt (`tilted_composition`), whose errors are relative to δ.
     """
-    every = reduce(Releases.join, segments)
-    releases = len(segments) + sum(part.shape[-1] for part in every if isinstance(part, np.ndarray))
+    all_releases = reduce(Releases.join, segments)
+    releases = len(segments) + sum(part.shape[-1] for part in all_releases if isinstance(part, np.ndarray))
     if releases > _FEW:
         segments = [segment._replace(laplace=_merge_tiny(segment.laplace)) for segment in segments]
-        every = reduce(Releases.join, segments)
+        all_releases = reduce(Releases.join, segments)
     # Truncated tails are charged as infinite loss. All of them take less than a thousandth of δ.
     tail = 1e-4 * delta / releases
-    step = _resolution(every, delta, _MAX_POINTS)
+    step = _resolution(all_releases, delta, _MAX_POINTS)
     out: list[float] = []
     total: LossMasses | None = None
     first_tilted = len(segments)
@@ -647,19 +647,19 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
 
 
 def _tilted_epsilon(segments: Sequence[Releases], tail: float, delta: float, share: float) -> float:
-    every = reduce(Releases.join, segments)
-    step = _resolution(every, delta, _TILTED_POINTS)
-    pairs = list(_pairs(every, step, tail, share))
+    all_releases = reduce(Releases.join, segments)
+    step = _resolution(all_releases, delta, _TILTED_POINTS)
+    pairs = list(_pairs(all_releases, step, tail, share))
     return tilted_epsilon(pairs, step, delta) if pairs else 0.0
 
 
 def _epsilon_at(total: LossMasses | None, delta: float) -> float:
     if total is None:
         return 0.0
-    left = delta - total.error
-    if left <= 0.0:
+    remaining_delta = delta - total.error
+    if remaining_delta <= 0.0:
         return math.inf
-    return epsilon_of_masses(total, left) * (1.0 + 1e-9)
+    return epsilon_of_masses(total, remaining_delta) * (1.0 + 1e-9)
 
 
 # Discretisation -----------------------------------------------------------------------------------------------------
@@ -672,16 +672,16 @@ def _squares(releases: Releases) -> Array:
     """
     e, rate = releases.sampled_laplace
     m, share = releases.sampled_gaussian
-    drawn, q = releases.poisson
-    half = 0.5 * drawn
-    together, drawn_rate, records, zeroed = releases.poisson_groups
-    each = together / np.where(zeroed > 0.0, records, 2.0 * records)
+    mu, q = releases.poisson
+    half = 0.5 * mu
+    together, drawn_rate, records, zero_out = releases.poisson_groups
+    mu_per_record = together / np.where(zero_out > 0.0, records, 2.0 * records)
     # 0·∞ and ∞ belong to releases that are dropped, or bounded, below.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        poisson = np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
+        poisson = np.minimum(mu**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
         # The part of one of k records.
-        single = np.minimum((2.0 * each) ** 2, drawn_rate * (each + 0.5 * each**2) ** 2)
-        single = np.minimum(single, drawn_rate**2 * np.expm1(each**2) * 4.0)
+        single = np.minimum((2.0 * mu_per_record) ** 2, drawn_rate * (mu_per_record + 0.5 * mu_per_record**2) ** 2)
+        single = np.minimum(single, drawn_rate**2 * np.expm1(mu_per_record**2) * 4.0)
         chi = rate**2 * (2.0 / 3.0 * np.exp(e) + np.exp(-2.0 * e) / 3.0 - 1.0)
         parts = [
             np.minimum(releases.laplace**2, 3.0),
@@ -717,8 +717,8 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
     for _ in range(60):
         h = 0.5 * (low + high)
         small = int(np.searchsorted(sizes, 0.25 * h))
-        added = h * sums[small] + 0.25 * h * h * (sizes.size - small)
-        low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
+        extra = h * sums[small] + 0.25 * h * h * (sizes.size - small)
+        low, high = (h, high) if extra <= _GRID_SHARE * total else (low, h)
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
     pure = np.concatenate([releases.laplace, amplify(*releases.sampled_laplace), releases.pure, releases.bounded_range])
@@ -742,9 +742,9 @@ def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterat
         yield ReleaseProfile(gaussian_profile(mu, rate), gaussian_reach(mu, rate, tail), count)
     for mu, rate, count in _sampled_buckets(releases.poisson, share):
         yield ReleaseProfile(poisson_profile(mu, rate), poisson_reach(mu, rate, tail), count)
-    for records, zeroed in np.unique(releases.poisson_groups[2:], axis=1).T:
-        is_unit = np.all(releases.poisson_groups[2:] == [[records], [zeroed]], axis=0)
-        unit = int(records), bool(zeroed)
+    for records, zero_out in np.unique(releases.poisson_groups[2:], axis=1).T:
+        is_unit = np.all(releases.poisson_groups[2:] == [[records], [zero_out]], axis=0)
+        unit = int(records), bool(zero_out)
         for mu, rate, count in _sampled_buckets(releases.poisson_groups[:2, is_unit], share):
             yield ReleaseProfile(group_profile(mu, rate, *unit), group_reach(mu, rate, *unit, tail), count)
     if releases.mu > 0.0:
@@ -774,9 +774,9 @@ def _merge_small(losses: Array, step: float) -> Array:
         return losses[losses > 0.0]
     # The conversion to integers is a floor of non-negative numbers.
     chunk = (np.cumsum(small) / step).astype(np.int64)
-    merged = np.bincount(chunk, weights=small)
+    merged_masses = np.bincount(chunk, weights=small)
     # The sums are rounded, and a merged loss must not be smaller than its parts.
-    return np.concatenate([losses[losses >= step], merged[merged > 0.0] * (1.0 + 1e-12)])
+    return np.concatenate([losses[losses >= step], merged_masses[merged_masses > 0.0] * (1.0 + 1e-12)])
 
 
 def _buckets(values: Array, share: float) -> Iterator[tuple[float, int]]:
@@ -785,14 +785,14 @@ def _buckets(values: Array, share: float) -> Iterator[tuple[float, int]]:
     if not v.size:
         return
     squares = np.concatenate([[0.0], np.cumsum(v * v)])
-    allowed = share * squares[-1] / _BUCKETS
+    largest_cost = share * squares[-1] / _BUCKETS
     start = 0
     while start < v.size:
         low, high = start + 1, v.size
         while low < high:
             middle = (low + high + 1) // 2
             cost = (middle - start) * v[start] ** 2 - (squares[middle] - squares[start])
-            low, high = (middle, high) if cost <= allowed else (low, middle - 1)
+            low, high = (middle, high) if cost <= largest_cost else (low, middle - 1)
         yield float(v[start]), low - start
         start = low
 

@@ -96,17 +96,17 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
     parts = [_discretise(pair, step) for pair in pairs]
     total = sum(p.number for p in parts)
     mass = math.exp(sum(p.number * math.log(float(p.masses.sum()) * (1.0 + _rounding(p)) + p.infinite) for p in parts))
-    left = delta - sum(p.number * p.infinite for p in parts) * mass * (1.0 + 1e-9)
-    if not left > 0.0 or not mass < 2.0:
+    remaining_delta = delta - sum(p.number * p.infinite for p in parts) * mass * (1.0 + 1e-9)
+    if not remaining_delta > 0.0 or not mass < 2.0:
         return math.inf
     moments = _Moments([_Blocks.from_losses(p, step, max(256, _BLOCKS // len(parts))) for p in parts])
-    theta = moments.best_tilt(math.log(left))
+    theta = moments.best_tilt(math.log(remaining_delta))
     if theta is None:
         return math.inf
     tilted, wrong, log_m = _tilt_all(parts, step, theta)
     if wrong > 0.5:
         return math.inf
-    renyi = _chernoff_epsilon(log_m, theta, math.log(left))
+    renyi = _chernoff_epsilon(log_m, theta, math.log(remaining_delta))
     low, high = moments.window(theta)
     low, high = min(low, renyi), max(high, renyi)
     if not (high - low) / step < 0.99 * _MOST_TRANSFORM:
@@ -114,11 +114,11 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
         return min(renyi, tilted_epsilon(pairs, coarser, delta)) if step < coarser <= _COARSEST else renyi
     length = 2 ** max(4, math.ceil(math.log2((high - low) / step + 16.0)))
     first = math.floor(0.5 * (low + high) / step) - length // 2
-    composed, error = _compose(parts, tilted, length, first, total)
+    composition, error = _compose(parts, tilted, length, first, total)
     # log of a bound on the probability of more than the last loss, by moments at a few tilts.
     last = (first + length - 1) * step
     beyond = min(_tilt_all(parts, step, t)[2] - t * last for t in (theta, 1.05 * theta, 1.5 * theta))
-    return min(renyi, _epsilon_at(composed + error, first, step, theta, log_m, beyond, left, renyi))
+    return min(renyi, _epsilon_at(composition + error, first, step, theta, log_m, beyond, remaining_delta, renyi))
 
 
 # Discretisation -----------------------------------------------------------------------------------------------------
@@ -164,10 +164,10 @@ class _Blocks(NamedTuple):
     def from_losses(p: _Losses, step: float, most: int) -> _Blocks:
         """Form at most `most` blocks of neighbouring losses."""
         width = -(-p.masses.size // most)
-        filled = np.zeros(width * -(-p.masses.size // width))
-        filled[: p.masses.size] = p.masses
-        mass = filled.reshape(-1, width)
-        place = (np.arange(filled.size).reshape(-1, width) - p.half) * step
+        masses = np.zeros(width * -(-p.masses.size // width))
+        masses[: p.masses.size] = p.masses
+        mass = masses.reshape(-1, width)
+        place = (np.arange(masses.size).reshape(-1, width) - p.half) * step
         total = mass.sum(axis=1)
         is_positive = total > 0.0
         mass, place, total = mass[is_positive], place[is_positive], total[is_positive]
@@ -277,10 +277,10 @@ def _compose(
     log_most, relative = np.zeros(size), np.zeros(size)
     single = _BUTTERFLY * _U * math.log2(length) * (1.0 + 1e-6)
     for p, y in zip(parts, tilted, strict=True):
-        padded = np.zeros(length * -(-y.masses.size // length))
-        padded[: y.masses.size] = y.masses
-        folded = np.roll(padded.reshape(-1, length).sum(axis=0), -p.half % length)
-        values = np.fft.rfft(folded)
+        padded_masses = np.zeros(length * -(-y.masses.size // length))
+        padded_masses[: y.masses.size] = y.masses
+        folded_masses = np.roll(padded_masses.reshape(-1, length).sum(axis=0), -p.half % length)
+        values = np.fft.rfft(folded_masses)
         wide = np.abs(values) * (1.0 + 4.0 * _U)
         # |∏f̂ − ∏f| ≤ ∏(|f̂| + s)·min(1, Σ number·s/|f̂|) where every f̂ is within s of f.
         log_most += p.number * np.log(wide + single)

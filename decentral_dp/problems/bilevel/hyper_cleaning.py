@@ -121,38 +121,40 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return records._replace(label=label, group=group)
 
     def stacked_terms(
-        self, x: Array, y: Array, z: Array, records: CleaningRecords, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, z: Array, records: CleaningRecords, clip: Clip, term_names: Collection[str]
     ) -> Terms:
-        if "upper_grad_y" in wanted:
-            return super().stacked_terms(x, y, z, records, clip, wanted)
+        if "upper_grad_y" in term_names:
+            return super().stacked_terms(x, y, z, records, clip, term_names)
         c, d, g, n = len(self.classes), self.width, len(y), max(records.label.shape[1], 1)
-        both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
+        points = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
         norms, member = linear.norms_of(records, clip), np.arange(g)[:, None]
         grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
         weight, slope = group_weights(x)
         with np.errstate(all="ignore"):
             for agents, part in linear.tiles(*records.features.shape):
                 a, size, group = records.features[agents, part], norms[agents, part], records.group[agents, part]
-                at = (member[agents], group)
-                products = np.matmul(both[agents], a.swapaxes(1, 2))
+                agent_and_group = (member[agents], group)
+                products = np.matmul(points[agents], a.swapaxes(1, 2))
                 share, along = class_shares(products[:, :c]), products[:, c:]
                 residual = class_residual(share, records.label[agents, part])
-                through = slope[at] * (residual * along).sum(axis=1)
+                through = slope[agent_and_group] * (residual * along).sum(axis=1)
                 # The last entry collects records in no group.
-                np.add.at(jvp, at, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
-                each = weight[at][:, None]
-                grad[agents] += np.matmul(linear.clip_columns(residual * each, size, clip.norm, clip.y), a)
-                turned = along * share
-                turned -= share * turned.sum(axis=1, keepdims=True)
-                hvp[agents] += np.matmul(linear.clip_columns(turned * each, size, clip.norm, clip.z), a)
+                np.add.at(jvp, agent_and_group, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
+                weight_column = weight[agent_and_group][:, None]
+                grad[agents] += np.matmul(linear.clip_columns(residual * weight_column, size, clip.norm, clip.y), a)
+                scaled_direction = along * share
+                scaled_direction -= share * scaled_direction.sum(axis=1, keepdims=True)
+                hvp[agents] += np.matmul(
+                    linear.clip_columns(scaled_direction * weight_column, size, clip.norm, clip.z), a
+                )
         return Terms(grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n, jvp[:, :-1] / n)
 
-    def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
+    def change(self, x: Array, y: Array, other_y: Array, train: CleaningRecords, clip: Clip) -> Array:
         """Average ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
         total, slope = np.zeros(self.p + 1), group_weights(x)[1]
         with np.errstate(all="ignore"):
             for part in linear.blocks(*train.features.shape):
-                here, there = self.record_losses(np.stack([y, other]), train, part)
+                here, there = self.record_losses(np.stack([y, other_y]), train, part)
                 sensitivity = slope[train.group[part]] * (here - there)
                 np.add.at(
                     total, train.group[part], linear.clip_coefficients(sensitivity, np.ones(len(sensitivity)), clip.x)
@@ -160,20 +162,26 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return total[:-1] / max(len(train.label), 1)
 
     def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
+        self,
+        x: Array,
+        y: Array,
+        matrix: Array | None,
+        train: CleaningRecords,
+        clip: Clip,
+        matrix_names: Collection[str],
     ) -> dict[str, Array]:
         """Average ∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ, and ∇²_xy l, which is σ'(x_g)(s − e_b) aᵀ in row g.
 
         As of `Problem.matrices`.
         """
-        names, norms = matrices_read(wanted, READS_RECORDS), linear.norms_of(train, clip)
+        names, norms = matrices_read(matrix_names, READS_RECORDS), linear.norms_of(train, clip)
         rows, (weight, slope) = y.reshape(len(self.classes), -1), group_weights(x)
 
         def curvature(part: slice) -> Array:
             return self.curvature(y, train, part) * weight[train.group[part]]
 
-        curved = [name for name in names if name != "lower_jacobian"]
-        out = linear.curved_sums(train.features, norms, curvature, matrix, clip, curved)
+        hessian_names = [name for name in names if name != "lower_jacobian"]
+        out = linear.curved_sums(train.features, norms, curvature, matrix, clip, hessian_names)
         if "lower_jacobian" in names:
             total = np.zeros((self.p + 1, *rows.shape))
             with np.errstate(all="ignore"):

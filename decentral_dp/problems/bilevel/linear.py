@@ -81,11 +81,11 @@ class Strengths(NamedTuple):
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         if self.copies == 1 and x.shape[1] > 1:
             # The formulas below, in few calls.
-            each = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
+            strengths = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
             # These are columns of a message: numpy is three times slower on short strided rows.
             y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
-            by_y = each * y
-            return Regulariser(by_y, each * z, by_y * z + 0.0)
+            by_y = strengths * y
+            return Regulariser(by_y, strengths * z, by_y * z + 0.0)
         strength, along = self.scale * np.exp(x)[:, None, :], self._by_strength(z)
         grad_y = strength * self._by_strength(y)
         jvp = (grad_y * along).sum(axis=1)
@@ -176,10 +176,10 @@ class LinearProblem(StackedProblem, Protocol):
         return mean, mean.copy()
 
     def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
         """Average ∇²_yy l = M ⊗ aaᵀ, whose norm is ‖M‖·‖a‖². See `Problem.matrices`."""
-        names, norms = matrices_read(wanted, LOSS_OF_Y), linear.norms_of(train, clip)
+        names, norms = matrices_read(matrix_names, LOSS_OF_Y), linear.norms_of(train, clip)
         return linear.curved_sums(train[0], norms, lambda part: self.curvature(y, train, part), matrix, clip, names)
 
     def named_weights(self, y: Array) -> dict[str, Array]:
@@ -199,12 +199,14 @@ class OneScore(Penalised, LinearProblem, Protocol):
         """Return ∂l/∂score, and ∂²l/∂score² aᵀz if aᵀz is given, (g, n); score and along may be overwritten."""
         ...
 
-    def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
-        upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
-        chosen = slice(0 if upper or "lower_grad_y" in wanted else 1, 1 + curved)
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: Any, clip: Clip, term_names: Collection[str]
+    ) -> Terms:
+        upper, reads_hvp = "upper_grad_y" in term_names, "lower_hvp" in term_names
+        chosen = slice(0 if upper or "lower_grad_y" in term_names else 1, 1 + reads_hvp)
 
         def coefficients(y: Array, z: Array, a: Array, label: Array) -> Sequence[Array]:
-            score, *along = linear.forward(a, y, z) if curved else linear.forward(a, y)
+            score, *along = linear.forward(a, y, z) if reads_hvp else linear.forward(a, y)
             return self.coefficients(score, along, label)[chosen]
 
         names, bounds = ["lower_grad_y", "lower_hvp"][chosen], [clip.z if upper else clip.y, clip.z][chosen]
@@ -336,11 +338,13 @@ class SoftmaxProblem(LinearProblem, Protocol):
     def q(self) -> int:
         return len(self.classes) * self.width
 
-    def stacked_terms(self, x: Array, y: Array, z: Array, records: Any, clip: Clip, wanted: Collection[str]) -> Terms:
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: Any, clip: Clip, term_names: Collection[str]
+    ) -> Terms:
         c, n, g = len(self.classes), max(records.label.shape[1], 1), len(y)
-        upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
-        sloped = upper or "lower_grad_y" in wanted
-        along = np.concatenate([y, z], axis=1) if curved else y
+        upper, reads_hvp = "upper_grad_y" in term_names, "lower_hvp" in term_names
+        reads_slopes = upper or "lower_grad_y" in term_names
+        along = np.concatenate([y, z], axis=1) if reads_hvp else y
         along = along.reshape(g, -1, self.width)
         norms, grad, hvp = linear.norms_of(records, clip), np.zeros((g, c, self.width)), np.zeros((g, c, self.width))
         with np.errstate(all="ignore"):
@@ -348,19 +352,19 @@ class SoftmaxProblem(LinearProblem, Protocol):
                 a, size = records.features[agents, part], norms[agents, part]
                 products = np.matmul(along[agents], a.swapaxes(1, 2))
                 share = class_shares(products[:, :c])
-                if sloped:
+                if reads_slopes:
                     residual = class_residual(share, records.label[agents, part])
                     grad[agents] += np.matmul(
                         linear.clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a
                     )
-                if curved:
+                if reads_hvp:
                     slope = products[:, c:] * share
                     slope -= share * slope.sum(axis=1, keepdims=True)
                     hvp[agents] += np.matmul(linear.clip_columns(slope, size, clip.norm, clip.z), a)
         first, second = grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n
         if upper:
             return Terms(upper_grad_y=first)
-        return Terms(lower_grad_y=first if sloped else None, lower_hvp=second if curved else None)
+        return Terms(lower_grad_y=first if reads_slopes else None, lower_hvp=second if reads_hvp else None)
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
         """Return diag(s) − ssᵀ of each record."""
@@ -369,7 +373,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
         scores = self._scores(y, records.features[part])
         scores -= scores.max(axis=1, keepdims=True)
-        return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
+        return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _select_labels(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array:
         """Return the share of records whose class has the largest score; with k tied classes each counts 1/k.
@@ -382,7 +386,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
                 scores = self._scores(y, records.features[part])
                 best = scores == scores.max(axis=1, keepdims=True)
                 # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
-                right += (_of_label(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
+                right += (_select_labels(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
         return right / len(records.label)
 
     def predict(self, y: Array, features: Array) -> Array:
@@ -396,8 +400,8 @@ class SoftmaxProblem(LinearProblem, Protocol):
 
     def _scores(self, y: Array, features: Array) -> Array:
         """Return scores of n records for each row of y, (b, c, n), by one product."""
-        stacked = y.reshape(-1, self.width) @ features.T
-        return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
+        scores = y.reshape(-1, self.width) @ features.T
+        return np.asarray(scores.reshape(len(y), len(self.classes), len(features)))
 
 
 @dataclass(frozen=True)
@@ -445,9 +449,9 @@ def class_shares(scores: Array) -> Array:
 
 def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
     """Return s − e_b. shares: (…, c, n), label: (…, n)."""
-    own = label[..., None, :]
+    own_score = label[..., None, :]
     residual = shares.copy()
-    np.put_along_axis(residual, own, np.take_along_axis(residual, own, axis=-2) - 1.0, axis=-2)
+    np.put_along_axis(residual, own_score, np.take_along_axis(residual, own_score, axis=-2) - 1.0, axis=-2)
     return residual
 
 
@@ -463,7 +467,7 @@ def class_curvature(shares: Array) -> Array:
     return curvature
 
 
-def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
+def _select_labels(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
     """Select the entry of each record's class, (b, c, n) → (b, n)."""
     return values[:, label, np.arange(len(label))]
 
@@ -565,8 +569,8 @@ def logistic_regularisation(
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    shared = Strengths(n_features + intercept)
-    return LogisticHyperparameter(n_features, classes, intercept, shared, "logistic_regularisation")
+    strengths = Strengths(n_features + intercept)
+    return LogisticHyperparameter(n_features, classes, intercept, strengths, "logistic_regularisation")
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -576,8 +580,8 @@ def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadr
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    shared = Strengths(n_features + intercept)
-    return Quadratic(n_features, intercept=intercept, penalty_override=shared, name="ridge_regularisation")
+    strengths = Strengths(n_features + intercept)
+    return Quadratic(n_features, intercept=intercept, penalty_override=strengths, name="ridge_regularisation")
 
 
 ENTRIES = (

@@ -109,7 +109,7 @@ class LossProblem:
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
         """Average clipped per-record terms; numpy clips and sums in float64.
 
@@ -117,7 +117,7 @@ class LossProblem:
         """
         means: dict[str, Array] = {}
         for split, records in (("train", train), ("validation", validation)):
-            names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
+            names = [t for t, reads in self.reads_records.items() if reads == split and t in term_names]
             means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
         return Terms(**means)
 
@@ -184,12 +184,12 @@ class LossProblem:
         """
         here = self if self.device == "cpu" else replace(self, device="cpu")
         most = max(1, CELLS // self._width)
-        tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.classes or 0))
+        trial_records = tuple(trials({min(n, most) for n in counts}, self.n_features, self.classes or 0))
         draw = np.random.default_rng(1)
         for turn, scale in enumerate((0.1, 1.0)):
             x, y, z = (scale * draw.normal(size=d) for d in (self.p, self.q, self.q))
             for function in ("lower_loss", "upper_loss"):
-                fault = row_dependence(here._oracle(function, x, y, z), tried[turn::2])
+                fault = row_dependence(here._oracle(function, x, y, z), trial_records[turn::2])
                 if fault is not None:
                     solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(
@@ -218,13 +218,13 @@ class LossProblem:
         return rows
 
     def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
         """Average matrices, column by column. Each record's matrix is formed: see `CELLS` for the memory.
 
         As of `Problem.matrices`.
         """
-        names = matrices_read(wanted, self.reads_records)
+        names = matrices_read(matrix_names, self.reads_records)
         if not names:
             return {}
         width = self.n_features + (self.q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + self.q)
@@ -237,7 +237,7 @@ class LossProblem:
         from torch.func import vmap
 
         product = "lower_hessian_product" in names and matrix is not None
-        wanted = [name for name in names if name != "lower_hessian_product" or product]
+        output_names = [name for name in names if name != "lower_hessian_product" or product]
 
         def per_record(x: Tensor, y: Tensor, units: Tensor, along: Tensor, *record: Tensor) -> dict[str, Tensor]:
             out = {}
@@ -246,10 +246,10 @@ class LossProblem:
             if len(names) > len(out):
                 whole = columns(self.lower_loss, x, y, units, *record)
                 out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
-            return {name: out[name] for name in wanted}
+            return {name: out[name] for name in output_names}
 
         in_dims = (None, None, None, None, 0, 0)
-        oracle = self._capture(("matrices", *wanted), lambda: vmap(per_record, in_dims=in_dims))
+        oracle = self._capture(("matrices", *output_names), lambda: vmap(per_record, in_dims=in_dims))
         along = np.zeros((self.q, 0)) if matrix is None else matrix
         return partial(oracle, *(tensor(a, self.device) for a in (x, y, np.eye(self.q), along)))
 
@@ -268,7 +268,9 @@ class LossProblem:
         penalty = self.penalty
         rows = self._capture(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, *r)._asdict()))
         sizes = (self.q,), (self.q,), (self.p,)
-        return Regulariser(*_of_rows(lambda *r: _numbers(rows(*r)), (x, y, z), sizes, self.p + 2 * self.q, self.device))
+        return Regulariser(
+            *_evaluate_rows(lambda *r: _numbers(rows(*r)), (x, y, z), sizes, self.p + 2 * self.q, self.device)
+        )
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         """Return R(x, y) per row; NaN if it raises."""
@@ -278,7 +280,7 @@ class LossProblem:
 
         penalty = self.penalty
         rows = self._capture(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
-        return _of_rows(lambda *r: _numbers(rows(*r)), (x, y), [()], self.p + 2 * self.q, self.device)[0]
+        return _evaluate_rows(lambda *r: _numbers(rows(*r)), (x, y), [()], self.p + 2 * self.q, self.device)[0]
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
         """Return weighted means of (l, h) per row; NaN if a loss raises. Records of weight zero are not evaluated."""
@@ -356,7 +358,7 @@ class LossProblem:
             ) -> list[Array]:
                 return [v @ weight for v in _numbers(grid(*some, *chunk))]
 
-            shares = _of_rows(weighted_sums, rows, [()] * len(out), width * len(weight), self.device)
+            shares = _evaluate_rows(weighted_sums, rows, [()] * len(out), width * len(weight), self.device)
             for total, share in zip(out, shares, strict=True):
                 total += share
 
@@ -372,7 +374,7 @@ def slices(n: int, width: int, device: str = "cpu") -> Iterator[slice]:
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
-def _of_rows(
+def _evaluate_rows(
     fn: Callable[..., Sequence[Array]],
     rows: Sequence[Array],
     sizes: Sequence[tuple[int, ...]],
@@ -392,7 +394,9 @@ def _of_rows(
             if is_of_device(error):
                 raise
             alone = [np.full((1, *size), np.nan) for size in sizes]
-            values.append(alone if len(some[0]) == 1 else _of_rows(fn, some, sizes, CELLS * _TIMES[device], device))
+            values.append(
+                alone if len(some[0]) == 1 else _evaluate_rows(fn, some, sizes, CELLS * _TIMES[device], device)
+            )
     if len(values) == 1:
         return list(values[0])
     return [np.concatenate(parts) for parts in zip(*values, strict=True)] or [np.zeros((0, *size)) for size in sizes]
@@ -432,6 +436,9 @@ def from_losses(
         start: "x" or "y" → public start, such as random weights of a network; default 0. It must not depend on
             records.
         name: for messages.
+
+    Returns:
+        The problem, for the argument `problem` of `build`, `plan` and `run`.
 
     Raises:
         InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these

@@ -90,10 +90,10 @@ class MeanEstimation(MeanProblem):
     )
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
-        grad = self.scaled_mean(train, -1.0, clip, clip.y) if "lower_grad_y" in wanted else None
-        if "upper_grad_y" not in wanted:
+        grad = self.scaled_mean(train, -1.0, clip, clip.y) if "lower_grad_y" in term_names else None
+        if "upper_grad_y" not in term_names:
             return Terms(grad)
         total = np.zeros(self.q)
         with np.errstate(all="ignore"):
@@ -148,9 +148,9 @@ class MeanLowerBound(MeanProblem):
     stretch: float = 1.0
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
-        if "upper_grad_y" not in wanted:
+        if "upper_grad_y" not in term_names:
             return Terms()
         return Terms(upper_grad_y=self.scaled_mean(validation, -self.slope, clip, clip.z))
 

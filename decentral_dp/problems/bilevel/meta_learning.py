@@ -132,15 +132,15 @@ def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -
     if not 2 <= w <= n_classes:
         raise InputError(f"problem.ways: out of range (got {w}, expected 2 to {n_classes}, the number of classes).")
     count = -(-n_classes // w) if tasks is None else tasks
-    draw, members, rest = public_generator(seed, "tasks"), [], np.zeros(0, dtype=np.int64)
+    draw, members, remainder = public_generator(seed, "tasks"), [], np.zeros(0, dtype=np.int64)
     for _ in range(count):
-        task, rest = rest[:w], rest[w:]
+        task, remainder = remainder[:w], remainder[w:]
         if len(task) < w:
             fresh = draw.permutation(n_classes)
             # Classes that this task already has come last in the new pass.
             fresh = np.concatenate([fresh[~np.isin(fresh, task)], fresh[np.isin(fresh, task)]])
             missing = w - len(task)
-            task, rest = np.concatenate([task, fresh[:missing]]), fresh[missing:]
+            task, remainder = np.concatenate([task, fresh[:missing]]), fresh[missing:]
         members.append(tuple(int(c) for c in np.sort(task)))
     return Tasks(tuple(members), n_classes)
 
@@ -282,12 +282,12 @@ class MetaLearning(Ridged, Problem):
         train: MetaRecords | Embedded,
         validation: MetaRecords | Embedded,
         clip: Clip,
-        wanted: Collection[str] = TERMS,
+        term_names: Collection[str] = TERMS,
     ) -> Terms:
         heads = np.stack([y, z]).reshape(2, -1, self.network.outputs + 1)
         means: dict[str, Array] = {}
-        for records, prefix in zip(select_split(wanted, train, validation), ("lower", "upper"), strict=True):
-            deep = wanted if isinstance(records, MetaRecords) else ()
+        for records, prefix in zip(select_split(term_names, train, validation), ("lower", "upper"), strict=True):
+            deep = term_names if isinstance(records, MetaRecords) else ()
             names = [t for t in TERMS if t.startswith(prefix) and (CLIP_OF_TERM[t] != "x" or t in deep)]
             sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
             with np.errstate(all="ignore"):
@@ -331,13 +331,13 @@ class MetaLearning(Ridged, Problem):
         return list(slices(len(records.label), self.network.cells + self.p + self.q))
 
     def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
         """Average ∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l takes a backward pass per column.
 
         As of `Problem.matrices`.
         """
-        names = matrices_read(wanted, READS_RECORDS)
+        names = matrices_read(matrix_names, READS_RECORDS)
         sums: dict[str, Array] = {}
         phi, norms = _finite(self.embed(x, train).embedding, clip.norm)
         head = y.reshape(-1, phi.shape[1])
@@ -417,9 +417,9 @@ class MetaLearning(Ridged, Problem):
 
 def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
     """Return φ̃ (n, e + 1) and its norms (n,); all zeros, constant feature included, for a non-finite embedding."""
-    extended = linear.with_intercept(phi)
-    extended[~np.isfinite(phi).all(axis=1)] = 0.0
-    return extended, linear.feature_norms(extended)[0 if norm == "l1" else 1]
+    parameters = linear.with_intercept(phi)
+    parameters[~np.isfinite(phi).all(axis=1)] = 0.0
+    return parameters, linear.feature_norms(parameters)[0 if norm == "l1" else 1]
 
 
 ENTRY = ProblemEntry(

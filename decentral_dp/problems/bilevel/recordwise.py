@@ -79,11 +79,11 @@ class RecordwiseProblem:
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
 
     def terms(
-        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
         means: dict[str, Array] = {}
         for term, split in self.reads_records.items():
-            if term in wanted:
+            if term in term_names:
                 records = train if split == "train" else validation
                 total = np.zeros(term_shapes(self.p, self.q)[term])
                 for part in self._chunks(records, 1):
@@ -93,14 +93,14 @@ class RecordwiseProblem:
         return Terms(**means)
 
     def matrices(
-        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
+        self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
         """Average matrices, column by column; each record's matrix is formed, and clipped as a whole.
 
         As of `Problem.matrices`.
         """
         out = {}
-        for name in matrices_read(wanted, self.reads_records):
+        for name in matrices_read(matrix_names, self.reads_records):
             along = np.asarray(matrix) if name == "lower_hessian_product" else np.eye(self.q)
             term, shape = MATRICES[name], term_shapes(self.p, self.q)[name]
             total = np.zeros(shape)
@@ -165,25 +165,30 @@ class RecordwiseProblem:
         draw = np.random.default_rng(0)
         x, y, z = (0.1 * draw.normal(size=d) for d in (self.p, self.q, self.q))
         most = max(1, CELLS // (self.n_features + self.p + self.q))
-        tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.n_classes))
+        trial_records = tuple(trials({min(n, most) for n in counts}, self.n_features, self.n_classes))
         shapes = {t: term_shapes(self.p, self.q)[t] for t in self.reads_records}
         for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
             point = (x, y, z) if name in DIRECTED else (x, y)
             method = getattr(self.author, name)
-            try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried)
+            try_rows(
+                lambda *r, m=method, point_of_method=point: m(*point_of_method, *r),
+                shape,
+                f"{self.name}: {name}",
+                trial_records,
+            )
         if hasattr(self.author, "regulariser"):
             try:
-                given = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
+                values = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
             except UserCodeError as error:
                 raise InputError(str(error)) from error
             except USER_ERRORS as error:
                 raise InputError(f"{self.name}: regulariser does not run: {blame(error)}.") from error
-            if not all(np.isfinite(part).all() for part in given):
+            if not all(np.isfinite(part).all() for part in values):
                 raise InputError(f"{self.name}: regulariser, or its value, is not finite at a synthetic point.")
         classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
         for name, shape in ({"predict": ()} | classes).items():
             if (method := getattr(self.author, name, None)) is not None:
-                try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", tried, labelled=False)
+                try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", trial_records, has_labels=False)
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """Return the rows of a term, (n, width), not clipped."""
@@ -233,32 +238,32 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     return problem
 
 
-def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
+def check_has(author: Any, members: Sequence[str], name: str, noun: str) -> None:
     """Refuse an author's object that lacks a method.
 
     Args:
         author: the object.
-        needed: names of the methods.
+        members: names of the methods.
         name: of the object, for the message.
-        what: object that needs them, for the message.
+        noun: object that needs them, for the message.
 
     Raises:
         InputError: a method is missing.
     """
-    for method in needed:
+    for method in members:
         if not hasattr(author, method):
-            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Fix: define it.")
+            raise InputError(f"{name}: it has no {method}, and {noun} needs {', '.join(members)}. Fix: define it.")
 
 
-def author_sizes(author: Any, name: str, what: str, **facts: int) -> tuple[int, int]:
+def author_sizes(author: Any, name: str, noun: str, **facts: int) -> tuple[int, int]:
     """Return the two integers of `sizes`. Raises InputError."""
     try:
         first, second = author.sizes(**facts)
     except USER_ERRORS as error:
-        raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {what}: {blame(error)}.") from error
+        raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {noun}: {blame(error)}.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1.")
+            raise InputError(f"{name}: sizes gives {value!r}; {noun} are whole numbers of at least 1.")
     return int(first), int(second)
 
 
@@ -266,8 +271,8 @@ def try_rows(
     call: Callable[..., Any],
     shape: tuple[int, ...],
     name: str,
-    tried: Iterable[Trial],
-    labelled: bool = True,
+    trial_records: Iterable[Trial],
+    has_labels: bool = True,
 ) -> None:
     """Refuse a formula that raises, has a wrong shape, or whose rows read other records. Raises InputError.
 
@@ -275,31 +280,31 @@ def try_rows(
         call: the formula, a function of features and labels.
         shape: of one row.
         name: of the formula.
-        tried: batches of synthetic records, and the same with one replaced.
-        labelled: whether the formula reads labels.
+        trial_records: batches of synthetic records, and the same with one replaced.
+        has_labels: whether the formula reads labels.
     """
 
     def rows(features: Array, labels: Array) -> dict[str, Array]:
-        wanted, given = (len(labels), *shape), (features, labels) if labelled else (features,)
+        expected_shape, arguments = (len(labels), *shape), (features, labels) if has_labels else (features,)
         try:
-            computed = np.array(call(*given))
-            if np.iscomplexobj(computed):
+            values = np.array(call(*arguments))
+            if np.iscomplexobj(values):
                 raise TypeError("complex numbers, where real ones are wanted")
-            computed = computed.astype(np.float64)
+            values = values.astype(np.float64)
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # A formula may raise on an outlier, which then counts as zero.
-                return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
+                return {"what it gives": evaluate(lambda some: call(*some), arguments, expected_shape)}
             raise InputError(f"{name} does not run on synthetic records: {blame(error)}.") from error
         # An outlier may overflow and counts as zero, but some rows of ordinary records have to be finite.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
-        fits = computed.shape == wanted
-        if not fits or (near and not np.isfinite(computed.reshape(len(labels), -1)).all(axis=1).any()):
-            got = "no finite number" if fits else f"shape {computed.shape}"
-            raise InputError(f"{name} gives {got} for {len(labels)} synthetic records, expected {wanted}.")
-        return {"what it gives": computed}
+        fits = values.shape == expected_shape
+        if not fits or (near and not np.isfinite(values.reshape(len(labels), -1)).all(axis=1).any()):
+            got = "no finite number" if fits else f"shape {values.shape}"
+            raise InputError(f"{name} gives {got} for {len(labels)} synthetic records, expected {expected_shape}.")
+        return {"what it gives": values}
 
-    fault = row_dependence(rows, tried)
+    fault = row_dependence(rows, trial_records)
     if fault is not None:
         raise InputError(
             f"{name} {fault.text}, and no clip bounds what one record moves then. Fix: make it a pure function, whose "

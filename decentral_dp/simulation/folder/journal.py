@@ -183,29 +183,29 @@ def _read_interruption(folder: Path) -> Interruption:
     except (ValueError, FileNotFoundError, IsADirectoryError) as error:
         if isinstance(error, InputError):
             raise
-        raise _damaged(place, error) from error
-    leased = max((e["leased"] for e in entries if "leased" in e), default=0)
-    saved = [e for e in entries if "saved" in e]
+        raise _damage_error(place, error) from error
+    lease_end = max((e["leased"] for e in entries if "leased" in e), default=0)
+    saves = [e for e in entries if "saved" in e]
     # A state is written before its line, and a result after its rounds are leased.
     states = [int(m[1]) for path in place.iterdir() if (m := re.fullmatch(r"saved-(\d+)\.npz", path.name))]
-    lacks_lines = max(states, default=0) > len(saved) + 1
+    lacks_lines = max(states, default=0) > len(saves) + 1
     if (folder / RESULT).exists():
         result = read_any_result(folder)
         if result.status not in INCOMPLETE:
             raise InputError(
                 f"resume: {quoted_path(folder / RESULT)} is the result of another run. Fix: remove it, then resume."
             )
-        lacks_lines |= result.status in ("interrupted", "failed") and result.rounds > leased
+        lacks_lines |= result.status in ("interrupted", "failed") and result.rounds > lease_end
     if lacks_lines:
-        raise _damaged(place, ValueError(f"{JOURNAL} lacks lines"))
+        raise _damage_error(place, ValueError(f"{JOURNAL} lacks lines"))
     read_bound(folder / SCENARIO, folder, first_line["scenario"])
     about = json.loads(read_bound(place / ROOT, folder, first_line["noise_key"]))
     state, rows = None, list[Row]()
-    for entry in saved:
-        measured = read_bound(place / f"metrics-{entry['saved']}.parquet", folder, entry["metrics"])
-        rows += pd.read_parquet(io.BytesIO(measured)).itertuples(index=False, name=None)
-    if saved:
-        last = saved[-1]
+    for entry in saves:
+        metrics = read_bound(place / f"metrics-{entry['saved']}.parquet", folder, entry["metrics"])
+        rows += pd.read_parquet(io.BytesIO(metrics)).itertuples(index=False, name=None)
+    if saves:
+        last = saves[-1]
         state = last["round"], read_bound(place / f"saved-{last['saved']}.npz", folder, last["digest"])
     releases: dict[tuple[int, int], str] = {}
     for first, end, expected in ((*e["part"], e["digest"]) for e in entries if "part" in e):
@@ -216,16 +216,16 @@ def _read_interruption(folder: Path) -> Interruption:
         root=root_of(bytes.fromhex(about["root"]), about["generator"]),
         input_digest=about["given"],
         versions=next((e["versions"] for e in reversed(entries) if "versions" in e), about["versions"]),
-        leased_rounds=leased,
+        leased_rounds=lease_end,
         saved_state=state,
-        state_number=len(saved),
+        state_number=len(saves),
         rows=rows,
         releases=releases,
         machines=next((tuple(e["machines"]) for e in reversed(entries) if "machines" in e), ()),
     )
 
 
-def _damaged(place: Path, error: Exception) -> InputError:
+def _damage_error(place: Path, error: Exception) -> InputError:
     return InputError(
         f"resume: {place} is damaged ({error}), and the run cannot resume. Fix: run the scenario again in another "
         'folder. "decentral-dp plan" of its scenario.toml lists the releases that it may have made.'
@@ -239,7 +239,9 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
         InputError: the records differ, or this machine would round released values differently.
     """
     here, device = machine_of(job), device_of(job)
-    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
+    differences = [
+        f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v
+    ]
     problem = ""
     if run_digest(job) != interruption.input_digest:
         problem = (
@@ -247,11 +249,11 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
             "begun, and the same noise on other records would reveal differences. Fix: restore them, or run the "
             "scenario again in another folder."
         )
-    elif others and interruption.leased_rounds:
+    elif differences and interruption.leased_rounds:
         problem = (
-            f"resume: the run was begun with {', '.join(others)}, and rounds in flight would be released again with "
-            "other last bits under the same noise. Fix: resume on the machine and with the versions that it was begun "
-            "with."
+            f"resume: the run was begun with {', '.join(differences)}, and rounds in flight would be released again "
+            "with other last bits under the same noise. Fix: resume on the machine and with the versions that it was "
+            "begun with."
         )
     elif device != "cpu" and interruption.leased_rounds:
         from decentral_dp.problems.bilevel.losses import LossProblem
@@ -371,13 +373,13 @@ class RunInProgress:
             # At most twice the last lease: the first rounds may be quicker than later ones.
             self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
             self._leased_at, self._leased_from = now, s.round
-            leased = min(s.round + self._ahead, self._job.rounds)
-            self._write(leased=leased)
+            lease_end = min(s.round + self._ahead, self._job.rounds)
+            self._write(leased=lease_end)
             # Set after the line is synced.
-            self._leased = leased
+            self._leased = lease_end
 
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
-        started = time.monotonic()
+        start = time.monotonic()
         number = self._number + 1
         try:
             content = to_bytes(list(s.save().parts), self._home)
@@ -386,14 +388,14 @@ class RunInProgress:
             self._write(unkept=str(error))
             self._next_save = math.inf
             return
-        measured = to_parquet(tabulate(rows[self._written :]))
-        write_synced(self._place / f"metrics-{number}.parquet", measured, OWNERS)
+        metrics = to_parquet(tabulate(rows[self._written :]))
+        write_synced(self._place / f"metrics-{number}.parquet", metrics, OWNERS)
         write_synced(self._place / f"saved-{number}.npz", content, OWNERS)
-        self._write(saved=number, round=s.round, digest=digest(content), metrics=digest(measured))
+        self._write(saved=number, round=s.round, digest=digest(content), metrics=digest(metrics))
         (self._place / f"saved-{number - 1}.npz").unlink(missing_ok=True)
         self._number, self._written = number, len(rows)
         now = time.monotonic()
-        self._next_save = now + max(_INTERVAL, (now - started) / _SHARE)
+        self._next_save = now + max(_INTERVAL, (now - start) / _SHARE)
 
     def _write(self, **entry: Any) -> None:
         line, self._chain = next_line(self._chain, entry)
@@ -408,18 +410,18 @@ class RunInProgress:
         """Number of rounds that may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
-    def write_interruption(self, status: str, reason: str, planned: bool = True) -> None:
+    def write_interruption(self, status: str, reason: str, is_planned: bool = True) -> None:
         """Write result.json of an incomplete run: the reason, the released rounds, and their privacy cost.
 
         Args:
             status: "interrupted" or "failed".
             reason: a sentence.
-            planned: whether all releases were planned; else no ε holds.
+            is_planned: whether all releases were planned; else no ε holds.
         """
         try:
             # A full disk must not hide why the run ended.
             with contextlib.suppress(OSError):
-                content = _partial(self._job, self.released_rounds, status, reason, planned)
+                content = _partial(self._job, self.released_rounds, status, reason, is_planned)
                 write_synced(self.folder / RESULT, content, _mode(self._job))
         finally:
             self.close()
@@ -515,22 +517,22 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: PlannedJob, released: int, status: str, reason: str, planned: bool = True) -> bytes:
+def _partial(job: PlannedJob, released: int, status: str, reason: str, is_planned: bool = True) -> bytes:
     """Return the text of result.json of an incomplete run, with the privacy cost of its released rounds."""
-    spent: Any = job
+    spending_job: Any = job
     if released < job.rounds:
         ledger = job.ledger.truncate(released)
         budget = price(ledger, job.scenario.privacy.delta)
-        spent = replace(spent, rounds=released, ledger=ledger, budget=budget)
-    covered = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
+        spending_job = replace(spending_job, rounds=released, ledger=ledger, budget=budget)
+    rounds = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
     reasons = {
         "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
-        "interrupted": f"This run was interrupted and has no result. The budget is that of releases so far: {covered}.",
-        "failed": f"This run failed and has no result. The budget is that of releases so far: {covered}."
-        if planned
+        "interrupted": f"This run was interrupted and has no result. The budget is that of releases so far: {rounds}.",
+        "failed": f"This run failed and has no result. The budget is that of releases so far: {rounds}."
+        if is_planned
         else "This run failed and has no result. It released values that were not planned, so no ε holds.",
     }
-    statement = statement_of(spent) if planned else without_bound(statement_of(spent))
+    statement = statement_of(spending_job) if is_planned else without_bound(statement_of(spending_job))
     content = {
         "format": RESULT_FORMAT,
         "title": title_of(job.scenario),

@@ -49,8 +49,8 @@ def next_line(chain: str, entry: Mapping[str, Any]) -> tuple[bytes, str]:
         >>> second == again
         False
     """
-    linked = digest(chain.encode() + json.dumps(entry).encode())
-    return json.dumps({**entry, _CHAIN: linked}).encode() + b"\n", linked
+    chain_digest = digest(chain.encode() + json.dumps(entry).encode())
+    return json.dumps({**entry, _CHAIN: chain_digest}).encode() + b"\n", chain_digest
 
 
 def read_lines(path: Path) -> Lines:
@@ -61,17 +61,17 @@ def read_lines(path: Path) -> Lines:
         ValueError: a line was changed.
         OSError: the file cannot be read.
     """
-    *lines, rest = regular(path, "resume").read_bytes().split(b"\n")
+    *lines, remainder = regular(path, "resume").read_bytes().split(b"\n")
     entries: list[dict[str, Any]] = []
     chain, size = "", 0
     for number, line in enumerate(lines, 1):
         entry, chain = _read_line(chain, line, f"line {number} of {path.name}")
         entries.append(entry)
         size += len(line) + 1
-    if rest:
+    if remainder:
         # A last line whose end was changed is not incomplete.
         try:
-            _read_line(chain, rest[:-1], "")
+            _read_line(chain, remainder[:-1], "")
         except ValueError:
             pass
         else:
@@ -87,14 +87,14 @@ def read_lines(path: Path) -> Lines:
 def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]:
     try:
         entry = json.loads(line)
-        linked = entry.pop(_CHAIN)
+        chain_digest = entry.pop(_CHAIN)
         # Compares bytes: two texts of one value differ.
-        is_intact = bool(entry) and next_line(chain, entry) == (line + b"\n", linked)
+        is_intact = bool(entry) and next_line(chain, entry) == (line + b"\n", chain_digest)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_intact = False
     if not is_intact:
         raise ValueError(f"{name} is not what was written")
-    return entry, linked
+    return entry, chain_digest
 
 
 def first_digest(path: Path) -> str | None:

@@ -237,16 +237,16 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
     system, path = store
     result = read_result(folder)
     with tempfile.TemporaryDirectory() as place, np.load(folder / _STATE) as arrays:
-        public, sealed = Path(place, _STATE), Path(place, RESULT)
+        public, result_file = Path(place, _STATE), Path(place, RESULT)
         np.savez(public, **{name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)})
         digests = {**result.table(FILES), _STATE: sha256_of_file(public)}
-        sealed.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
+        result_file.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
         # Links are refused: they could upload a file of another folder.
         paths = sorted(file for file in folder.rglob("*") if file.is_file())
         files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in paths}
         del files[RESULT]
         # Last: an upload with a result is complete.
-        for name, file in {**files, _STATE: public, RESULT: sealed}.items():
+        for name, file in {**files, _STATE: public, RESULT: result_file}.items():
             to = f"{path}/{name}"
             try:
                 system.makedirs(to.rpartition("/")[0], exist_ok=True)

@@ -60,9 +60,9 @@ def write_shards(
     check_writable(out)
     n_agents = c.topology.make().n_agents
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
-    unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
-    shards = deal(replace(c, scenario=unscaled), n_agents)[0]
-    loaded = c.data.make(n_agents, False)
+    unscaled_scenario = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
+    shards = deal(replace(c, scenario=unscaled_scenario), n_agents)[0]
+    dataset = c.data.make(n_agents, False)
     out.mkdir(parents=True, exist_ok=True)
     entries, paths = [], []
     for agent in range(n_agents):
@@ -80,13 +80,13 @@ def write_shards(
         source=shards.source,
         features=shards.feature_names,
         classes=shards.classes,
-        range=loaded.bounds,
+        range=dataset.bounds,
         image=shards.image,
         notes=shards.all_notes,
         agents=tuple(entries),
     )
     write_synced(out / MANIFEST, manifest.to_toml().encode())
-    write_synced(out / SCENARIO, _scenario(c, loaded).encode())
+    write_synced(out / SCENARIO, _scenario(c, dataset).encode())
     return [*paths, out / MANIFEST, out / SCENARIO]
 
 
@@ -123,7 +123,7 @@ def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _scenario(c: Components, loaded: Dataset) -> str:
+def _scenario(c: Components, dataset: Dataset) -> str:
     """Return the text of the scenario with the files of agents as its data."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
     for place, path in c.files.items():
@@ -134,7 +134,7 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
         # Derived features have other ranges than the columns.
-        limits = declared_ranges(loaded, c.scenario.problem.scale)
-        rows = zip(loaded.feature_names, *(part.tolist() for part in limits), strict=True)
+        limits = declared_ranges(dataset, c.scenario.problem.scale)
+        rows = zip(dataset.feature_names, *(part.tolist() for part in limits), strict=True)
         problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
     return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})

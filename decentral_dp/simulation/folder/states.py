@@ -104,7 +104,7 @@ def from_bytes(content: bytes, module: AuthorModule) -> Any:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        return _built(json.loads(str(arrays[_STRUCTURE])), arrays, module)
+        return _build_value(json.loads(str(arrays[_STRUCTURE])), arrays, module)
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"these are no saved values ({error})") from error
 
@@ -121,10 +121,10 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
         if array.dtype.kind not in _KINDS:
             raise TypeError(f"an array of {array.dtype} cannot be kept; a state is made of numbers")
         arrays[name] = array
-        described: dict[str, Any] = {"array": name, "scalar": isinstance(value, np.generic)}
+        description: dict[str, Any] = {"array": name, "scalar": isinstance(value, np.generic)}
         if not (array.flags.c_contiguous or array.flags.f_contiguous) and min(array.strides) >= 0:
-            described["strides"] = list(array.strides)
-        return described
+            description["strides"] = list(array.strides)
+        return description
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {"named": _name(type(value), module), "parts": [inner(v) for v in value]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -168,38 +168,38 @@ def _name(kind: type, module: AuthorModule) -> list[str]:
 
 def _class(name: list[str], module: AuthorModule) -> Any:
     """Look a class of values up, in this package and in the algorithm's module only."""
-    where, what = name
-    is_ours = where.split(".")[0] == __package__.split(".")[0] and where in sys.modules
-    names = module.names if where == _ALGORITHM_MODULE else vars(sys.modules[where]) if is_ours else {}
-    first, *rest = what.split(".")
+    module_name, class_name = name
+    is_ours = module_name.split(".")[0] == __package__.split(".")[0] and module_name in sys.modules
+    names = module.names if module_name == _ALGORITHM_MODULE else vars(sys.modules[module_name]) if is_ours else {}
+    first, *inner_names = class_name.split(".")
     member: Any = names.get(first)
-    for part in rest:
+    for part in inner_names:
         member = getattr(member, part, None)
     if not (isinstance(member, type) and (dataclasses.is_dataclass(member) or hasattr(member, "_fields"))):
-        raise UnreadableError(f"{what} of {where} is no class of values")
+        raise UnreadableError(f"{class_name} of {module_name} is no class of values")
     return member
 
 
-def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorModule) -> Any:
-    inner = partial(_built, arrays=arrays, module=module)
-    if "value" in described:
-        return described["value"]
-    if "float" in described:
-        return float.fromhex(described["float"])
-    if "array" in described:
-        array = arrays[described["array"]]
-        if described["scalar"]:
+def _build_value(description: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorModule) -> Any:
+    inner = partial(_build_value, arrays=arrays, module=module)
+    if "value" in description:
+        return description["value"]
+    if "float" in description:
+        return float.fromhex(description["float"])
+    if "array" in description:
+        array = arrays[description["array"]]
+        if description["scalar"]:
             return array[()]
-        return _with_strides(array, described["strides"]) if "strides" in described else array
-    if "named" in described:
-        return _class(described["named"], module)(*map(inner, described["parts"]))
-    if "fields" in described:
-        return _class(described["fields"], module)(**{k: inner(v) for k, v in described["parts"].items()})
-    if "dict" in described:
-        return {inner(k): inner(v) for k, v in described["dict"]}
-    if "list" in described:
-        return [inner(v) for v in described["list"]]
-    return tuple(inner(v) for v in described["tuple"])
+        return _with_strides(array, description["strides"]) if "strides" in description else array
+    if "named" in description:
+        return _class(description["named"], module)(*map(inner, description["parts"]))
+    if "fields" in description:
+        return _class(description["fields"], module)(**{k: inner(v) for k, v in description["parts"].items()})
+    if "dict" in description:
+        return {inner(k): inner(v) for k, v in description["dict"]}
+    if "list" in description:
+        return [inner(v) for v in description["list"]]
+    return tuple(inner(v) for v in description["tuple"])
 
 
 STATES = "states"

@@ -69,7 +69,7 @@ def build_job(scenario: Source, **objects: Unpack[Objects]) -> PlannedJob:
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **objects: Python objects in place of the components that it names.
+        **objects: Python objects instead of the components that it names.
 
     Raises:
         InputError: as of `load_components` and `plan_job`.
@@ -119,8 +119,8 @@ def with_blocks(job: PlannedJob) -> PlannedJob:
     if table.engine != "ray" or table.agents_per_actor != "auto":
         return job
     agents_per_actor = 1 if table.place is not None else math.ceil(job.n_agents / ray_cores())
-    settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": agents_per_actor})})
-    return replace(job, components=replace(job.components, scenario=settled))
+    scenario = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": agents_per_actor})})
+    return replace(job, components=replace(job.components, scenario=scenario))
 
 
 def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:

@@ -140,9 +140,9 @@ def plan_releases(
     )
     # A sensitivity that overflows is infinite, and accounted or refused as such.
     with np.errstate(over="ignore"):
-        planned = algorithm.planned_releases(public)
+        plans = algorithm.planned_releases(public)
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
-    channels = [_channel(c, planned[c], widths[c].width, per_round, group, representative, noise) for c in planned]
+    channels = [_channel(c, plans[c], widths[c].width, per_round, group, representative, noise) for c in plans]
     if senders is not None:
         author = type(getattr(algorithm, "program", algorithm))
         sends = call(
@@ -170,17 +170,17 @@ def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
 
 def _channel(
     channel: str,
-    planned: Planned,
+    plan: Planned,
     dimension: int,
     releases_per_round: int,
     group: IntArray,
     representative: IntArray,
     noise: PlannedNoise,
 ) -> ChannelLedger:
-    index, sensitivity = planned.indices, planned.sensitivity
+    index, sensitivity = plan.indices, plan.sensitivity
     mechanism, pairs, factor = noise.mechanism, noise.pairs, noise.factor
-    shared: Mapping[str, Array] = {}
-    if not planned.sensitivity:
+    shared_scales: Mapping[str, Array] = {}
+    if not plan.sensitivity:
         none = np.zeros((index.size, 1))
         return ChannelLedger(channel, NO_MECHANISM, dimension, np.zeros_like(group), index, none, {}, {}, reason=FREE)
     if not mechanism.adds_noise:
@@ -188,11 +188,11 @@ def _channel(
     else:
         with np.errstate(over="ignore"):
             scale = noise.schedules[channel].select(representative).scales(index // releases_per_round, mechanism)
-        largest, reach = planned.largest if noise.is_final else np.zeros_like(scale), _LARGEST_VARIATE
+        largest, reach = plan.largest if noise.is_final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
             reach *= pairs.reach()
         if factor is not None:
-            _check_in_time(channel, planned, scale, dimension, factor, reach)
+            _check_in_time(channel, plan, scale, dimension, factor, reach)
             # Noise of earlier rounds is added to the query in float64, to 2⁻¹⁰ of a cell.
             reach, largest = reach * factor.growth, largest * 2.0**10
             # Calibrated noise is slightly larger than the noise that was accounted.
@@ -202,22 +202,20 @@ def _channel(
             sensitivity = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in sensitivity.items()}
         _check_noise(channel, largest, scale, mechanism, dimension, reach)
         if pairs is not None:
-            scale, shared = pairs.charged_scales(scale, index // releases_per_round, representative)
-    facts = (channel, mechanism, dimension, group, index, scale, sensitivity, planned.rate)
-    return ChannelLedger(*facts, sampling=planned.sampling, shared=shared)
+            scale, shared_scales = pairs.charged_scales(scale, index // releases_per_round, representative)
+    facts = (channel, mechanism, dimension, group, index, scale, sensitivity, plan.rate)
+    return ChannelLedger(*facts, sampling=plan.sampling, shared=shared_scales)
 
 
-def _check_in_time(
-    channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, reach: float
-) -> None:
+def _check_in_time(channel: str, plan: Planned, scale: Array, dimension: int, factor: TimeFactor, reach: float) -> None:
     """Refuse channels whose noise, correlated over rounds, is outside of proof 40. Raises InputError."""
 
     def changes(sizes: Array) -> bool:
         return bool((sizes != sizes[:1]).any())
 
-    index, rounds = planned.indices, factor.row_sums.size
+    index, rounds = plan.indices, factor.row_sums.size
     sums_are_exact = factor.error * reach * 2.0 ** (GAUSSIAN_BITS + 1) <= 2.0**-10
-    size_changes = changes(scale) or any(map(changes, planned.sensitivity.values()))
+    size_changes = changes(scale) or any(map(changes, plan.sensitivity.values()))
     is_each_round = np.array_equal(index, np.arange(1, index.size + 1)) and index.size <= rounds
     rules = (
         (not is_each_round, "is not released once in every round", 'take "dp_dsgd"'),
@@ -279,21 +277,21 @@ def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
         InputError: a family without its share, no release that reads a record, or a target that no noise meets.
     """
     # In few rounds, some channels are never sent.
-    charged = {c.channel: r.charged[c.channel] for c in ledger.charged_channels}
-    if charged and not any(c.rounds.size for c in ledger.charged_channels):
+    charges = {c.channel: r.charged[c.channel] for c in ledger.charged_channels}
+    if charges and not any(c.rounds.size for c in ledger.charged_channels):
         raise InputError(
             f"algorithm.rounds: no release of {r.kind} reads a record so early, and there is no noise to calibrate "
             f"(got {r.s.algorithm.rounds}). Fix: use more rounds."
         )
-    privacy, families = r.privacy, list(charged.values())
+    privacy, families = r.privacy, list(charges.values())
     missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
         raise InputError(
             f"privacy.share.{missing[0]}: missing. Fix: give a share for each of "
             f"{', '.join(dict.fromkeys(families))}, or leave share out."
         )
-    declared = by_channel(privacy.share)
-    shares = {c: declared.get(family, 1.0) / families.count(family) for c, family in charged.items()}
+    declared_shares = by_channel(privacy.share)
+    shares = {c: declared_shares.get(family, 1.0) / families.count(family) for c, family in charges.items()}
     total = sum(shares.values())
     equal = any(c.shared for c in ledger.charged_channels)
     factors = calibrate(ledger, privacy.epsilon or 0.0, privacy.delta, {c: v / total for c, v in shares.items()}, equal)
@@ -314,25 +312,25 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
     Raises:
         InputError: the contribution of a record changes over the rounds, and no constant noise has this multiplier.
     """
-    scaled = dict(noise)
+    scaled_noise = dict(noise)
     batch = r.sampling.batch if r.sampling.kind == "fixed_batch" else None
     for c in ledger.charged_channels:
         contribution = largest_contribution(c, r.counts, r.unit, batch)
-        # Of correlated noise the part that is an agent's own.
-        own = c.shared.get("own_scale", c.scale)
-        needed = contribution / (own * noise_of(c.mechanism, c.channel).deviation)
-        if needed.size and not np.allclose(needed, needed[:1], rtol=1e-9, atol=0.0):
+        # Correlated noise has an independent part of each agent.
+        own_scale = c.shared.get("own_scale", c.scale)
+        scale = contribution / (own_scale * noise_of(c.mechanism, c.channel).deviation)
+        if scale.size and not np.allclose(scale, scale[:1], rtol=1e-9, atol=0.0):
             raise InputError(
                 f"privacy.noise_multiplier: the contribution of a record to {c.channel} changes over the rounds. "
                 "Fix: use a constant learning rate and clip, or give the scales of the noise."
             )
-        factor = (r.privacy.noise_multiplier or 0.0) * needed[0][c.group]
-        scaled[c.channel] = replace(noise[c.channel], scale=noise[c.channel].scale * factor)
-    return scaled
+        factor = (r.privacy.noise_multiplier or 0.0) * scale[0][c.group]
+        scaled_noise[c.channel] = replace(noise[c.channel], scale=noise[c.channel].scale * factor)
+    return scaled_noise
 
 
 def largest_contribution(
-    c: ChannelLedger, counts: Counts, unit: Unit = RECORD, batch: int | None = None, trusted: bool = False
+    c: ChannelLedger, counts: Counts, unit: Unit = RECORD, batch: int | None = None, is_central: bool = False
 ) -> Array:
     """Compute the largest contribution of one record to each release of a channel, (R, g).
 
@@ -341,11 +339,11 @@ def largest_contribution(
         counts: split → (m,) records of each agent.
         unit: privacy unit of the sensitivities.
         batch: records of a batch of fixed size, if they are drawn.
-        trusted: whether a coordinator releases one value for all agents.
+        is_central: whether a coordinator releases one value for all agents.
     """
     first, largest = np.unique(c.group, return_index=True)[1], np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
-        n = counts[split].sum() if trusted else counts[split][first]
+        n = counts[split].sum() if is_central else counts[split][first]
         largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))
     return largest
 

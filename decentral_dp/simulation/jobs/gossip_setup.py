@@ -91,15 +91,18 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
     if across == "optimised":
         independent, pair = best_scales(*_mixing_weights(network), rounds, colluders)
         # Three digits are identical on all machines.
-        rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
+        round_scale = np.vectorize(lambda scale: float(f"{scale:.3g}"))
         return PairNoise(
-            rounded(pair.toarray() / independent.min()), colluders, network, rounded(independent / independent.min())
+            round_scale(pair.toarray() / independent.min()),
+            colluders,
+            network,
+            round_scale(independent / independent.min()),
         )
     if ratio is None:
-        mixed, links = _mixing_weights(network)
+        mixing, links = _mixing_weights(network)
         if across == "zero_sum":
             links = sp.csr_matrix(1.0 - np.eye(network.n_agents))
-        best = best_ratio(mixed, links, rounds, min(colluders, _FEW_COLLUDERS))
+        best = best_ratio(mixing, links, rounds, min(colluders, _FEW_COLLUDERS))
         ratio = min(best, _LARGEST_RATIO)
     return PairNoise(ratio, colluders, network, all_pairs=across == "zero_sum")
 
@@ -231,21 +234,21 @@ def resolve_gossip(c: Components) -> Resolved:
     shards, elsewhere = deal(c, d.declared_topology.n_agents)
     if d.pools:
         note = f"One server, whom all {shards.n_agents} agents trust with their records, has all of them."
-        merged = shards.pool()
-        shards = replace(merged, notes=(*merged.notes, note))
+        pooled_shards = shards.pool()
+        shards = replace(pooled_shards, notes=(*pooled_shards.notes, note))
     problem = local_problem_of(c, shards)
     pairs = pair_noise_of(d)
-    averaged = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
-    unsettled = c
-    c, not_centred = with_settings(c, problem, shards, d.topology, averaged, d.sampling)
+    noise_average = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
+    components = c
+    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
-    declared = clip_of(s, norm)
-    problem = with_clip(problem, s, declared)
+    declared_clip = clip_of(s, norm)
+    problem = with_clip(problem, s, declared_clip)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedTraining) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
-        public = (problem, shards, d.topology, averaged, reach, declared)
+        public = (problem, shards, d.topology, noise_average, reach, declared_clip)
         algorithm = with_centring(algorithm, s.privacy, s.algorithm.rounds, *public)
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
@@ -254,7 +257,7 @@ def resolve_gossip(c: Components) -> Resolved:
         algorithm = algorithm.for_problem(problem, by_channel(s.privacy.box), shards.l1)
     clip = Clip(norm if d.is_private else "l2")
     if s.privacy.guarantee == "certified":
-        clip = declared
+        clip = declared_clip
         for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
             # Refuse bounds that underflow in float64.
             clip.at(t)
@@ -272,7 +275,7 @@ def resolve_gossip(c: Components) -> Resolved:
     )
     terms = [term for channel in r.channels.values() for term in channel.terms]
     check_levels(c, terms)
-    check_clip_form(unsettled, terms)
+    check_clip_form(components, terms)
     refuse(r, _REFUSALS)
     return r
 

@@ -109,13 +109,13 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     Returns:
         Split → records of each agent.
     """
-    prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
-    train = ByAgent.from_shards(prepared, shards.train)
+    records = problem.prepare(shards.features, as_numbers(shards.labels), norm)
+    train = ByAgent.from_shards(records, shards.train)
     return {
         "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
         if hasattr(problem, "place_records")
         else train,
-        "validation": ByAgent.from_shards(prepared, shards.validation),
+        "validation": ByAgent.from_shards(records, shards.validation),
     }
 
 
@@ -145,7 +145,7 @@ def read_shards(
     shards: AgentShards,
     problem: Any,
     norm: Norm,
-    scored: bool = False,
+    with_tests: bool = False,
 ) -> tuple[dict[Split, list[Any]], list[Any | None]]:
     """Read the files of agents.
 
@@ -154,7 +154,7 @@ def read_shards(
         shards: the place of their files.
         problem: of the job.
         norm: of the clips.
-        scored: whether to return test records; default False.
+        with_tests: whether to return test records; default False.
 
     Returns:
         Split → prepared records of each agent; the test records of each agent, None unless scored.
@@ -166,9 +166,9 @@ def read_shards(
     tests: list[Any | None] = []
     for agent in agents:
         shard = shards.read_agent(int(agent))
-        for split, prepared in records_in(problem, shard, norm, int(agent)).items():
-            records[split] += prepared
-        tests.append(test_records(problem, shard, norm) if scored else None)
+        for split, split_records in records_in(problem, shard, norm, int(agent)).items():
+            records[split] += split_records
+        tests.append(test_records(problem, shard, norm) if with_tests else None)
     return records, tests
 
 
@@ -198,7 +198,7 @@ class ShardReader:
     def read(self) -> Hosted:
         """Read the records. Raises InputError if a file cannot be read, or is not the manifest's."""
         bound = self.dataset_of.keywords
-        records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, scored=self.scored)
+        records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, with_tests=self.scored)
         dataset = self.dataset_of(records=records, batches=self._with_secrets(bound["batches"]))
         if not self.scored:
             return Hosted(dataset, states=self._states)
@@ -207,9 +207,11 @@ class ShardReader:
             dataset, AgentScorer(self.problem, records_of_agents, not self.shards.manifest.classes), self._states
         )
 
-    def make_releaser(self, mechanism: Mechanism, schedules: Any, streams: Streams, *rest: Any) -> ScheduledReleaser:
+    def make_releaser(
+        self, mechanism: Mechanism, schedules: Any, streams: Streams, *arguments: Any
+    ) -> ScheduledReleaser:
         """Make the releaser of the block; arguments as of `ScheduledReleaser`."""
-        return ScheduledReleaser(mechanism, schedules, self._with_secrets(streams), *rest)
+        return ScheduledReleaser(mechanism, schedules, self._with_secrets(streams), *arguments)
 
     def _with_secrets(self, streams: Streams) -> Streams:
         if not self.is_secret:
@@ -259,11 +261,11 @@ class PlannedJob(Protocol):
     """
 
     setting: ClassVar[Setting]
-    # Whether one participant, a trusted coordinator, releases for all.
+    # True if one participant, a trusted coordinator, releases for all.
     plans_ahead: ClassVar[bool] = True
-    # Whether agents send clipped steps.
+    # True if agents send clipped steps.
     sends_steps: ClassVar[bool] = False
-    # Whether sensitivities follow from constants, and so from the norms of the records. Clips hold for all records.
+    # True if sensitivities follow from constants, and so from the norms of the records. Clips hold for all records.
     needs_norms: ClassVar[bool] = False
 
     components: Components
@@ -356,8 +358,8 @@ class PlannedJob(Protocol):
         before = self.records[split][agent]
         fields = zip(record, before, strict=True)
         after = type(before)(*(np.concatenate([np.repeat(new, times, axis=0), old[times:]]) for new, old in fields))
-        changed = tuple(after if k == agent else r for k, r in enumerate(self.records[split]))
-        return replace(self, records={**self.records, split: changed})
+        records = tuple(after if k == agent else r for k, r in enumerate(self.records[split]))
+        return replace(self, records={**self.records, split: records})
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         """Run all rounds.
@@ -377,7 +379,7 @@ class PlannedJob(Protocol):
         """Describe the values that are evaluated; average: number of released values that are averaged."""
         ...
 
-    def covers(self, recorded: Ledger) -> bool:
+    def covers(self, ledger: Ledger) -> bool:
         """Return whether the planned ε holds for a recorded ledger."""
         ...
 
@@ -446,8 +448,8 @@ class GossipJob(PlannedJob):
 
     @property
     def unmeasured(self) -> str:
-        measured = self.tunes_x and not self.shards.is_elsewhere and self.solves == "bilevel"
-        return unmeasured_reason(self.problem, self.counts) if measured else ""
+        measures_x = self.tunes_x and not self.shards.is_elsewhere and self.solves == "bilevel"
+        return unmeasured_reason(self.problem, self.counts) if measures_x else ""
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
@@ -503,10 +505,10 @@ class GossipJob(PlannedJob):
         mixing = self.public_network.mixing
         if sizes is None:
             sizes = self.sizes() if members is None else [block.size for block in members]
-        cut = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
+        blocks = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
         scale = self.public_scale
-        nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in cut]
+        nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in blocks]
         if over_time is None:
             return nodes
         columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
@@ -546,11 +548,11 @@ class GossipJob(PlannedJob):
 
     def evaluated_on(self, average: int) -> str:
         values = f"average of the last {average} released values" if average > 1 else "last released values"
-        scored = scored_agents(self.n_agents).size
-        return values if scored == self.n_agents else f"{values} of {scored} of the {self.n_agents} agents"
+        n_scored = scored_agents(self.n_agents).size
+        return values if n_scored == self.n_agents else f"{values} of {n_scored} of the {self.n_agents} agents"
 
-    def covers(self, recorded: Ledger) -> bool:
-        return recorded.same_releases(self.ledger.truncate(recorded.rounds))
+    def covers(self, ledger: Ledger) -> bool:
+        return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
         dataset_of = partial(
@@ -580,8 +582,10 @@ class GossipJob(PlannedJob):
         )
         if not isinstance(self.records, RecordsElsewhere):
             return node._replace(dataset=dataset_of(records=self._records_of(agents)))
-        scored, secret = self.scenario.run.agent_scores, self.scenario.seed is None
-        reader = ShardReader(agents, self.records.shards, self.problem, self.algorithm, dataset_of, scored, secret)
+        sends_scores, secret = self.scenario.run.agent_scores, self.scenario.seed is None
+        reader = ShardReader(
+            agents, self.records.shards, self.problem, self.algorithm, dataset_of, sends_scores, secret
+        )
         return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
 
 

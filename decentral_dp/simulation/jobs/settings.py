@@ -167,13 +167,13 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
         return StepAndClip(longest / per_step if facts.step is None else facts.step, math.inf, 0.0)
     nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
-    allowed = rule.displacement / nu
+    largest_step = rule.displacement / nu
     if facts.step is not None:
         time = facts.step * per_step
-        clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
+        clip = min(rule.largest_clip, largest_step / time) if time else rule.largest_clip
         return StepAndClip(facts.step, clip, clip * time * nu)
-    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(longest, rule.first_time)))
-    time = min(longest, allowed / clip)
+    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, largest_step / min(longest, rule.first_time)))
+    time = min(longest, largest_step / clip)
     return StepAndClip(time / per_step, clip, clip * time * nu)
 
 
@@ -219,7 +219,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
 
 
 def with_settings(
-    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float, sampling: Sampling
+    c: Components, problem: Any, shards: Shards, topology: Topology, noise_average: float, sampling: Sampling
 ) -> tuple[Components, str]:
     """Fill in the learning rate, the clip and the share of centring that the scenario leaves out.
 
@@ -228,7 +228,7 @@ def with_settings(
         problem: of the agents.
         shards: the public facts of the records.
         topology: of the agents.
-        averaged: number of agents with independent noise whose average has the noise of this average.
+        noise_average: number of agents with independent noise whose average has the noise of this average.
         stream: the records that a round reads.
 
     Returns:
@@ -253,7 +253,7 @@ def with_settings(
         "algorithm.learning_rate": "learning_rate" in c.keys,
         "privacy.clip": bool(s.privacy.clip) or not noisy,
     }
-    missing = [name for name, declared in is_declared.items() if not declared]
+    missing = [name for name, is_set in is_declared.items() if not is_set]
     centring = centring and "x" not in s.privacy.clips
     if not missing and not centring:
         return c, ""
@@ -283,15 +283,15 @@ def with_settings(
         if not reason and noisy and (not has_target or s.privacy.epsilon is None):
             reason = "its share of the budget is planned for Gaussian noise and a target ε"
     if centring and not reason:
-        share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(averaged)))
+        share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(noise_average)))
         reason = "" if share else "noise would hide their mean at this ε"
     # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
-        planned = default_hyperparameters(
+        hyperparameters = default_hyperparameters(
             TrainingFacts(
                 model_facts.classes,
                 fewest,
-                averaged,
+                noise_average,
                 mu * math.sqrt(1.0 - share),
                 s.algorithm.rounds,
                 float(c.keys.get("momentum", 0.0)),
@@ -302,7 +302,7 @@ def with_settings(
                 model_facts.start,
             )
         )
-        step, clip = (float(f"{value:.3g}") for value in planned[:2])
+        step, clip = (float(f"{value:.3g}") for value in hyperparameters[:2])
     changes: dict[str, Any] = {} if "learning_rate" in c.keys else {"learning_rate": Schedule(scale=step)}
     changes |= {"centring": False} if reason else {}
     update: dict[str, Any] = {"clip": s.privacy.clip if s.privacy.clip or not noisy else clip}
@@ -312,8 +312,8 @@ def with_settings(
         if noisy:
             update["share"] = {"x": float(f"{share:.3g}"), "y": 1.0 - float(f"{share:.3g}")}
     privacy = s.privacy.model_copy(update=update)
-    settled = s.model_copy(update={"algorithm": s.algorithm.model_copy(update=changes), "privacy": privacy})
-    return replace(c, scenario=settled, keys={**c.keys, **changes}), reason
+    scenario = s.model_copy(update={"algorithm": s.algorithm.model_copy(update=changes), "privacy": privacy})
+    return replace(c, scenario=scenario, keys={**c.keys, **changes}), reason
 
 
 def share_of_centre(features: int, noise: float) -> float:
@@ -334,11 +334,11 @@ def share_of_centre(features: int, noise: float) -> float:
         >>> round(share_of_centre(10, 2 / (640 * 0.27 * 5**0.5)), 3), share_of_centre(64, 0.1), share_of_centre(0, 0.1)
         (0.027, 0.0, 0.0)
     """
-    needed = features * (noise / _CENTRE_NOISE) ** 2
+    noise_variance = features * (noise / _CENTRE_NOISE) ** 2
     smallest, largest = _FOR_CENTRE
-    share = min(max(needed, smallest), largest)
+    share = min(max(noise_variance, smallest), largest)
     # The squared noise is needed/share · _CENTRE_NOISE².
-    tolerable = needed * _CENTRE_NOISE**2 <= share * _MOST_CENTRE_NOISE**2
+    tolerable = noise_variance * _CENTRE_NOISE**2 <= share * _MOST_CENTRE_NOISE**2
     return share if features and tolerable else 0.0
 
 
@@ -349,7 +349,7 @@ def with_centring(
     problem: Any,
     shards: Shards,
     topology: Topology,
-    averaged: float,
+    noise_average: float,
     reach: float,
     clip: Clip,
 ) -> Any:
@@ -362,7 +362,7 @@ def with_centring(
         problem: of the agents.
         shards: the public facts of the records.
         topology: of the agents.
-        averaged: as of `with_settings`.
+        noise_average: as of `with_settings`.
         reach: ratio of the norm of an agent's noise to that of its independent part.
         clip: bounds on every record's contribution.
     """
@@ -374,7 +374,7 @@ def with_centring(
         part = share["x"] / sum(share.values()) if share else 0.5
         mu = largest_mu(privacy.epsilon, privacy.delta) * math.sqrt(part)
         change = clip.at(0).x * float(unit_of(privacy.unit, privacy.neighbours).clips(fewest))
-        noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
+        noise = problem.p * (change / (fewest * mu)) ** 2 / noise_average
     # A server has the mean after one round.
     centring = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
     return replace(algorithm, centring_rounds=centring, centre_noise=noise)
@@ -405,7 +405,7 @@ def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts:
 def settings_text(
     problem: Any,
     algorithm: Any,
-    averaged: int,
+    noise_average: int,
     clip: Clip,
     rounds: int,
     noise: Mapping[str, NoiseSchedule],
@@ -438,7 +438,7 @@ def settings_text(
     own_square = 1.0 if pairs is None else pairs.own_square()
     largest = schedule.select(np.array([np.argmax(schedule.scale)]))
     squares = np.square(largest.deviations(np.arange(1, rounds + 1))).sum()
-    change = math.sqrt(squares * own_square / averaged) / (1.0 - algorithm.momentum)
+    change = math.sqrt(squares * own_square / noise_average) / (1.0 - algorithm.momentum)
     return f"{text}. Accumulated noise per weight has the standard deviation {change:.2g}."
 
 

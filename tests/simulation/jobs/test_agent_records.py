@@ -47,7 +47,7 @@ def played(job: PlannedJob) -> Outcome:
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    """Whether the last released values are equal to the bit, and there are some."""
+    """Return whether there are last released values and all are equal to the bit."""
     mine, expected = one.last_snapshot.released, other.last_snapshot.released
     return mine.keys() == expected.keys() and all(np.array_equal(mine[c], expected[c]) for c in ("x", "y", "z"))
 
@@ -107,7 +107,7 @@ def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -
     tables = []
     for job in (whole_job, sharded_job):
         last = played(job).last_snapshot
-        tables.append({(of, name): value for _, of, name, value in job.evaluator().rows(last, averaged=False)})
+        tables.append({(of, name): value for _, of, name, value in job.evaluator().rows(last, is_average=False)})
     scores = [key for key in tables[0] if not key[1].startswith("hypergradient") and "unreleased" not in key[1]]
     assert {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_y"} <= {name for _, name in scores}
     for key in scores:
@@ -201,7 +201,7 @@ def test_secret_noise_depends_on_the_secrets_in_the_files(shards: Path, tmp_path
     del content["seed"]
     root = SecretRoot(b"r" * 32)
     one = build_job(load(content, folder=shards)).with_root(root)
-    # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
+    # A driver's noise key does not suffice to draw the noise of the run; the same files draw it again.
     assert not same(played(one), played(build_job(load(*WHOLE)).with_root(root)))
     assert same(played(one), played(build_job(load(content, folder=shards)).with_root(root)))
     other = tmp_path / "again"
@@ -299,7 +299,11 @@ def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> Non
     one, other = played(sharded_job), played(whole_job)
     assert same(one, other)
     scores = [
-        {name: value for _, of, name, value in job.evaluator().rows(last.last_snapshot, averaged=False) if of == "mean"}
+        {
+            name: value
+            for _, of, name, value in job.evaluator().rows(last.last_snapshot, is_average=False)
+            if of == "mean"
+        }
         for job, last in ((sharded_job, one), (whole_job, other))
     ]
     for name in ("test_rmse", "test_loss", "upper_loss", "lower_loss"):
