@@ -65,9 +65,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.float_slack import noise_alone
 from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.simulation.jobs.published import epsilon_in_float64
 
 # Products of two numbers, in addition to agents³, that take as long as a round of an observer on one core.
 _PER_ROUND = 7e4
@@ -339,13 +338,7 @@ def certified_epsilon(
     Returns:
         (o, m) ε, at most `total_epsilon`.
     """
-    half, lost_delta = (v[:, None] for v in noise_alone(draws, GAUSSIAN.bits(dimension)))
-    sigma = 2.0 * half
-    with np.errstate(over="ignore"):
-        remaining_delta = (delta - lost_delta) * np.exp(-0.5 * sigma) - np.exp(
-            np.minimum(total_epsilon, 700.0)
-        ) * lost_delta
     inside = np.isnan(mu)
     distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
-    epsilon = gaussian_epsilon(distance, np.maximum(remaining_delta, 0.0)) + sigma
+    epsilon = epsilon_in_float64(distance, draws[:, None], dimension, delta, total_epsilon)
     return np.where(inside, np.nan, np.minimum(epsilon, total_epsilon))

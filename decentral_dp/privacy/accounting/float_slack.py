@@ -251,7 +251,7 @@ def noise_alone(draws: IntArray | int, bits: int, lost: Array | float) -> Array:
     worst, table = number * (_BULK * unit_of_grid), _table(unit_of_grid, True)
     worst = np.where(number * (2e-14 * 2.0 ** (bits - 16)) <= most, worst, np.inf)
     rows = (-1,) + (1,) * np.broadcast(number, most).ndim
-    order, unmoved, load = (part.reshape(rows) for part in (_ORDERS, table.unmoved, table.exponent))
+    order, unmoved, load = (part.reshape(rows) for part in (_ORDERS, table.outside_mass, table.exponent))
     xlogy = scipy.special.xlogy
     with np.errstate(divide="ignore"):
         exponent = number * load + xlogy(order, order) - xlogy(1.0 + order, 1.0 + order) - np.log(0.5 * most)

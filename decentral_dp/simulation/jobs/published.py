@@ -91,7 +91,7 @@ def compute_steps(job: GossipJob) -> Steps:
     length = cast(float, problem.length)
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
-    averaged = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
+    averaged: Array = 1.0 * job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
@@ -116,7 +116,7 @@ def compute_steps(job: GossipJob) -> Steps:
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
-    rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged * 1.0, clip, own_point)
+    rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged, clip, own_point)
     return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest)
 
 

@@ -260,11 +260,11 @@ def with_settings(
     model_facts, unclipped = problem.step_facts(), None
     if s.privacy.adversary != "all_messages":
         # The noise of a published average is that of m agents who share the noise of one.
-        averaged **= 2
+        noise_average **= 2
         # A clipped step of several classes moves models apart, and one that is never clipped does not.
         if model_facts.classes > 2:
-            unit = 10.0 ** (math.floor(math.log10(model_facts.longest_gradient)) - 2)
-            unclipped = math.ceil(model_facts.longest_gradient / unit) * unit
+            digit = 10.0 ** (math.floor(math.log10(model_facts.longest_gradient)) - 2)
+            unclipped = math.ceil(model_facts.longest_gradient / digit) * digit
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
