@@ -76,9 +76,9 @@ def test_noiseless_runs_are_always_distinguished() -> None:
     assert found.to_dict()["shown"] == "inf"
 
 
-@pytest.mark.parametrize("vantage", ["published", "agent:1"])
-def test_a_large_epsilon_shows_from_all_vantages(vantage: str) -> None:
-    found = audit("network_view", overrides=LOUD, runs=60, vantage=vantage)
+@pytest.mark.parametrize("adversary", ["published", "agent:1"])
+def test_a_large_epsilon_shows_to_all_adversaries(adversary: str) -> None:
+    found = audit("network_view", overrides=LOUD, runs=60, adversary=adversary)
     assert found.method == "counting"
     assert 0.0 < found.shown <= found.certified
 
@@ -121,9 +121,9 @@ def test_an_uncharged_channel_is_refuted() -> None:
 # The audit of the audit -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
-def test_different_data_sets_in_the_control_are_detected(vantage: str, overrides: list[str]) -> None:
-    plan = plan_audit("network_view", 60, vantage, overrides=overrides)
+@pytest.mark.parametrize(("adversary", "overrides"), [("all_messages", ONE), ("published", LOUD)])
+def test_different_data_sets_in_the_control_are_detected(adversary: str, overrides: list[str]) -> None:
+    plan = plan_audit("network_view", 60, adversary, overrides=overrides)
     found = play_game(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0
     assert found.status == "broken"
@@ -189,9 +189,9 @@ def test_an_attack_refutes_a_claim_of_published_noise() -> None:
     ("arguments", "words"),
     [
         (["quadratic", "--runs", 19], "20"),
-        (["quadratic", "--vantage", "nobody"], "vantage"),
-        (["quadratic", "--vantage", "agent:8"], "agent:7"),
-        (["dp_sgda", "--vantage", "agent:0"], "published"),
+        (["quadratic", "--adversary", "nobody"], "adversary"),
+        (["quadratic", "--adversary", "agent:8"], "agent:7"),
+        (["dp_sgda", "--adversary", "agent:0"], "published"),
         (["quadratic", "--confidence", 1.0], "confidence"),
         (["quadratic", "--out", "missing/audit.json"], "no folder"),
         (["."], "result.json"),
