@@ -51,10 +51,10 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
 
     Example:
         >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
-        'ring_breast_cancer-epsilon=2.0-kind=complete'
+        'ring_breast_cancer-privacy.epsilon=2.0-topology.kind=complete'
     """
     changed = dict(override.partition("=")[::2] for override in overrides)
-    parts = [f"{key.rpartition('.')[2]}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
+    parts = [f"{key.strip()}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
     name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
     return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
 

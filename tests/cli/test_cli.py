@@ -263,7 +263,7 @@ def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.Monkey
 
 
 def test_run_writes_a_numbered_folder_and_prints_it(command: Command, tmp_path: Path) -> None:
-    changed = f"{MAIN}-rounds=4-evaluate_every=2-average=2"
+    changed = f"{MAIN}-algorithm.rounds=4-run.evaluate_every=2-run.average=2"
     for name in (changed, f"{changed}-2"):
         said = command("run", MAIN, *SMALL)
         assert said.code == 0
