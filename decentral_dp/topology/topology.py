@@ -272,7 +272,7 @@ def from_edges(
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     n_known = int(pairs.max(initial=0)) + 1
     repeated = len(ends) - len(pairs)
-    notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
+    notes = (f"parallel edges count once: {repeated} left out",) if repeated else ()
     graph = graphs.Graph(n_known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
 
