@@ -343,11 +343,7 @@ def invoke_audit(
     ],
     runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
     adversary: Annotated[
-        str,
-        Option(
-            metavar="all_messages|published|agent:K",
-            help="Observes all messages, the published values, or the messages to agent K.",
-        ),
+        str, Option(metavar="NAME", help="It observes all_messages, published values, or agent:K (messages to it).")
     ] = "all_messages",
     confidence: Annotated[float, Option(help="Confidence of the lower bound.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Public seed of the audit.")] = 0,

@@ -1,7 +1,7 @@
 """The command `new`: a commented scenario for a table of records, from a shipped one.
 
-It reads the names of the columns, and whether the first record has numbers or words in them. Users declare labels, ranges and
-categories, which are public facts.
+It reads the names of the columns, and whether the first record has numbers or words in them. Users declare labels,
+ranges and categories, which are public facts.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _COLUMNS = """\
 
 """
 _CATEGORIES = (
-    'The possible words of a column, from its meaning, as ward = ["surgery", "icu"]. Each becomes a feature of 0 and 1. '
-    "Never take them from the records: that is a release without noise. To leave the column out, delete its line, and "
+    'The possible words of a column, from its meaning, as ward = ["surgery", "icu"]. Each becomes a feature of 0 and 1.'
+    " Never take them from the records: that is a release without noise. To leave the column out, delete its line, and "
     'list it above, as drop = ["patient_id"].'
 )
 _RANGES = (

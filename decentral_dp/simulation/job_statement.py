@@ -123,7 +123,7 @@ def unverified(job: PlannedJob) -> list[str]:
     if entry.custom:
         parts.append(
             f"{entry.kind} reaches records through bounded queries only and opens no bounded value. Its releases are "
-            "recorded and accounted. Nothing tries the rest of its code except `decentral-dp check`."
+            "recorded and accounted. Only `decentral-dp check` tests the rest of its code."
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(

@@ -206,6 +206,10 @@ class ReleasePrice:
     rate: Mapping[str, float] = field(default_factory=dict)
 
 
+# Heads of `PrivacyStatement.lines` that the terminal prints with --verbose only.
+VERBOSE_LINES = ("Correlated", "Seen")
+
+
 @dataclass(frozen=True)
 class Signal:
     """The signal-to-noise ratio of a channel (upper bound).

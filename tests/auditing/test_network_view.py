@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -228,6 +229,20 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
         code, out, err = command("network", "network_view", *SMALL, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert words in err
+
+
+def test_the_command_prints_json(command: Any) -> None:
+    said = command("network", "network_view", "--json", "--coalition", "0,3", *SMALL)
+    printed = json.loads(said.out)
+    view = decentral_dp.network_view(
+        "network_view", coalitions=[[0, 3]], set={"topology.agents": 6, "algorithm.rounds": 5}
+    )
+    assert (said.code, said.err) == (0, "")
+    numbers = np.array(printed["network"]["epsilon_certified"], dtype=np.float64)
+    np.testing.assert_array_equal(numbers, view.certified)
+    assert printed["network"]["adversaries"] == [["0", "3"]]
+    assert printed["network"]["all_messages"]["epsilon_certified"] == view.certified_total.tolist()
+    assert (printed["privacy"]["guarantee"], printed["network"]["delta"]) == ("certified", view.delta)
 
 
 def test_a_view_of_an_object_with_names() -> None:
