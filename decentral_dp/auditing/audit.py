@@ -169,7 +169,7 @@ def _list_adversaries(plan: AuditPlan) -> str:
     is_agent = kind == "agent" and number.isdigit() and int(number) < receivers
     if is_agent or plan.adversary in ("all_messages", "published"):
         return ""
-    return "everybody, published" + (f" or agent:0 to agent:{receivers - 1}" if receivers else "")
+    return "all_messages, published" + (f" or agent:0 to agent:{receivers - 1}" if receivers else "")
 
 
 _REFUSALS: tuple[Refusal[AuditPlan], ...] = (

@@ -58,6 +58,8 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
     near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
     suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     name = quoted_path(name_or_file)
+    if os.path.isdir(path):
+        raise InputError(f"{what}: {name} is a folder (expected a file). Fix: give the path of a .toml file in it.")
     problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {what} {name}"
     raise InputError(
         f"{what}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
@@ -249,8 +251,8 @@ def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        fix = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Fix the file"
-        raise InputError(f"{what}: {path} is not valid TOML ({error}). {fix}.") from None
+        fix = f"write one with decentral-dp new --data {path}" if path.suffix == ".csv" else "correct the file"
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). Fix: {fix}.") from None
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(f"{what}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
@@ -458,7 +460,7 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
     {
         "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
         "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
-        "lr_scheduler": "a learning rate is a number or { initial, decay, points }",
+        "lr_scheduler": "a learning rate is a number or { scale, decay, points }",
         "optimizer": "an algorithm has one update rule. dp_dsgd has algorithm.momentum and .second_moment_decay",
     }
 )
