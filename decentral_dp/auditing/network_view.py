@@ -291,9 +291,9 @@ def observer_mu(
 
 
 ASSUMPTIONS = (
-    "Adversary: one agent, or colluding agents, honest but curious. It follows the protocol, and remembers its own "
-    "noise, records and messages, and all messages that it receives. It may have the graph, weights, learning rates, "
-    "noise scales, counts, and all other records.",
+    "Adversary: one honest-but-curious agent, or colluding ones. It follows the protocol, and remembers its own noise, "
+    "records and messages, and all messages that it receives. It may have the graph, weights, learning rates, noise "
+    "scales, counts, and all other records.",
     "It observes nothing else: messages between other agents are private, their noise is secret and independent, and "
     "final values are not published.",
     "Adjacency: replace one train record of one agent, the victim. A coalition with the victim has the record.",

@@ -217,13 +217,13 @@ def metric_words(name: str) -> str | None:
         >>> metric_words("rounds_to_test_accuracy_0.9")
         'rounds until 0.9 is reached, accuracy on held-out records'
     """
-    for start, price in (
+    for start, epsilon in (
         ("network_epsilon_distance_", "ε"),
         ("network_linear_distance_", "linear ε (no bound for training)"),
     ):
         distance = name.removeprefix(start)
         if distance != name and distance.isdecimal():
-            return f"largest {price} against an agent at distance {distance}"
+            return f"largest {epsilon} against an agent at distance {distance}"
     if name.startswith("rounds_to_"):
         metric, _, level = name.removeprefix("rounds_to_").rpartition("_")
         return f"rounds until {level} is reached, {metric_label(metric)}"
