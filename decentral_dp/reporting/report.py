@@ -392,7 +392,7 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     n = len(privacy.agents)
     agents = "1 agent" if n == 1 else f"{n} agents"
     central = privacy.network_text or topology["central"]
-    network = f"{agents} and a {'trusted' if privacy.network_text else 'untrusted'} server" if central else ""
+    network = f"{agents} and {'a trusted' if privacy.network_text else 'an untrusted'} server" if central else ""
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
     return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
 

@@ -213,17 +213,17 @@ def metric_words(name: str) -> str | None:
         >>> metric_words("upper_loss"), metric_words("test_loss_max"), metric_words("mine")
         ('upper loss (validation)', 'loss on held-out records, highest agent', None)
         >>> metric_words("network_epsilon_distance_2")
-        'largest ε towards an agent 2 links away'
+        'largest ε against an agent at distance 2'
         >>> metric_words("rounds_to_test_accuracy_0.9")
         'rounds until 0.9 is reached, accuracy on held-out records'
     """
-    for start, price in (
+    for start, epsilon in (
         ("network_epsilon_distance_", "ε"),
         ("network_linear_distance_", "linear ε (no bound for training)"),
     ):
-        links = name.removeprefix(start)
-        if links != name and links.isdecimal():
-            return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"
+        distance = name.removeprefix(start)
+        if distance != name and distance.isdecimal():
+            return f"largest {epsilon} against an agent at distance {distance}"
     if name.startswith("rounds_to_"):
         metric, _, level = name.removeprefix("rounds_to_").rpartition("_")
         return f"rounds until {level} is reached, {metric_label(metric)}"

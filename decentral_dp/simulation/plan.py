@@ -31,7 +31,7 @@ from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication, text_of
-from decentral_dp.simulation.statement import PrivacyStatement, Setting
+from decentral_dp.simulation.statement import VERBOSE_LINES, PrivacyStatement, Setting
 from decentral_dp.simulation.summary import (
     method_name,
     problem_summary,
@@ -189,7 +189,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
-    items += [line for line in privacy.lines if line[0] not in ("Note", *(() if verbose else ("Correlated", "Seen")))]
+    items += [line for line in privacy.lines if line[0] != "Note" and (verbose or line[0] not in VERBOSE_LINES)]
     items += [("Mechanism", text)] if (text := privacy.mechanism_text) else []
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]

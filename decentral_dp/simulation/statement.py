@@ -206,6 +206,10 @@ class ReleasePrice:
     rate: Mapping[str, float] = field(default_factory=dict)
 
 
+# Heads of `PrivacyStatement.lines` that the terminal prints with --verbose only.
+VERBOSE_LINES = ("Correlated", "Seen")
+
+
 @dataclass(frozen=True)
 class Signal:
     """The signal-to-noise ratio of a channel (upper bound).
@@ -411,11 +415,11 @@ class PrivacyStatement:
         if not self.is_noisy or not self.mechanisms:
             return ""
         parts = [self.mechanism.capitalize()]
-        norms = {} if self.clip is None else {c: b for c, b in self.clip.items() if c in self.signal}
+        # A channel of another name has the clip of its first term.
+        norms = {c: bound for c, bound in (self.clip or {}).items() if c != "norm"}
         levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
-        is_single = len(self.signal) == 1
-        parts += [f"clipping norm {_by_channel(norms, is_single)}"] if norms else []
-        parts += [f"noise multiplier {_by_channel(levels, is_single)}"] if levels else []
+        parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
+        parts += [f"noise multiplier {_by_channel(levels, is_single=len(self.signal) == 1)}"] if levels else []
         return ", ".join(parts)
 
     @property
