@@ -70,7 +70,7 @@ REFUSED = {
     "topology={file='abilen'}": 'did you mean "abilene"',
     "topology={file='abilene',agents=3}": "topology.agents: got 3, but abilene has 11 agents",
     "algorithm.rounds=1.5": "algorithm.rounds: got 1.5, wanted a whole number",
-    "algorithm.rounds=10000000000": "that can be priced. Fix: use fewer rounds",
+    "algorithm.rounds=10000000000": "that can be accounted. Fix: use fewer rounds",
     "algorithm.x.scale=nan": "algorithm.x.scale: got NaN, wanted a finite number",
     "algorithm.init={w=1.0}": 'wanted "x", "y" or "z"',
     "algorithm.kind=sgd": "algorithm.kind: no algorithm 'sgd'",
