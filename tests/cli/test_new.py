@@ -131,7 +131,7 @@ def test_invalid_templates_are_refused_and_not_written(options: dict[str, Any], 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("change", ["drop=['id']", "binary=['id']", "fill={id=1}", "log=['id']"])
+@pytest.mark.parametrize("change", ["drop=['id']", "fill={id=1}", "log=['id']"])
 def test_cells_of_a_file_without_a_header_are_not_printed(change: str, tmp_path: Path) -> None:
     (tmp_path / "nh.csv").write_text("Miller,Berlin,flu,yes\nMoore,Paris,none,no\n")
     with pytest.raises(InputError) as refused:
