@@ -265,8 +265,9 @@ class Run:
         from decentral_dp.reporting.page import run_view
         from decentral_dp.reporting.plots import draw
 
-        pictures = [draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")]
-        return run_view(self.report, [picture._repr_png_() for picture in pictures if picture is not None][:2])
+        pictures = {name: draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")}
+        drawn = [(name, picture.svg) for name, picture in pictures.items() if picture is not None]
+        return run_view(self.report, dict(drawn[:2]))
 
     def __repr__(self) -> str:
         result = self.result

@@ -406,7 +406,8 @@ class PrivacyStatement:
         """The mechanism with the clipping norms and noise multipliers of its channels; "" without noise.
 
         The noise multiplier z of a channel is the standard deviation of the noise over the largest contribution of one
-        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C.
+        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C. The
+        variables of bilevel problems are explained.
         """
         if not self.is_noisy or not self.mechanisms:
             return ""
@@ -416,7 +417,10 @@ class PrivacyStatement:
         one = len(self.signal) == 1
         parts += [f"clipping norm {_by_channel(norms, one)}"] if norms else []
         parts += [f"noise multiplier {_by_channel(levels, one)}"] if levels else []
-        return ", ".join(parts)
+        # Bilevel problems have records of two splits.
+        is_bilevel = any(len(budget.records) > 1 for budget in self.agents.different)
+        variables = [f"{c}: {_BILEVEL_VARIABLES[c]}" for c in norms | levels if c in _BILEVEL_VARIABLES]
+        return ", ".join(parts) + (f" ({', '.join(variables)})" if is_bilevel and variables and not one else "")
 
     @property
     def network_text(self) -> str:
@@ -463,6 +467,9 @@ class PrivacyStatement:
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+_BILEVEL_VARIABLES = {"x": "outer variable", "y": "inner variable", "z": "inverse Hessian times a gradient"}
 
 
 def _by_channel(values: Mapping[str, Any], one: bool) -> str:
