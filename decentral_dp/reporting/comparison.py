@@ -416,6 +416,7 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
         ]
         for c, colour, dash in shown:
             ax.plot(c.rounds, c.mean, dash, color=colour, marker="o" if c.rounds.size <= 25 else None)
+            ax.margins(x=0.015)
             if c.overflow is not None:
                 ax.axvline(c.overflow, color=colour, linestyle=":", linewidth=1.2)
         measure = MEASURES.get(name.removesuffix("_unreleased"))

@@ -185,7 +185,7 @@ def inline_svg(content: bytes, name: str, label: str) -> Markup:
     def attributes(node: ElementTree.Element, tag: str) -> Iterator[Markup]:
         for key, value in node.items():
             key = key.rpartition("}")[2]
-            if key not in _DRAWING or (tag == "g" and key == "id") or (tag == "svg" and key in ("width", "height")):
+            if key not in _DRAWING or (tag, key) in (("g", "id"), ("svg", "height")):
                 continue
             if not _IMAGE.fullmatch(value) if key == "href" else re.search(r"[(\\]", _CALLS.sub("", value)):
                 continue
@@ -220,11 +220,11 @@ def axis_places(values: Sequence[float]) -> list[float]:
     """
     positive = [value for value in values if 0.0 < value < math.inf]
     low, high = min(positive, default=1.0), max(positive, default=1.0)
-    start = low / 2.0
     if high <= _LINEAR_RANGE * low:
         parts = [value / high for value in values]
     else:
-        parts = [math.log(max(value, start) / start) / math.log(high / start) for value in values]
+        start, end = math.log(low) - math.log(2.0), math.log(high)
+        parts = [(math.log(value) - start) / (end - start) if value > 0.0 else 0.0 for value in values]
     return [100.0 if math.isinf(part) else 90.0 * part for part in parts]
 
 

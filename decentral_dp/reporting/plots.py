@@ -18,6 +18,7 @@ from decentral_dp.files.regular import own
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
+from decentral_dp.simulation.metrics import JUDGES
 from decentral_dp.simulation.result import mode_of
 
 if TYPE_CHECKING:
@@ -146,9 +147,10 @@ def draw_baselines(ax: Axes, r: Report, names: Sequence[str]) -> None:
     """Draw reference lines of the majority class, and of the run without noise if there is one."""
     lines = {"majority class": r.result.baselines, "non-private": r.non_private}
     for (label, scores), dash in zip(lines.items(), (":", "--"), strict=True):
-        known = [value for name in names if (value := scores.get(name)) is not None]
-        if known and math.isfinite(known[0]):
-            ax.axhline(known[0], color=style.GREY, linestyle=dash, linewidth=1.2, label=f"{label}: {known[0]:.2f}")
+        known = [(name, value) for name in names if (value := scores.get(name)) is not None and math.isfinite(value)]
+        for name, value in known[:1]:
+            text = f"{label}: {value:.{JUDGES[name]}f}"
+            ax.axhline(value, color=style.GREY, linestyle=dash, linewidth=1.2, label=text)
 
 
 _DRAWN_COORDINATES = 100

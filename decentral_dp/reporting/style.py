@@ -224,8 +224,9 @@ def change(name: str, c: Curve) -> str:
     first, last = c.ends
     if c.overflow is not None:
         return f"{name} overflows at round {c.overflow}"
-    if c.mean.size == 1:
-        return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
+    drawn = c.rounds[np.isfinite(c.mean)]
+    if drawn.size == 1:
+        return f"{name} at round {drawn[0]:.0f}: {power_text(last)}"
     if abs(last - first) <= 0.01 * abs(first):
         return f"{name} starts and ends at {power_text(last)}"
     return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}"

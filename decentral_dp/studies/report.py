@@ -87,8 +87,8 @@ class Findings:
         return len(self.cells) - len(self.failed)
 
 
-# Ratio of width to height from which a figure has the whole width of the page.
-_WIDE_RATIO = 2.0
+# Width in points from which a figure has the whole width of the page.
+_WIDE = 460.0
 
 
 def study_page(
@@ -111,8 +111,8 @@ def study_page(
     for name, title in named:
         if (path := plots / f"{name}.svg").exists():
             svg = path.read_bytes()
-            wide, high = map(float, re.findall(rb'viewBox="0 0 (\S+) ([^"]+)"', svg)[0])
-            pictures.append((name, svg, title or name, wide > _WIDE_RATIO * high))
+            width = re.search(rb'viewBox="0 0 (\S+)', svg)
+            pictures.append((name, svg, title or name, width is not None and float(width[1]) > _WIDE))
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
         column: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
