@@ -412,7 +412,9 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
         spent = name == "epsilon_spent"
         # On a logarithmic axis there is no point for an ε of 0 or ∞.
         shown = [
-            (style.thin(c), *look) for c, look in zip(curves[name], looks, strict=True) if c and (not spent or np.any(c.mean > 0))
+            (style.thin(c), *look)
+            for c, look in zip(curves[name], looks, strict=True)
+            if c and (not spent or np.any(c.mean > 0))
         ]
         for c, colour, dash in shown:
             ax.plot(c.rounds, c.mean, dash, color=colour, marker="o" if c.rounds.size <= 25 else None)

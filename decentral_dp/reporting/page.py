@@ -106,14 +106,14 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
     return path
 
 
-def run_view(report: Report, pictures: Mapping[str, bytes]) -> str:
+def run_view(report: Report, figures: Mapping[str, bytes]) -> str:
     """Return the markup of a run for a notebook.
 
     Args:
         report: of the run.
-        pictures: name → SVG file of a figure.
+        figures: name → SVG file.
     """
-    return render("run_view", **vars(report), pictures=pictures)
+    return render("run_view", **vars(report), figures=figures)
 
 
 def render(template: str, **values: Any) -> str:
@@ -156,7 +156,7 @@ def with_formulas(sentence: str) -> Markup:
 
 
 _SHAPES = frozenset(("svg", "g", "defs", "clipPath", "path", "rect", "use", "text", "tspan", "image"))
-_DRAWING = frozenset("viewBox d x y width height transform style clip-path id href".split())
+_DRAWING = frozenset(("viewBox", "d", "x", "y", "width", "height", "transform", "style", "clip-path", "id", "href"))
 _CALLS = re.compile(r"(?:rotate|scale|translate|matrix)\(|url\(#")
 _IMAGE = re.compile(r"#[\w-]+|data:image/png;base64,[\w+/=\s]*")
 # Verdana has almost the widths of the font that the layout is computed with.
@@ -189,7 +189,7 @@ def inline_svg(content: bytes, name: str, label: str) -> Markup:
                 continue
             if not _IMAGE.fullmatch(value) if key == "href" else re.search(r"[(\\]", _CALLS.sub("", value)):
                 continue
-            # matplotlib numbers the parts of every figure alike.
+            # The parts of every figure have the same identifiers.
             value = f"{prefix}-{value}" if key == "id" else re.sub(r"(^|\()#", rf"\1#{prefix}-", value)
             yield Markup(' {}="{}"').format(key, " ".join(value.replace("'DejaVu Sans'", _FONTS).split()))
 

@@ -119,7 +119,7 @@ MOST_POINTS = 400
 
 
 def thin(c: Curve) -> Curve:
-    """Return at most `MOST_POINTS` points of a curve: every k-th mean, with the lowest and highest agent up to the next.
+    """Return at most `MOST_POINTS` points of a curve: every k-th mean, with the extremes up to the next one.
 
     The last point is kept.
     """

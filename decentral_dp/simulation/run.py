@@ -265,8 +265,8 @@ class Run:
         from decentral_dp.reporting.page import run_view
         from decentral_dp.reporting.plots import draw
 
-        pictures = {name: draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")}
-        drawn = [(name, picture.svg) for name, picture in pictures.items() if picture is not None]
+        figures = {name: draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")}
+        drawn = [(name, figure.svg) for name, figure in figures.items() if figure is not None]
         return run_view(self.report, dict(drawn[:2]))
 
     def __repr__(self) -> str:

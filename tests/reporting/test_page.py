@@ -123,7 +123,7 @@ def test_a_page_is_the_same_when_it_is_drawn_again(certified: Path, tmp_path: Pa
     assert len(files) == len(ALL_FIGURES) + 1
 
 
-FOREIGN = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9" onload="a()">
+FOREIGN = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" onload="a()">
 <script>a()</script><style>* {{ fill: url(http://a.example) }}</style><foreignObject><b>bold</b></foreignObject>
 <a href="http://a.example"><text>linked</text></a><image href="{href}" width="9"/><use xlink:href="{href}"/>
 <path d="M 0 0" style="{style}" onclick="a()"/><text id="t">kept &lt;b&gt;\u202e</text></svg>"""
