@@ -424,8 +424,7 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
         measure = MEASURES.get(name.removesuffix("_unreleased"))
         style.scale_axis(ax, "values" if measure is None else measure.axis, np.concatenate([c.mean for c, *_ in shown]))
         ax.set_title(name, fontweight="normal")
-        majority = {run.result.baselines.get(name) for run in runs} - {None}
-        for value in majority:
+        for value in sorted({run.result.baselines[name] for run in runs if name in run.result.baselines}):
             ax.axhline(value, color=style.GREY, linestyle=":", linewidth=1.2)
             references["majority class"] = style.GREY
         endless = [run.name for run in runs if spent and math.isinf(run.result.privacy.epsilon_max)]

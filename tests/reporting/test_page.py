@@ -30,6 +30,8 @@ from decentral_dp.reporting.page import (
 from decentral_dp.reporting.plots import write_plots
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -121,6 +123,14 @@ def test_a_page_is_the_same_when_it_is_drawn_again(certified: Path, tmp_path: Pa
     files = {p.relative_to(other): p.read_bytes() for p in other.rglob("*") if p.suffix in (".svg", ".html")}
     assert files == {name: (certified / name).read_bytes() for name in files}
     assert len(files) == len(ALL_FIGURES) + 1
+
+
+def test_the_documentation_that_pages_name_exists() -> None:
+    templates = (ROOT / "decentral_dp" / "reporting" / "templates").glob("*.j2")
+    listed = [re.findall(r"documentation\((\[[^]]*\])", path.read_text(encoding="utf-8")) for path in templates]
+    pages = [page for lists in listed for pages in lists for page in json.loads(pages)]
+    assert len(pages) > 5
+    assert not [page for page in pages if not (ROOT / "docs" / f"{page}.md").is_file()]
 
 
 FOREIGN = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" onload="a()">
