@@ -30,7 +30,7 @@ class CompiledPart(BuildHookInterface[Any]):
 
 
 def _compiled(root: Path) -> list[str]:
-    """Put every module beside its source; their paths below the root."""
+    """Write every compiled module next to its source, and return the paths below the root."""
     import numpy
     from setuptools import Distribution
 

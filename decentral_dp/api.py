@@ -57,7 +57,7 @@ _KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
 
 
 class Changes(Objects, total=False):
-    """Keyword arguments of `build`: changed keys, and Python objects in place of components."""
+    """Keyword arguments of `build`: changed keys, and Python objects instead of components."""
 
     set: Mapping[str, Any] | None
 
@@ -527,7 +527,7 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 
 
 def _split(options: Changes) -> tuple[list[str], Objects]:
-    """Return changed keys as text, and Python objects. Raises InputError for text in place of an object."""
+    """Return changed keys as text, and Python objects. Raises InputError for text instead of an object."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
     objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}

@@ -372,7 +372,7 @@ class Family(Protocol):
     """
 
     problem: Problem
-    # Whether the ball of minimisers stays where it is as x moves.
+    # True if the ball of minimisers does not depend on x.
     centred: ClassVar[bool] = True
 
     @property

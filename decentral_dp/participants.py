@@ -664,7 +664,7 @@ class Batch:
 
     def _term(self, term: str, x: Value, y: Value, along: Value | None) -> Value:
         private = any(isinstance(v, Bounded) for v in (x, y, along))
-        # Without a direction any vector will do.
+        # Without a direction, the third vector is unused.
         points = [_plain_value(v) for v in (x, y, y if along is None else along)]
         public = public_part(self._problem, term, *points)
         return self._bounded(term, public, self._means((term,), *points).get(term), private, points)

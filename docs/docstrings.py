@@ -1,6 +1,6 @@
 """Docstrings as griffe reads them: `Example:` is a section of doctests, and `a, b: text` describes two parameters.
 
-Used by `mkdocs build` alone, by the name in `mkdocs.yml`; not part of the site.
+Used only by `mkdocs build`, by the name in `mkdocs.yml`; not part of the site.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ class Docstrings(Extension):
         """Change the docstring of one module, class or function."""
         if obj.docstring is not None:
             text = _EXAMPLE.sub("Examples:", obj.docstring.value)
-            # What stands before a colon would be taken for a type.
+            # griffe would read the words before a colon as a type.
             text = _RETURNS.sub(r"\1 – ", text)
             obj.docstring.value = _SEVERAL.sub(_one_each, text)

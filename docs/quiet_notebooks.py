@@ -1,6 +1,6 @@
 """No bars in the notebooks of the site: a reader's browser would fetch their widgets from elsewhere.
 
-Used by `mkdocs build` alone, by the name in `mkdocs.yml`; not part of the site.
+Used only by `mkdocs build`, by the name in `mkdocs.yml`; not part of the site.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ so size·exp(−λ·that bound) is an envelope, constant on the cell. Cells are 
 mass is; then a cell is drawn by its envelope, a candidate in it uniformly, and accepted with the exact ratio. How cells
 were refined depends on the data and changes only how long a draw takes, not its law.
 
-A public lower bound on the acceptance follows from the rule of refinement alone: e^{−τ−1/16} up to a tenth, τ the log
+A public lower bound on the acceptance follows only from the rule of refinement: e^{−τ−1/16} up to a tenth, τ the log
 ratio of upper and lower bound in the cells at which refinement ends. It is worth nothing where λ·L·diameter is beyond
 about 10^6 in one dimension, 10^3 in two and 10^2 in three. Draws may still be quick there, or never end.
 """

@@ -468,7 +468,7 @@ def search(
         role: the kind of the replaced record.
         seed: of the random instances; the same seed finds the same pair.
         tries: data sets and changes, default 200.
-        bound: in place of the target's own.
+        bound: replaces the target's bound.
 
     Returns:
         The largest change found and its bound. A ratio above 1 refutes the bound; none found proves nothing.

@@ -8,7 +8,7 @@ Applegate & Kannan, STOC 1991).
 Three facts, to be checked by it. With an exponent off by ζ at most, the flow min(F_x, F_y)/(4d) and the masses change
 by e^{±ζ} each, normalisation cancels, and so conductance keeps e^{−2ζ} of its value. The last step is a probability
 only if α·γ/2 + 2ζ ≤ 1. A chain within ξ of its law in Dist_∞ = sup |log(p/q)| gives points within 2ζ + 2ξ of theirs.
-And the number of steps that the conductance certifies is far beyond any use: the exact samplers of `cells` take its
+The certified number of steps is too large for use: the exact samplers of `cells` take its
 place, and what is drawn by walking is never certified here.
 """
 

@@ -7,7 +7,7 @@ of the members are of classes 5 to 9, so that a score of the class only has an A
 classes, and of 0.990 against others of classes 0 to 4 only. The published code takes these from the removed images.
 `shifted` is the bound for this case.
 
-The same on 1797 digits: linear softmax regression by full-batch gradient descent, clipped and noised for (ε, δ), the
+The same on 1797 digits: linear softmax regression by full-batch gradient descent, clipped and perturbed for (ε, δ), the
 noise accounted exactly and independent of the data. Attacks use minus the loss of a record, as in the code, and the
 model's confidence in its answer, as in the paper's text.
 """
@@ -172,7 +172,7 @@ def split(rng: np.random.Generator, label: IntArray) -> Split:
 
 
 def trained(rng: np.random.Generator, problem: SoftmaxHyperparameter, members: Any, epsilon: float) -> Array:
-    """Train weights by T noised steps on all members.
+    """Train weights by T noisy steps on all members.
 
     Each sum moves by 2C with a record, so its scale is 2C√T/μ.
 

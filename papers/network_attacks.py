@@ -184,7 +184,7 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
 
 
 class WatchedGossip(NamedTuple):
-    """Gossip of noise 1 that one agent watches. mixing: I + W. movement: D, (T,)."""
+    """Gossip of noise 1, observed by one agent. mixing: I + W. movement: D, (T,)."""
 
     mixing: Array
     observer: int
@@ -509,7 +509,7 @@ def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:
 
 
 def relay(runs: int, seed: int) -> tuple[Array, Array]:
-    """(runs,) scores of a path of 8 whose agent k steps along 4 sign(its state), in round k alone: messages of 6."""
+    """(runs,) scores of a path of 8 whose agent k steps along 4 sign(its state), only in round k: messages of 6."""
     mixed = _mixing_matrix("path", 8)
     scores = []
     for side in (1.0, -1.0):

@@ -137,7 +137,7 @@ def exposure(own: float, pair: float, graph: Array) -> float:
 def constant_noise_mu(own: float, pair: float, graph: Array, reads: int, rounds: int, turning: bool) -> float:
     """μ per unit of sensitivity, in `reads` of `rounds`, where pair noise is drawn once and used in every round.
 
-    The covariance over rounds and agents is σ²I + 11ᵀ ⊗ c²L, so that pair noise hides the mean over the rounds alone.
+    The covariance over rounds and agents is σ²I + 11ᵀ ⊗ c²L, so that pair noise hides only the mean over the rounds.
 
     Args:
         own: σ.
@@ -326,7 +326,7 @@ def gossip_claim(mixing: Array, victim: int, neighbour: int, rounds: int) -> flo
 
 
 def gossip_shown(mixing: Array, victim: int, neighbour: int, rounds: int) -> float:
-    """The same exactly, [B⁺B]_uu: B maps the noised values of all agents to what v receives before round T and has.
+    """The same exactly, [B⁺B]_uu: B maps the noisy values of all agents to what v receives before round T and has.
 
     Args:
         mixing, victim, neighbour, rounds: as of `gossip_claim`.
@@ -401,7 +401,7 @@ def largest_shows(mu: float, reads: int, rounds: int) -> float:
 
 
 def alone_shows(mu: float, shard: int, passes: int, rounds: int) -> float:
-    """Empirical ε of the largest of T releases for a record that is alone in a pass's last batch with probability 1/N.
+    """Empirical ε of the largest of T releases for the only record of a pass's last batch, with probability 1/N.
 
     Args:
         mu: how far two records move a release of a full batch of `BATCH`. Alone, they move it `BATCH` times as far.

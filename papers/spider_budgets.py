@@ -10,7 +10,7 @@ It is accounted here as if each record had been clipped, for Poisson samples of 
 all estimates. √(qε) is printed instead of √q·ε, and the R − R/q differences have the noise of R/q differences, or of no
 composition. Arora et al. 2023 have max{1/N, √R/n} there, which is private for some constant.
 
-In fact the mean of a batch is clipped, when it has been taken. And Algorithm 3 has √(R log(1/δ))/(nqε) at anchors, on
+In fact the mean of a batch is clipped, when it has been taken. Algorithm 3 has √(R log(1/δ))/(nqε) at anchors, on
 all records, and noise of √(R log(1/δ))/(nε) on the h of one record, whose part in s is β.
 """
 

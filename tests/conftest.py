@@ -114,7 +114,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """One small Ray cluster for all tests of a file. Later files must not be connected."""
+    """Start one small Ray cluster for all tests of a file. Later files must not be connected."""
     import ray
 
     with pytest.MonkeyPatch.context() as patched:

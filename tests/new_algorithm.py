@@ -1,8 +1,8 @@
 """Record what the tests compare a new algorithm with: `python -m tests.new_algorithm NAME`.
 
-An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. This says
-what either still lacks, and how it is written; where nothing is missing, it writes everything that follows from them:
-golden data, texts, reference pages, what the algorithm gains, and its slow tests.
+An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. The
+command lists the missing parts of both. If nothing is missing, it writes all files that follow from them: golden data,
+texts, the measured gain of the algorithm, and its slow tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Setting, works
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
-from tests.golden import record, reference
+from tests.golden import record
 from tests.slow_tests import LIST
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +159,6 @@ def main(names: Sequence[str]) -> int:
     except InputError as refusal:
         print(refusal)
         return 1
-    reference.write(reference.FOLDER)
     record.main([name, "texts"])
     record_slow_tests(name)
     print(

@@ -109,7 +109,7 @@ class AnyAlgorithm(Protocol):
 
     @property
     def protocol(self) -> str:
-        """State on the right-hand side: "released", "private" (never noised), or "published" (as in the paper)."""
+        """State on the right-hand side: "released", "private" (noiseless), or "published" (as in the paper)."""
         return "released"
 
     @property

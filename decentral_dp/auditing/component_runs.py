@@ -149,7 +149,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
         (split, agent) for split, indices in _list_splits(shards) for agent, index in enumerate(indices) if index.size
     ]
     for k in range(number if holders else 0):
-        # Both splits, with every size and every other record.
+        # Test both splits with every size and every other record.
         next_split = ("train", "validation")[(k // 2 + k // len(SIZES)) % 2]
         choices = [holder for holder in holders if holder[0] == next_split] or holders
         split, agent = choices[int(rng.integers(len(choices)))]

@@ -310,7 +310,7 @@ class Movement(NamedTuple):
             return float("inf")
         laplace, squares = float(np.abs(self.laplace).sum()), float((self.laplace**2).sum())
         if delta > 0.0:
-            # By advanced composition.
+            # Advanced composition.
             laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
         if not np.isfinite(laplace + squares + (self.gaussian**2).sum()):
             return 0.0

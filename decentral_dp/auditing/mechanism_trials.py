@@ -36,7 +36,7 @@ from decentral_dp.privacy.mechanisms import Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.simulation.statistics import bound_by_counts
 
-# Not powers of two, and not the scale 1 at which a class is made.
+# A class may be correct only at powers of two or at the scale 1 of its construction.
 SCALES = (0.3, 12.0)
 WIDTHS = (1, 16)
 # Costs of the queries: half of either is detected.

@@ -306,7 +306,7 @@ def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
     reach, total, largest = np.zeros((len(observers), m)), np.zeros(len(observers)), sent.start
     for t in range(rounds):
         step = np.abs(sent.share[t] * (identity + sent.mixing) - sent.contraction[t] * identity)
-        # Without cancellation: the terms of k_t (I + W) and of c_t I.
+        # The terms of k_t (I + W) and of c_t I must not cancel.
         passed = (float((identity + np.abs(sent.mixing)).sum(axis=1).max()) + sent.contraction[t]) * largest
         computed = 2.0**-53 * terms * (passed + float(sent.largest_addition[t]))
         off = own * cells[t] + reach @ step.T + computed

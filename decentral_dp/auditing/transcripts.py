@@ -269,7 +269,7 @@ class _Listening:
             return out
         bundle = out.released if isinstance(out, Released) else out
         noised = {c: v for c, v in values.items() if isinstance(v, Bounded)}
-        # Without the part of the noise from earlier rounds.
+        # The noise of earlier rounds is subtracted.
         before: Mapping[str, Any] = getattr(self._real, "past_noise", {})
         if noised and getattr(self._real, "pairs", None) is not None:
             added = np.concatenate([bundle[c] - v.value - before.get(c, 0.0) for c, v in noised.items()], axis=1)

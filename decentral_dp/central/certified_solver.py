@@ -230,7 +230,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def gradient_error(self) -> float:
-        """e₀, bound on the error of a computed ∇h near the ball; margins alone lose rounding·b‖y‖."""
+        """e₀, bound on the error of a computed ∇h near the ball; margins without it lose rounding·b‖y‖."""
         return self.rounding * (self.record + 2.0 * self.smooth * self.reach)
 
     @property

@@ -223,7 +223,7 @@ class PrivateAUCClassifier(TwoClasses):
     """A linear classifier of two classes that ranks the records of the second above those of the first.
 
     It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
-    noised steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
+    noisy steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
     the weights. Probabilities are the sigmoid of the distance from it, and not calibrated.
 
     Args:

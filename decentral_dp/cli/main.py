@@ -510,7 +510,7 @@ def options(
 def main() -> None:
     """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
-    # No collection at the end of the process, which takes as long again.
+    # A garbage collection at exit would double the time.
     atexit.register(gc.freeze)
     # A shell may start background jobs with SIGINT ignored. Both signals must reach the clean-up of processes.
     for number in (signal.SIGINT, signal.SIGTERM):

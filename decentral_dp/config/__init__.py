@@ -1,1 +1,1 @@
-"""Configuration: keys that follow from what components declare, components of the user's own, and the reference."""
+"""Build configuration keys from the declarations of components, load custom components, and list the reference."""

@@ -64,7 +64,7 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 
 
 class Objects(TypedDict, total=False):
-    """Python objects in place of components that a scenario names.
+    """Python objects instead of components that a scenario names.
 
     Args:
         problem: of `from_losses`, or an instance of a class (docs/add_a_problem.md).
@@ -194,7 +194,7 @@ def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: 
     Args:
         scenario: as of `load`. It need not name records and a graph that are given as objects.
         overrides: "table.key=value" with a TOML value.
-        **objects: Python objects in place of components.
+        **objects: Python objects instead of components.
 
     Raises:
         InputError: as of `load`, `with_objects` and `resolve`.
@@ -207,7 +207,7 @@ def resolve(s: Scenario) -> Components:
     """Resolve every name of a scenario to a component.
 
     Args:
-        s: the scenario, with Python objects in place of components.
+        s: the scenario, with Python objects instead of components.
 
     Raises:
         InputError: an unknown name, a module without the component, an algorithm that does not solve the problem, or a
@@ -258,7 +258,7 @@ def trusted_files(s: Scenario) -> Files:
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
-    """Return the scenario with Python objects in place of components. Raises InputError for an unusable object."""
+    """Return the scenario with Python objects instead of components. Raises InputError for an unusable object."""
     values: dict[str, Any] = {role: value for role, value in objects.items() if value is not None}
     if not values:
         return s

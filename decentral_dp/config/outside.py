@@ -1,8 +1,8 @@
 """Custom components: their options, and how they are made.
 
     problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
-                                               dataclass fields are keys of [problem]. Or a function that makes a
-                                               problem of public facts, such as (n_features, n_classes); its other
+                                               dataclass fields are keys of [problem]. A function may build the
+                                               problem from public facts, such as (n_features, n_classes); its other
                                                parameters are keys
     problem.model     = "my_net:build"         build(n_features, outputs) → a torch module
     topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, pairs of agents, a matrix, or a list of
@@ -296,7 +296,7 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
         table: of the scenario; its classes are read.
         seed: the public one, passed to a function that takes it.
         agents: how many there are, passed to a function that takes it.
-        certified: whether classes that nobody declared are refused instead of discovered.
+        certified: whether undeclared classes are refused instead of discovered.
 
     Returns:
         The data set.

@@ -666,7 +666,7 @@ class Scenario(Table):
         'hypercube'
     """
 
-    # Without the example.
+    # The schema omits the example of the docstring.
     model_config = ConfigDict(
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
@@ -734,7 +734,11 @@ class Scenario(Table):
     def resolve(self, path: str) -> Path:
         """Return the absolute path from the scenario's folder, or from the working directory if nothing is there.
 
-        Raises InputError: a NUL character.
+        Args:
+            path: absolute, or relative to one of them.
+
+        Raises:
+            InputError: a NUL character.
         """
         if "\0" in path:
             raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")

@@ -172,7 +172,7 @@ _CLASSES: Mapping[str, tuple[Label, ...]] = {
     **dict.fromkeys(ENVIRONMENTS, ()),
     **BUNDLED_CLASSES,
 }
-# Their columns in addition to features and labels.
+# Additional columns of generated data.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
 # Ending of a file → reader. A new format needs a function and a row here.
 FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {

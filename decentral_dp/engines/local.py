@@ -179,7 +179,7 @@ class _Coordinator:
         }
 
         def drain(ending: bool) -> list[ReleasedValues]:
-            # Nothing of a finished round is released again.
+            # Finished rounds are released only once.
             undrained, self._undrained = self._undrained, []
             return undrained
 

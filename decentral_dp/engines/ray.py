@@ -71,7 +71,7 @@ def user_address() -> str | None:
         True
     """
     address = os.environ.get("RAY_ADDRESS")
-    # As in Ray.
+    # Ray treats these values as no address.
     return None if address in (None, "", "local") else address
 
 

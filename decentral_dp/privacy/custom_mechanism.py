@@ -223,7 +223,7 @@ def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
     """
     for width in _TESTED_COSTS[2]:
         mechanism.float_slack(np.array([0.0, 1.0]), width)
-        # Neither key nor query of any run.
+        # No run uses this key or this query.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
         mechanism._sample(generator, query, float(mechanism.grid(np.ones(1), width)[0]), 1.0)
     grid = float(mechanism.grid(np.ones(1), _TESTED_WIDTH)[0])

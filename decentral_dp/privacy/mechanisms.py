@@ -175,7 +175,7 @@ class NoiseMechanism(Mechanism):
         """Round the queries of some agents and add noise, all channels side by side.
 
         Returns:
-            The noised queries in units of the grid, (b, Σ widths): float64 integers.
+            The noisy queries in units of the grid, (b, Σ widths): float64 integers.
         """
 
 
@@ -203,12 +203,12 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
 
 
 def add_public(integers: Array, grid: Array, public: Array) -> None:
-    """Compute g·(rint(public/g) + integers) in place of the public part of a release.
+    """Compute g·(rint(public/g) + integers) instead of the public part of a release.
 
     The sum is exact unless the public part is 2^33 times as large as the noise.
 
     Args:
-        integers: (b, d) noised private part, in units of the grid.
+        integers: (b, d) noisy private part, in units of the grid.
         grid: powers of two, broadcastable.
         public: (b, d), overwritten.
     """
@@ -324,7 +324,7 @@ class Laplace(NoiseMechanism):
         return np.where(is_charged, 2e-15 * width, 0.0), np.where(is_charged, delta, 0.0)
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
+        """Draw noisy values in units of the grid, (b, Σ widths) float64 integers."""
         draws, query, grid, scale, _, workspace = request[:6]
         if query.shape not in workspace:
             rows, columns = query.shape
@@ -434,7 +434,7 @@ class Gaussian(NoiseMechanism):
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
+        """Draw noisy values in units of the grid, (b, Σ widths) float64 integers."""
         draws, query, grid, scale, widths, workspace = request[:6]
         (rows, columns), ends = query.shape, accumulate(widths)
         wide = [slice(end - w, end) for end, w in zip(ends, widths, strict=True) if self.rounds_at_random(w)]

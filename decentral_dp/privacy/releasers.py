@@ -1,6 +1,6 @@
 """Releasers: objects that add noise to values and write ledger entries.
 
-Noise is float-safe. The private part u of a value is rounded and noised on a power-of-two grid g, as an integer k
+Noise is float-safe. The private part u of a value is rounded and perturbed on a power-of-two grid g, as an integer k
 (see `mechanisms`). Adding the public part on the same grid is post-processing: the released value is
 g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded as well,
 since low bits of a message would leak to its receivers which messages the sender had received.

@@ -90,7 +90,7 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
     return parts
 
 
-# Whether a bar is shown: the runs of a study have no other one.
+# True while a bar is shown: runs of a study show none.
 _bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
 # Seconds between two lines of progress without a terminal.
 _BETWEEN_LINES = 30.0

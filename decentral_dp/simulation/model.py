@@ -344,6 +344,9 @@ def load_model(folder: str | Path) -> TrainedModel:
     Args:
         folder: of a complete run.
 
+    Returns:
+        The trained model.
+
     Raises:
         InputError: the folder contains no complete run, or its problem predicts nothing.
 

@@ -179,6 +179,7 @@ class Run:
 
     @property
     def ledger(self) -> pd.DataFrame:
+        """Ledger of all releases, as a table."""
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
 
     @property
@@ -227,6 +228,9 @@ class Run:
         Args:
             name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
                 "gradient", "epsilon", "noise" or "topology".
+
+        Returns:
+            The figure.
 
         Raises:
             InputError: there is no such figure, or the run has no numbers for it.

@@ -129,7 +129,7 @@ def study_page(
         linear=any(measure.startswith(LINEAR) for measure in study.measure),
         models=models,
         simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_published"]).any(),
-        # Without the author's paths.
+        # Absolute paths would identify the author.
         notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
         pictures=pictures,
         toml=to_toml(study),

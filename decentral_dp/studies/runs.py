@@ -36,7 +36,7 @@ from decentral_dp.tasks import Stream, Workers, in_parallel, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "diverged", "refused", "failed"]
-# What a cell that has its numbers says of itself.
+# Statuses of cells with results.
 GOOD = ("ok",)
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes:
@@ -83,7 +83,7 @@ def make_task(
 
 def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
     """Return the digests of the settings, of the contents of their files, and of this package."""
-    # Without defaults, which the digest of the package covers.
+    # The digest of the package covers defaults.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
     parts = [content, priced, *(["network"] if network else []), *of_classes]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)

@@ -1,6 +1,6 @@
 """Algorithms as their papers publish them: components for comparison, never a certificate.
 
-One final class per published form: the certified program with what its paper does otherwise, be it the noise alone or
+One final class per published form: the certified program with what its paper does otherwise, be it only the noise or
 `init` and `step` as well. A scenario names one as `kind = "papers.published:PublishedLdpDsbo"`, with
 `guarantee = "as_published"`. The claim of the paper is then stated next to what is certified, often ε = ∞.
 

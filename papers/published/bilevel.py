@@ -218,7 +218,7 @@ def published_lipschitz(c: ProblemConstants, n: int) -> float:
     """Evaluate 2G/n, the claimed Lipschitz constant of Φ_Z − Φ_Z'.
 
     Limits:
-        False: its proof differentiates f(x, y_Z(x)) in x alone. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed
+        False: its proof differentiates f(x, y_Z(x)) only in x. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed
         record moves the slope by b(β − μ)/(n μ²) to first order, and 2G/n = 2b/(μ n) is less where β > 3μ.
         See docs/proofs/32.
 

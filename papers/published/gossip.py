@@ -35,7 +35,7 @@ _EXPLICIT_ROUNDS = 10_000
 
 
 class PublishedGossip(dp.Algorithm, Protocol):
-    """A gossip algorithm whose agents keep own values that are never noised."""
+    """A gossip algorithm whose agents keep noiseless values."""
 
     protocol: str = "published"
 
@@ -89,7 +89,7 @@ def track_unreleased(
 
         z^{k+1} = a_i z^k + Σ_j w_ij z̃_j^k − γ d^k,    d^{k+1} = a_i d^k + Σ_j w_ij d̃_j^k + r^{k+1} − r^k,    d⁰ = r⁰
 
-    with r^k the residual at z^k. Only what comes from neighbours is noised, so that nothing bounds what one record
+    with r^k the residual at z^k. Only what comes from neighbours is perturbed, so that nothing bounds what one record
     moves.
 
     Args:
@@ -248,7 +248,7 @@ _TERMS = (*inner_loops.U_TERMS, "lower_grad_y", *inner_loops.V_TERMS)
 
 @final
 class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
-    """The fields of `MaDsbo`, with own values that are never noised.
+    """The fields of `MaDsbo`, with noiseless own values.
 
     The recursion is that of `ma_dsbo` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
 
@@ -300,7 +300,7 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
 
 @final
 class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
-    """The fields of `DsboJhip`, with own values that are never noised.
+    """The fields of `DsboJhip`, with noiseless own values.
 
     The recursion is that of `dsbo_jhip` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
 
@@ -309,7 +309,7 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
     where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own noiseless value with what it received, and ∇_y f_i
     multiplies (Z^N)ᵀ without noise. Nothing is proved of releases that depend on records.
 
-    Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noised on every
+    Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noisy on every
     message as in Chen & Wang, ICML 2024, Algorithm 3.
     """
 
@@ -356,14 +356,14 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
 
 @final
 class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
-    """The fields of `Gbdsbo`, with own values that are never noised.
+    """The fields of `Gbdsbo`, with noiseless own values.
 
     The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own noiseless value and what it
     received, and all gradients at noiseless points. Nothing is proven of any release that has met a record; x_1 has met
     none.
 
     Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over
-    Communication Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+    Communication Networks", NeurIPS 2022; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
     """
 
     def init(self, dataset: dp.LocalDataset) -> gbdsbo.GbdsboState:
@@ -409,7 +409,7 @@ def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Pla
 
 @final
 class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
-    """The fields of `LdpSingleLevel`, with an own y that is never noised.
+    """The fields of `LdpSingleLevel`, with a noiseless own y.
 
         y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
 
@@ -424,7 +424,7 @@ class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
 @final
 @dataclass(frozen=True)
 class PublishedDpDsgd(single_level.OneLevel):
-    """The fields of `DpDsgd`, with an own y that is never noised.
+    """The fields of `DpDsgd`, with a noiseless own y.
 
         y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
 
@@ -463,12 +463,12 @@ def _series(
 
 @final
 class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
-    """The fields of `Vrdsbo`, with own values and series that are never noised.
+    """The fields of `Vrdsbo`, with noiseless own values and series.
 
     The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own noiseless value and what it
     received; the Neumann series stays with the agent (`solve_unreleased`). Nothing is proven.
 
-    Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); noised as compared with in Chen & Wang, ICML 2024,
+    Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); perturbed for the comparison in Chen & Wang, ICML 2024,
     Appendix A.
     """
 
@@ -491,7 +491,7 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
 
 @final
 class PublishedSpdb(PublishedGossip, spdb.Spdb):
-    """The fields of `Spdb`, with own values and series that are never noised.
+    """The fields of `Spdb`, with noiseless own values and series.
 
     The steps are those of `spdb`, at the agent's own noiseless x and y, with the Neumann series kept by the agent
     (`solve_unreleased`). y is published, and no agent reads it. Nothing is proved.

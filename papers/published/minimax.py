@@ -30,7 +30,7 @@ from papers.published.calibration import (
 
 @final
 class PublishedDpSgda(dp_sgda.DpSgda):
-    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the published noise.
+    """The fields and steps of `DpSgda`, only for solver = "ascent", with clips to constants and the published noise.
 
     The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y for every problem. The noise on
     both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
@@ -97,7 +97,7 @@ class State(NamedTuple):
 
 @final
 class PublishedPrivateDiff(privatediff.PrivateDiff):
-    """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used.
+    """The fields of `PrivateDiff`, only for solver = "ascent", with a noiseless y where it is used.
 
         y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last noiseless y
         d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
@@ -232,7 +232,7 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
         v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
 
-    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, for every sample. That is the
+    One record can carry a clipped mean from one end to the other: by 2c, not 2c/N, for every sample. That is the
     sensitivity which the certificate of the published noise is for, and its ε is ∞ except for tiny n.
 
     Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
@@ -442,7 +442,7 @@ class PublishedDpSpider(spider.DpSpider):
 class PublishedDpSgdDual(spider.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the published noise.
 
-    The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
+    The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε instead of
     √(1/ε). Its certificate is its true ε.
 
     Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.

@@ -1,4 +1,4 @@
-"""Private states: how far one replaced record can move a state that is never noised itself.
+"""Private states: bounds on the change of a noiseless state under one replaced record.
 
 In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its noiseless state, so a replaced record stays
 in it. Given the messages received, the state is a deterministic function of the agent's records. With

@@ -37,7 +37,7 @@ def test_shipped_scenarios_fit_the_schema() -> None:
 
 @dataclass(frozen=True)
 class Example:
-    """One field of every type."""
+    """Declare one field of every type."""
 
     x: StepSize
     count: int = option("how many", unit="rounds", at_least=1)

@@ -83,7 +83,7 @@ def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
 
 
 def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
-    """Without noise, and with x away from where it is cut, the page's algorithm is LDP-DSBO."""
+    """Compare the page's algorithm with LDP-DSBO, without noise and without a binding clip of x."""
     quiet = ['privacy.guarantee="none"', "privacy.epsilon=null", "privacy.mechanism=null", "algorithm.x.scale=0.01"]
     mine = decentral_dp.run(load(folder / "hypergradient.toml", quiet))
     ours = decentral_dp.run(load(folder / "hypergradient.toml", [*quiet, 'algorithm.kind="ldp_dsbo"']))
@@ -260,7 +260,7 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
 def test_what_a_later_round_was_not_priced_for_is_not_released(
     folder: Path, request: pytest.FixtureRequest, engine: str, old: str, new: str, said: str
 ) -> None:
-    """A rehearsal sees two rounds; the rest is held to the plan as it runs, before anything of a round is noised."""
+    """Rehearse two rounds, and compare later rounds with the plan during the run, before their noise."""
     if engine == "ray":
         request.getfixturevalue("ray_cluster")
     changed(folder, "momentum", old, new)
@@ -316,7 +316,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
 
 @pytest.mark.usefixtures("undrawn")
 def test_one_that_diverges_at_once_is_cut_short_and_covered(folder: Path) -> None:
-    """x is sent at the end alone, so that a run cut short has not sent it: its releases are those planned till then."""
+    """Send x only at the end: an interrupted run has not sent it, and its releases are those planned up to then."""
     run = decentral_dp.run(
         changed(folder, "momentum", "return State(s.x, moved", "return State(s.x, float('nan') * moved"),
         out=folder / "out",

@@ -143,7 +143,7 @@ class Kept(LocalSteps):
 
 
 class Hidden(Kept):
-    """Plans the mean of its round alone."""
+    """Plan only the mean of its round."""
 
     def both(self, t: int) -> float:
         return self.learning_rate(t)

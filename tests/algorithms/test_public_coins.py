@@ -1,4 +1,4 @@
-"""Public randomness of an algorithm: the same coins at every agent, in every block and on every engine."""
+"""Test that public randomness is identical at every agent, in every block and on every engine."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_coins_are_of_the_round_and_of_the_seed(scenario: dict[str, Any]) -> Non
 
 
 def test_what_is_released_is_planned_and_certified(scenario: dict[str, Any]) -> None:
-    """Coins choose among released values alone, so that the step costs what it cost without them."""
+    """Choose only among released values, so that public randomness does not change the privacy cost."""
     private = {"guarantee": "certified", "epsilon": 4.0, "clip": 1.0, "mechanism": "gaussian"}
     run = decentral_dp.run({**scenario, "privacy": private})
     assert run.result.status == "ok"

@@ -224,7 +224,7 @@ def test_blocks_of_any_size_are_the_same_to_the_bit(name: str, scenario: Any) ->
 
 @pytest.mark.parametrize("blocks", [1, 3, M])
 def test_the_weights_of_silent_neighbours_do_not_count(blocks: int, scenario: Any) -> None:
-    """An average of equal values is that value, whoever sends."""
+    """Expect an average of equal values to be that value, for every set of senders."""
     silent = {"privacy": {"guarantee": "none"}, "run": {"blocks": blocks}}
     silent["algorithm"] = {"kind": "sending:OnePerRound", "rounds": 3 * M}
     job = build(scenario("OnePerRound", **silent))

@@ -98,7 +98,7 @@ def test_objects_release_the_same(written: Path) -> None:
 
 
 def test_workers_of_a_study_import_modules(written: Path) -> None:
-    """One study of the scenarios of all pages, since its workers are slow to start."""
+    """Run one study of the scenarios of all pages, since its workers are slow to start."""
     content = 'scenario = "huber.toml"\nseeds = 2\nmeasure = ["epsilon_max"]\n[grid]\n"algorithm.rounds" = [2, 3]\n'
     variants = [f'[[variants]]\nname = "{name}"\nscenario = "{name}.toml"\n' for name in CASES]
     (written / "study.toml").write_text(content + "".join(variants))

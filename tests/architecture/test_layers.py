@@ -186,7 +186,7 @@ def test_imports_run_downwards(room: str) -> None:
             elif room == "reporting":
                 fine = to == room or LEVEL[to] == 0 or other in REPORTING
             else:
-                # Whoever runs something draws it; what runs and what writes a folder do not.
+                # Commands draw their results; simulation and run folders do not import reporting.
                 above = LEVEL[room] > LEVEL["simulation"] or name in VIEWED
                 fine = to == room or (to == "reporting" and above)
                 fine = fine or (to in LEVEL and (LEVEL[to] < LEVEL[room] or LEVEL[room] == 0))
@@ -308,7 +308,7 @@ def test_no_test_imports_a_test() -> None:
 
 
 def test_one_module_moves_tensors_between_devices() -> None:
-    """So that no code forgets a device."""
+    """Restrict transfers between devices to one module."""
     moves = re.compile(r"\.(cpu|cuda|numpy)\(|\.to\((self\.)?device\b|^torch\..*\bdevice=(self\.)?device\b")
     places = {
         path.name

@@ -22,7 +22,7 @@ from tests.support.audits import audit
 from tests.support.commands import Command
 from tests.support.published import as_published
 
-# One release of each agent: what is averaged, noised once.
+# One release of each agent: the noisy mean.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
 LAPLACE = [*ONE, 'privacy.mechanism="laplace"']
 # Movements depend on the transcript.
@@ -108,7 +108,7 @@ def test_half_the_noise_is_refuted(monkeypatch: pytest.MonkeyPatch, name: str, o
 
 
 def test_an_uncharged_channel_is_refuted() -> None:
-    """z is noised and released, and left out of the ledger."""
+    """Release z with noise, and omit it from the ledger."""
     overrides = ["algorithm.rounds=1", "topology.agents=3", "run.average=1", "privacy.share.z=8.0"]
     job: Any = build(load("ring_breast_cancer", overrides))
     assert audit(job, runs=20).status == "ok"

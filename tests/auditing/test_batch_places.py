@@ -64,7 +64,7 @@ def coupled() -> tuple[Any, Any]:
 class Rounding(Quadratic):
     """A library that rounds the last row of a batch otherwise: as far as BLAS does at 1e19, on every machine.
 
-    By `terms`, so that agents are evaluated one after another, and not in a stack.
+    Evaluate `terms`, so that agents are evaluated one after another instead of in a stack.
     """
 
     def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = TERMS) -> Any:
@@ -115,7 +115,7 @@ class Ones:
 
 @dataclass(frozen=True)
 class Rows:
-    """In place of generators: the number of the row that asks."""
+    """Return the index of the calling row instead of a generator."""
 
     def generator(self, row: int, index: int, name: int) -> int:
         return row
@@ -173,7 +173,7 @@ def said_of(runs: list[list[dict[str, Any]]], kind: Split) -> Iterator[tuple[Any
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("name", GOSSIP)
 def test_coupled_batches_move_releases_by_their_sensitivity(name: str, kind: Split, kernel: str) -> None:
-    """And the law over all batches shows no more than a release costs, which is of pure ε 2.38 on its batch."""
+    """Bound the loss of the release's distribution over all batches by its cost (pure ε 2.38 on its batch)."""
     runs, (here, there), largest = [wanted(program(name), kernel, kind, sign) for sign in (1.0, -1.0)], coupled(), 0.0
     for one, other, spread in said_of(runs, kind):
         stated = float(spread.sensitivity[0])

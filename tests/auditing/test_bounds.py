@@ -115,7 +115,7 @@ def most(right: int, guesses: int, canaries: int, error: Any) -> float:
 def best_mechanism(right: int, guesses: int, coins: int, epsilon: float, delta: float) -> float:
     """The largest P(V ≥ right) of all mechanisms under (ε, δ), by a linear program over their whole laws.
 
-    A mechanism's output may as well be its attacker's guesses: which coins, and what they are.
+    Without loss of generality, a mechanism outputs the adversary's guesses: the indices of draws and their values.
     """
     outputs = [
         dict(zip(which, values, strict=True))
@@ -210,7 +210,7 @@ def test_a_record_that_is_released_with_probability_delta() -> None:
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("canaries", [300, 1000, 5000])
 def test_the_gaussian_curve_gives_larger_bounds(mu: float, canaries: int) -> None:
-    """With as many right guesses of the surest tenth as Gaussian noise gives on average."""
+    """Use the mean number of correct guesses under Gaussian noise, for the surest tenth."""
     rng, guesses, delta = np.random.default_rng(6), canaries // 10, 1e-5
     draws = rng.normal(0.5 * mu, 1.0, (200, canaries))
     surest = np.argsort(-np.abs(draws), axis=1)[:, :guesses]

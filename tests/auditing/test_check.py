@@ -89,7 +89,7 @@ def test_objects_pass(folder: Path) -> None:
 
 
 def test_leaks_by_extreme_records_are_detected(folder: Path) -> None:
-    """A flag that is raised by a huge record alone: the first rehearsals never see one."""
+    """Detect a flag that only a huge record raises, although the first rehearsals have none."""
     largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
     flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
     name = changed(folder, "flag.py", (STATED, FREE), (SENT, flag), ("from typing", "import numpy as np\nfrom typing"))

@@ -161,7 +161,7 @@ def test_shifts_in_one_direction_are_not_overstated(law: Any, seen: Any, rate: f
 
 
 def test_the_larger_of_two_directions_counts() -> None:
-    """A move by the first data set's record alone and one by the second's alone are mirror images."""
+    """Mirror a change by only the first data set's record to one by only the second's."""
     one_way = Shifts(np.array([[2.0, 0.0]]), np.array([0.05]), np.array([False]))
     other_way = one_way._replace(shifts=np.array([[0.0, 2.0]]))
     assert one_way.epsilon(1e-5) == other_way.epsilon(1e-5) == pytest.approx(5.517, abs=5e-3)
@@ -180,7 +180,7 @@ def test_contradicting_noise_sizes_give_the_smallest_bound() -> None:
     [
         # A Poisson sample of a fifth.
         ("dp_sgd_dual", ONE),
-        # A batch of five of 342, noised once.
+        # A noisy batch of five of 342.
         ("ldp_single_level", FEW_OF_MANY),
         # As much of the budget for y as can be; its gradients reach a clip of 0.4.
         (

@@ -129,7 +129,7 @@ def test_the_best_score_of_classes() -> None:
 
 
 def test_a_constant_model_has_an_auc_of_one_half(folder: Path) -> None:
-    """Also for a model that is not finite. Scores do not depend on the position of a record."""
+    """Test a model with values that are not finite, too. Scores do not depend on the position of a record."""
     job = read_run_folder(folder)[0]
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
         assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
@@ -245,7 +245,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
 
 
 def test_a_claim_is_refuted_without_the_certificate(tmp_path: Path) -> None:
-    """As published, with a certified and a claimed ε."""
+    """Run the published form, with a certified and a claimed ε."""
     scenario = as_published(changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}}))
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
@@ -274,7 +274,7 @@ def refusal(scenario: dict[str, Any]) -> str:
 REFUSED: dict[str, tuple[str, Change]] = {
     "no held-out records": ("test records", {"problem": {"test": 0.0}}),
     "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
-    "a column that tells": (
+    "an identifying column": (
         "A column selects",
         {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
     ),
@@ -376,7 +376,7 @@ def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
 
 
 def game_within(laws: np.ndarray, first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> float:
-    """AUC where M's data are the member alone: z ~ first, z' ~ second; laws and scores (records, outputs)."""
+    """Compute the AUC if M reads only the member: z ~ first, z' ~ second; laws and scores (records, outputs)."""
     total = 0.0
     for z, other in itertools.product(range(len(first)), range(len(second))):
         total += first[z] * second[other] * float(laws[z] @ beats(scores[z], scores[other]))
@@ -411,7 +411,7 @@ def test_which_reported_values_are_impossible() -> None:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
 def test_reveal_or_respond_attains_both(epsilon: float, delta: float) -> None:
-    """Two records in random order: one is the member. And the same two as the two runs of one record."""
+    """Attain the bound for two records in random order and for two runs of one record."""
     laws = reveal_or_respond(epsilon, delta)
     assert hockey_stick(laws[0], laws[1], epsilon) == pytest.approx(delta, abs=1e-12)
     one, other = laws[0] @ beats(laws[0], laws[1]), laws[1] @ beats(laws[1], laws[0])

@@ -134,7 +134,8 @@ def normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:
 def test_a_public_sample_size_costs_several_times_as_much() -> None:
     """q = 0.01 of 10 000, z = 1, 1000 releases, δ = 1e-5. All others are −C, the exchanged records C and −C.
 
-    With |B| known the sum of the data set of −C is known. Divided by |B| that data set's mean is −C for every |B|.
+    Show that a known batch size reveals the sum of the data set of −C.
+    Divided by |B|, its mean is −C for every |B|.
     """
     q, n, releases, delta = 0.01, 10_000, 1000, 1e-5
     m, sizes = q * n, np.arange(50, 160)
@@ -167,7 +168,7 @@ def test_a_public_sample_size_costs_several_times_as_much() -> None:
 
 
 def divided(self: MinimaxClientBlock, number: int, questions: Any) -> dict[str, np.ndarray]:
-    """As many implementations do it: a sum over the sample, times the expected and over the real number of records."""
+    """Divide as many implementations do: a sum over the sample, times the expected over the real number of records."""
     out = HONEST(self, number, questions)
     for name, asked in questions.items():
         for row in range(self.agents.size):

@@ -105,7 +105,7 @@ def test_a_larger_coalition_learns_at_least_as_much(seed: int, name: str) -> Non
 
 
 def simulated(case: Case, members: list[int], victim: int, runs: int, seed: int) -> tuple[float, float]:
-    """μ and its standard error from runs of the protocol alone, half of them with a replaced record.
+    """Estimate μ and its standard error only from runs of the protocol, half of them with a replaced record.
 
     The view has the messages of neighbours and the observer's noise. μ̂² is the squared
     Mahalanobis distance of the two sample means in the pooled sample covariance, less its bias.

@@ -15,7 +15,7 @@ from decentral_dp.auditing.network_training import Coupled, step_factor
 
 
 def neighbour_mu(coupled: Coupled, victim: int, moved: Any) -> float:
-    """One victim's."""
+    """Return the privacy cost μ of one victim."""
     everybody = np.repeat(moved[:, None], coupled.noise.shape[1], axis=1)
     return float(network_training.neighbour_mu(coupled, [victim], everybody)[0])
 
@@ -125,7 +125,7 @@ def with_silent_agents(coupled: Coupled, seed: int) -> Coupled:
 
 
 def by_elimination(coupled: Coupled, victim: int, moved: Any) -> float:
-    """The same problem in the d of noisy hidden messages alone: every d is affine in them."""
+    """Solve the same problem in the d of noisy hidden messages: every d is affine in them."""
     rounds, m = coupled.noise.shape
     free = np.argwhere(~coupled.observed & (coupled.noise > 0.0)).tolist()
     before, rows = np.zeros((m, len(free) + 1)), []

@@ -124,7 +124,7 @@ def test_memory_fades_as_in_a_loop(rows: list[tuple[float, float, float]]) -> No
 def test_plans_charge_the_rounding_of_memory(
     module: Any, change: str, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """γ = 1.01 in place of 1 + 10⁻¹⁴: the sensitivities of later releases rise by about as much."""
+    """Use γ = 1.01 instead of 1 + 10⁻¹⁴: the sensitivities of later releases rise by about as much."""
     name = module.__name__.rpartition(".")[2]
     algorithm: Any = build(load(name, [change])).algorithm
     plain = algorithm.planned_releases(public())[channel].sensitivity["train"]

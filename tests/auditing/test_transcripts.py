@@ -1,4 +1,4 @@
-"""Audits of releases on samples and of random choices: the coin of the replaced record is summed over, not ignored."""
+"""Audit releases on samples and random choices, and sum over the Bernoulli draw of the replaced record."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_prescribed_minibatch_has_its_distribution() -> None:
 
 
 def test_the_mixture_follows_bayes() -> None:
-    """One release, by the densities with and without the record."""
+    """Compute the loss of one release from the densities with and without the record."""
     neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None

@@ -168,7 +168,7 @@ def test_a_float32_sum_moves_by_more_than_its_sensitivity_and_ours_does_not() ->
 
 
 def test_sums_in_float64_need_their_slack_too() -> None:
-    """The same construction at the scale of float64's own cells: 2C/N alone is passed, with the slack it is not."""
+    """Repeat the construction at float64's spacing: the change exceeds 2C/N, but not 2C/N with its slack."""
     first = binade_records(1.0)[1:4096]
     step = 2.0**-41 * (1 + 2.0**-10)
     sums = []
@@ -240,7 +240,7 @@ def test_no_message_gets_a_record_through_the_clip(problem: Any, norm: Any, valu
 
 
 def test_the_obvious_clip_lets_nan_through() -> None:
-    """`min(1, C/nan)` is 1 in Python, and a NaN release is an event that one data set alone can have."""
+    """Handle `min(1, C/nan)`, which is 1 in Python: a NaN release would separate the data sets."""
     assert min(1.0, 0.1 / math.nan) == 1.0
     np.testing.assert_array_equal(clip_factors(np.array([math.nan, math.inf, 0.0, 2.0]), 1.0), [0.0, 0.0, 1.0, 0.5])
 

@@ -190,7 +190,7 @@ def test_a_round_of_training(benchmark: Any) -> None:
 
 # Custom losses --------------------------------------------------------------------------------------------------
 
-# So many rounds that all but the first of the runs call captured graphs alone.
+# Enough rounds for all runs except the first to call only captured graphs.
 OWN_AGENTS, OWN_RECORDS, OWN_WIDTH, OWN_ROUNDS = 10, 20, 10, 100
 LOSSES = """
 import torch

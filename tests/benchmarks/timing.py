@@ -25,7 +25,7 @@ def fastest(
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for BLAS and torch: agents run side by side, so a core is what an agent has."""
+    """Restrict BLAS and torch to one thread: agents run in parallel, one per core."""
     import torch
 
     before = torch.get_num_threads()

@@ -382,7 +382,7 @@ def test_implicit_sensitivity_matches_second_derivation() -> None:
 
 
 def test_implicit_sensitivity_is_attained() -> None:
-    """One record each: b along the largest J H⁻¹ changes its sign; a Hessian along b is added."""
+    """Use one record each: b along the largest J H⁻¹ changes its sign; a Hessian along b is added."""
     clip = Clip("l2", x=1.0, z=1.0)
     e = np.array([[1.0, 0.0]])
     ridge, j = 0.25 * np.eye(2).reshape(1, -1), np.eye(2).reshape(1, -1)

@@ -61,7 +61,7 @@ class DataSet(NamedTuple):
         path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
     def replaced(self, role: str, label: str | None = None, feature: float | None = None) -> DataSet:
-        """One record of that role with another label, and with that number in every feature."""
+        """Replace one record of that split by another label and by that number in every feature."""
         row = self.split.index(role)
         features, labels = self.features.copy(), list(self.labels)
         if feature is not None:
@@ -72,7 +72,7 @@ class DataSet(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """code: of the process. said: standard error. result: result.json without metrics, digests and times."""
+    """Store the exit code, standard error (said) and result.json without metrics, digests and times."""
 
     code: int
     said: str

@@ -143,7 +143,7 @@ def random_pairs(t: int, seed: int) -> nx.Graph:
 
 
 def ring_edge(t: int) -> Any:
-    """One edge of a ring in each round, as a matrix."""
+    """Return one edge of a ring in each round, as a matrix."""
     matrix = np.zeros((4, 4))
     matrix[t % 4, (t + 1) % 4] = matrix[(t + 1) % 4, t % 4] = 1.0
     return matrix

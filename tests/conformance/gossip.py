@@ -39,7 +39,7 @@ def with_fields_of(kind: type, algorithm: Any) -> Any:
 
 
 def halved(planned: Mapping[str, Planned], *channels: str) -> dict[str, Planned]:
-    """As if a record that is replaced only left a mean, or only came to it."""
+    """Account a replaced record as one that is only removed or only added."""
     half = {c: planned[c]._replace(sensitivity={k: s / 2 for k, s in planned[c].sensitivity.items()}) for c in channels}
     return {**planned, **half}
 
@@ -101,7 +101,7 @@ class GossipConformance:
         return self.small.made(kind, dict(content), priced=priced)
 
     def job(self, kind: str = "", *guarantee: str, **more: Any) -> Job:
-        """Without a budget, on the problem whose terms all read records unless named; see `content` for the rest."""
+        """Build a job without a budget, by default on the problem whose terms all read records; see `content`."""
         return self.made(kind or self.small.all_read, self.content(*guarantee, **more))
 
     def told(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float], **how: Any) -> Told:
@@ -129,7 +129,7 @@ class GossipConformance:
         self, kind: str, norm: Any = "l1", sampling: Any = READ[0], seed: int = 0, algorithm: Any = None,
         problem: Any = None,
     ) -> list[list[dict[str, Any]]]:  # fmt: skip
-        """One agent in two data sets that differ in one record of this kind, at worst where the seed is even."""
+        """Replay one agent on two data sets that differ in one record of this split, worst-case for even seeds."""
         worst, rng = seed % 2 == 0, np.random.default_rng([7, seed])
         pair = self.small.neighbours(rng, kind, worst)
         return naive.data_sets(

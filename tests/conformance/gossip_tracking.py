@@ -87,7 +87,7 @@ class TrackingConformance(GossipConformance):
     def test_one_batch_serves_the_inverse_loop_of_the_certified_form_only(
         self, protocol: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And it asks once per round for what stays, for one product per increment; as published, fresh samples."""
+        """Query retained terms once per round and one product per increment; the published form draws new samples."""
         log: list[tuple[int, str]] = []
         job = self.job(self.small.all_read, "certified" if protocol == "released" else "as_published")
         own = type(job.algorithm).step

@@ -1,4 +1,4 @@
-"""Everything that can be named works together: algorithms, problems, guarantees, mechanisms, topologies, scenarios."""
+"""Test combinations of registered components: algorithms, problems, guarantees, mechanisms, topologies, scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job keeps its promise: a certified budget of 4 per agent, and models worth having."""
+"""Test the main job: a certified ε of at most 4 per agent, and useful models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything minimax that can be named works together: algorithms, problems, guarantees, engines."""
+"""Test combinations of minimax components: algorithms, problems, guarantees, engines."""
 
 from __future__ import annotations
 

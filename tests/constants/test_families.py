@@ -143,7 +143,7 @@ def test_bounds_of_losses_hold_and_are_near(loss: Any) -> None:
 @pytest.mark.parametrize("out", [0.0, 1.2])
 @pytest.mark.parametrize("w", [0.02, 1.0])
 def test_minimisers_stay_in_the_ball_and_reach_its_edge(loss: Any, out: float, w: float) -> None:
-    """One record of the best length and label, the point of the pull against it."""
+    """Return one record of the worst norm and label, and the point with the largest gradient."""
     reach, worst_found = loss.reach(w, 1.7, out), 0.0
     shape = (rows(loss), 1)
     for length in np.geomspace(0.03, 1.0, 16):

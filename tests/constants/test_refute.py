@@ -71,7 +71,7 @@ def space(name: str, plant: Callable[[Family], Any] = lambda f: f, **changes: An
 
 
 def at(w: float) -> dict[str, np.ndarray]:
-    """One strength, and nothing else."""
+    """Use only one strength."""
     return {"low": np.array([math.log(w)]), "high": np.array([math.log(w)])}
 
 
@@ -173,7 +173,7 @@ def test_what_is_said_to_be_nothing_is_found_out() -> None:
 
 
 def test_minimisers_are_minimisers() -> None:
-    """Against a general method on values alone."""
+    """Compare with a general method on values only."""
     for name in ("logistic", "softmax features", "groups", "ridge features"):
         where = space(name)
         pair = where.pair(where.draw(np.random.default_rng(9)), "train")

@@ -153,7 +153,7 @@ def test_strong_regularisation_makes_the_bound_tight(loss: str) -> None:
 
 @pytest.mark.parametrize(("w", "lam", "ratio"), [(3.0, 0.01, 1.6), (3.0, 0.02, 1.3), (10.0, 0.01, 1.3)])
 def test_pulled_minimisers_leave_the_ball_of_the_plain_ones(w: float, lam: float, ratio: float) -> None:
-    """With the constants of g's ball the release of argmin g + f/λ would be under-noised."""
+    """Refute the constants of g's ball, with which the release of argmin g + f/λ would have too little noise."""
     n, known = 2000, bounds("squared", {"train": 2000, "validation": 2000}, d=2)
     size = min(1.0, math.sqrt(w / (1.0 + 1.0 / lam)))
     validation = records("squared", np.tile([size, 0.0], (n, 1)), np.ones(n))

@@ -44,7 +44,7 @@ def test_actors_read_their_own_records_and_the_driver_none(
     def opened(*_: Any, **__: Any) -> Any:
         raise AssertionError("a shard was opened")
 
-    # In this process alone: actors import the package anew.
+    # Only this process is patched: actors import the package again.
     for name in ("load", "digest_of_shard", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
     monkeypatch.setattr(agent_shards, "regular", manifest_alone)

@@ -35,7 +35,7 @@ def records(world: int) -> tuple[Any, Any]:
 
 
 def attributes(kind: Any, parameters: dict[str, Any], world: int) -> dict[str, Any]:
-    """All that a fit leaves."""
+    """Return all attributes of a fit."""
     fitted = kind(epsilon=1.0, random_state=3, **parameters).fit(*records(world))
     return dict(leaves(vars(fitted), "fitted"))
 

@@ -34,8 +34,8 @@ _ROUNDS, _PATIENCE = 2000, 300.0
 def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     """Kill processes of a job on two nodes at random moments, and give its command again, until it is complete.
 
-    As on Kubernetes every try has a new cluster. If the whole head is lost, so is the driver. A lost worker is replaced
-    in the same try. Kills and the reached rounds are printed to stderr.
+    Start a new cluster for every attempt, as Kubernetes does. If the whole head is lost, so is the driver. A lost
+    worker is replaced in the same attempt. Kills and the reached rounds are printed to stderr.
 
     Args:
         times: kills in all.
@@ -86,7 +86,7 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _goes_on(folder: Path, since: float) -> bool:
-    """Whether rounds were allowed after this time."""
+    """Return whether rounds were allowed after this time."""
     journal = folder / "in_progress" / "journal.jsonl"
     with contextlib.suppress(OSError, IndexError):
         return journal.stat().st_mtime > since and b"leased" in journal.read_bytes().splitlines()[-1]

@@ -117,7 +117,7 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
             over = threading.Event()
 
             def end(over: threading.Event = over, machine: Any = machine) -> bool:
-                """Whether the machine was lost before the run was over."""
+                """Return whether the machine was lost before the end of the run."""
                 over_rounds = not over.wait(draw.uniform(0.2, 1.5))
                 cluster.remove_node(machine, allow_graceful=False)
                 return over_rounds

@@ -165,7 +165,7 @@ def test_an_installed_module_that_a_run_folder_names_needs_consent_as_well(
 def test_a_module_in_a_run_folder_on_pythons_path_is_not_imported(
     complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with `python -m decentral_dp` in such a folder: Python would import it without consent, and from a cache."""
+    """Emulate `python -m decentral_dp` in such a folder: Python would import it without consent, and from a cache."""
     mark = tmp_path / "mark"
     (complete / "hidden").mkdir()
     (complete / "hidden" / "moves.py").write_text(MARK.format(str(mark)))

@@ -20,8 +20,8 @@ NOISE_FREE = {
 # Without noise these release a minimum that a search finds from values, not from slopes.
 SEARCHED = ("exponential_mechanism", "regularised_exponential_mechanism")
 
-# Runs on Ray unless all are asked for (--all-on-ray): one for each kind of job, of exchange and of oracle. What differs
-# between the others is computed by the same blocks, in this process or in an actor.
+# Runs on Ray without --all-on-ray: one for each kind of job, of exchange and of oracle. The other scenarios use the
+# same blocks, in this process or in an actor.
 ON_RAY = (
     "ring_breast_cancer",
     "ma_dsbo",
@@ -54,7 +54,7 @@ def scenario_names() -> list[str]:
 
 
 def is_planned_only(name: str) -> bool:
-    """Whether a scenario is of full size: its records are OpenML's, so that it is planned only."""
+    """Return whether a scenario is of full size, with records from OpenML, and is only planned."""
     return name.endswith("_full")
 
 
@@ -83,7 +83,7 @@ def run_overrides(name: str, noise: bool = True) -> list[str]:
 
 
 def ray_overrides(agents: int) -> list[str]:
-    """One actor for all agents."""
+    """Use one actor for all agents."""
     return ['run.engine="ray"', f"run.agents_per_actor={agents}"]
 
 

@@ -1,4 +1,4 @@
-"""Comparison of a measurement with what was recorded: a list of sentences, empty where nothing differs."""
+"""Compare a measurement with its record: the differences are a list of sentences."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Relative tolerances: of prices; of prices after a search for the noise of a target ε, which ends within 1e-8; of
-# noiseless runs on another processor; of a minimum that is found from values, known to the root of their rounding.
+# Relative tolerances: of privacy costs; of privacy costs after a search for the noise of a target ε (error below 1e-8);
+# of noiseless runs on another processor; of a minimum found from values (the square root of their rounding error).
 EXACT = 1e-12
 CALIBRATED = 1e-8
 ELSEWHERE = 1e-9
@@ -15,7 +15,7 @@ FROM_VALUES = 1e-7
 
 
 def differences(found: Any, recorded: Any, tolerance: float = EXACT, place: str = "") -> list[str]:
-    """What differs: numbers by more than the tolerance relative to the larger, all else at all."""
+    """List differences: of floats if above the tolerance relative to the larger, of other values always."""
     if isinstance(found, Mapping) and isinstance(recorded, Mapping):
         out = [f"{place}{key}: new" for key in found.keys() - recorded.keys()]
         out += [f"{place}{key}: gone" for key in recorded.keys() - found.keys()]
@@ -32,7 +32,7 @@ def differences(found: Any, recorded: Any, tolerance: float = EXACT, place: str 
 
 
 def array_differences(found: Mapping[str, Any], recorded: Mapping[str, Any], tolerance: float, name: str) -> list[str]:
-    """What differs between two arrays as `measure.array` gives them, relative to the largest entry."""
+    """List differences of two arrays measured by `measure.array`, relative to the largest entry."""
     if any(found[key] != recorded[key] for key in ("dtype", "shape")):
         return [f"{name}: {found['dtype']} {found['shape']}, recorded {recorded['dtype']} {recorded['shape']}"]
     largest = float(recorded["largest"])
@@ -52,7 +52,7 @@ def _beyond(
         if len(values) != len(wanted):
             return [f"{name}.{key}: {len(values)} numbers, recorded {len(wanted)}"]
         for k, (f, r) in enumerate(zip(values, wanted, strict=True)):
-            # A text stands for what is not finite.
+            # Values that are not finite are texts.
             same = f == r if isinstance(f, str) or isinstance(r, str) else abs(f - r) <= allowed
             if not same:
                 out.append(f"{name}.{key}.{k}: {f!r}, recorded {r!r}")

@@ -30,10 +30,10 @@ from decentral_dp.simulation.jobs.build import build_job
 from .cases import SCENARIOS, is_planned_only, plan_overrides, ray_overrides, run_overrides
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-# Larger arrays are stored as so many projections on public directions, with their norm and largest entry.
+# Larger arrays are stored as projections on public directions, with their norm and largest entry.
 _FULL = 64
 _PROJECTIONS = 8
-# So many distinct texts of a ledger's column are stored beside its hash, for the reader of a diff.
+# Number of distinct texts of a ledger's column that are stored with its hash, to make diffs readable.
 _SHOWN = 8
 
 FOLDERS = {"gossip": "ring_breast_cancer", "coordinator": "regularisation_tuner"}
@@ -51,7 +51,7 @@ COMMANDS = (
     "report",
 )
 
-# Of each kind of entry one: what a name is, key by key, stands in docs/reference, which is compared with the code.
+# One entry of each kind: the reference pages describe every key, and have their own tests.
 SHOWN = (
     "dp_dsgd",
     "ridge_hyperparameter",
@@ -77,7 +77,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Finished(NamedTuple):
-    """What is kept of a run."""
+    """Store the compared parts of a run."""
 
     released: dict[str, np.ndarray]
     ledger: pd.DataFrame
@@ -86,7 +86,7 @@ class Finished(NamedTuple):
 
 
 def scenario(name: str, ray: bool = True) -> dict[str, Any]:
-    """All that is recorded of a scenario. ray: on the Ray engine too (Ray must be initialised)."""
+    """Return all recorded data of a scenario. ray: on the Ray engine too (Ray must be initialised)."""
     out: dict[str, Any] = {"canary": canary(), "plan": plan(name)}
     if not is_planned_only(name):
         out |= {"seeded": seeded(name), "noise_free": noise_free(name)}
@@ -191,7 +191,7 @@ def array(value: np.ndarray) -> dict[str, Any]:
 
 
 def ledger(frame: pd.DataFrame) -> dict[str, Any]:
-    """Columns in their order, and per channel and column what tells one content from another."""
+    """Return the columns in order, and a summary of the content per channel and column."""
     channels = {str(c): rows for c, rows in frame.groupby("channel", sort=True)}
     return {
         "rows": len(frame),
@@ -268,13 +268,13 @@ def _printed(*arguments: str, width: int = _WIDTH) -> str:
     done = CliRunner(env=environment).invoke(app, list(arguments), prog_name="decentral-dp")
     if done.exit_code != 0:
         raise RuntimeError(f"{' '.join(arguments)}: exit code {done.exit_code}") from done.exception
-    # Where this checkout lies is no part of what is said.
+    # The checkout's path differs between machines.
     lines = _ESCAPES.sub("", done.stdout).replace(str(_REPOSITORY), "REPOSITORY").splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
 
 
 def folder(name: str, place: Path) -> dict[str, Any]:
-    """What a run of the scenario leaves in a folder: names of files, columns, keys and arrays; no values."""
+    """Return the structure of a run folder: names of files, columns, keys and arrays, without values."""
     out = place / "run"
     decentral_dp.run(load(str(SCENARIOS[name]), run_overrides(name)), out=out)
     found: dict[str, Any] = {}

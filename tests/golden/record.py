@@ -26,7 +26,7 @@ def command(name: str) -> str:
 
 
 def load(folder: Path, name: str) -> Any:
-    """What is recorded under that name. Raises AssertionError with the command that records it."""
+    """Return the golden data of that name, or raise AssertionError with the command that records them."""
     path = folder / f"{name}.json"
     if not path.is_file():
         raise AssertionError(f"no golden data of {name}; record them with {command(name)} and look at them.")

@@ -27,7 +27,7 @@ def _same_processor(recorded: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module", params=scenario_names())
 def name(request: pytest.FixtureRequest) -> str:
-    """Of a module, so that all tests of a scenario follow each other and share its plan and its run."""
+    """Return a scenario's name; module scope lets all tests of a scenario share its plan and its run."""
     return str(request.param)
 
 

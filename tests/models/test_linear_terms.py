@@ -40,7 +40,7 @@ def _same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def _clipped(c: float, norm: float, bound: float) -> float:
-    """By hand, in Python's float64."""
+    """Compute the terms in Python's float64."""
     with np.errstate(all="ignore"):
         factor = float(np.float64(bound) / (np.abs(np.float64(c)) * norm))
         factor = 1.0 if factor > 1.0 else factor

@@ -118,7 +118,7 @@ def test_no_record_contributes_more_than_its_clip() -> None:
         at[0, -sum(sizes[-2:]) :] /= size
         row = Examples(records.features[:1, :1] * 10.0 ** draw.integers(-8, 8), records.label[:1, :1])
         if turn % 2:
-            # One of zeros moves biases alone in the first layer.
+            # A record of zeros moves only biases in the first layer.
             row.features[:] = row.features.mean() if turn % 4 == 1 else 0.0
         got = _mean(problem, at, Clip("l2", y=BOUND), row)[0]
         assert np.linalg.norm(got) <= BOUND * (1 + 1e-12)

@@ -76,7 +76,7 @@ from torch.nn.utils import parametrizations, parametrize, weight_norm
 
 
 class Mean(torch.autograd.Function):
-    # Subtracts the mean of a batch under vmap alone; the module on a batch and on one record never shows it.
+    # Subtracts the mean of a batch only under vmap; evaluations on a batch and on one record do not show it.
     generate_vmap_rule = False
     least = 0
 
@@ -99,7 +99,7 @@ class Mean(torch.autograd.Function):
 
 
 class Backward(Mean):
-    # Subtracts it from the gradient alone.
+    # Subtracts it only from the gradient.
     @staticmethod
     def vmap(info, in_dims, a):
         return Backward.apply(a), in_dims[0]

@@ -177,7 +177,7 @@ def test_a_seed_repeats_and_another_does_not(name: str) -> None:
 
 
 def test_the_instance_is_that_of_explicit_records() -> None:
-    """Its minimisers and its hypergradient against gradients of losses that are summed record by record."""
+    """Compare its minimisers and hypergradient with gradients of losses summed record by record."""
     rng = np.random.default_rng(5)
     p, q, mu, lam = 2, 5, 0.7, 4.0
     counts = np.array([[4, 3, 2, 2, 1], [1, 2, 3, 3, 3]])
@@ -235,7 +235,7 @@ def test_the_lower_bound_is_valid() -> None:
 
 
 def test_the_slope_by_differences_is_the_implicit_one() -> None:
-    """One feature: the minimiser and its derivative in w by hand."""
+    """Derive the minimiser and its derivative in w for one feature."""
     a, b = np.array([[0.9], [0.4], [-0.7]]), np.array([1.0, -1.0, -1.0])
     w, theta = 0.2, 0.0
     for _ in range(200):

@@ -98,7 +98,7 @@ def test_points_that_leave_are_within_two_zeta_and_two_xi(seed: int, zeta: float
 
 
 def test_certified_steps_are_infeasible() -> None:
-    """One dimension, α·τ = 40: a billion steps where a few thousand do. Why the exact samplers take its place."""
+    """Compare a billion claimed steps with a few thousand sufficient ones, in one dimension with α·τ = 40."""
     side, alpha = 1.0, 40.0
     gamma = 1.0 / (2 * alpha)
     x = (np.arange(80) + 0.5) * gamma

@@ -17,7 +17,7 @@ def test_noise_is_rarely_longer() -> None:
 
 
 def descents(runs: int, steps: int, radius: float, scale: float) -> np.ndarray:
-    """One stage from the edge of the ball on ½‖y‖², μ = b = 1, minimiser at distance `radius`: (runs,)."""
+    """Run one stage from the edge of the ball on ½‖y‖², μ = b = 1, minimiser at distance `radius`: (runs,)."""
     rng = np.random.default_rng(3)
     centre = radius * np.array([1.0, 0.0, 0.0, 0.0])
     at, total = np.tile(centre, (runs, 1)), np.zeros((runs, 4))

@@ -37,7 +37,7 @@ KNOWN = {
 
 
 def test_a_relay_exceeds_the_claim_hundreds_of_times() -> None:
-    """With 99.9 % confidence, from 200 000 runs; 8 is the cost of all messages."""
+    """Estimate the bound with 99.9 % confidence from 200 000 runs; 8 is the cost of all messages."""
     shown = counted_mu(*relay(200_000, 0), 1e-3)
     assert 2.5 < shown < 8.0
 

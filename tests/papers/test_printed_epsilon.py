@@ -178,7 +178,7 @@ def test_a_sum_reveals_a_record_that_is_read_in_every_round() -> None:
 
 
 def test_a_record_alone_in_a_batch() -> None:
-    """17 passes over 3713 records meet it alone with probability .0046, and then 64 times as loud."""
+    """Count 17 passes over 3713 records: it is a batch of one with probability .0046, at 64 times the sensitivity."""
     assert 3713 % BATCH == 1
     assert -math.expm1(PASSES * math.log1p(-1.0 / 3713)) == pytest.approx(0.0046, rel=0.01)
     cut = 45.0
@@ -224,7 +224,7 @@ def test_a_step_that_keeps_noise_apart() -> None:
 
 
 def test_a_sign_that_is_passed_on() -> None:
-    """By counting: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
+    """Count: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
     before, after, step = printed.one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
     shown = printed.densities_show(after, before, step)
     assert gaussian(2.0 / math.sqrt(10.0)) < shown < gaussian(2.0)

@@ -14,7 +14,7 @@ from papers.draws import generator
 N, T = 25_500, 6000
 DELTA = N**-1.1
 ROOT = math.sqrt(1.1 * math.log(N))
-# Claimed ε → (period, Theorem 6, Theorem 1, σ_2 alone, the noise of Arora et al.): what it costs, found independently.
+# Claimed ε → independently computed ε (period, Theorem 6, Theorem 1, σ_2 only, the noise of Arora et al.).
 COSTS = {
     0.5: (4, 1.96, 2.8, 3.95, 1.1),
     1.0: (6, 7.0, 9.2, 9.0, 2.4),
@@ -25,7 +25,7 @@ COSTS = {
 
 @pytest.mark.parametrize("claimed", COSTS)
 def test_costs_agree_with_independent_computations(claimed: float) -> None:
-    """With the period that the paper takes, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
+    """Use the paper's period, (nε/√(d log 1/δ))^(2/3), for the 270 000 weights of a ResNet-20."""
     period, *expected = COSTS[claimed]
     assert e16.CLAIMED[claimed] == period == round((N * claimed / (math.sqrt(270_000) * ROOT)) ** (2 / 3))
     computed = e16.double_spider(claimed, period)
@@ -47,7 +47,7 @@ def per_record(lines: list[tuple[float, float, int]], h: float) -> float:
 
 @pytest.mark.parametrize(("claimed", "h"), [(0.5, 1e-3), (1.0, 1e-3), (10.0, 3e-2)])
 def test_theorem_6_by_another_accountant(claimed: float, h: float) -> None:
-    """With the formulas written out again."""
+    """Recompute the table from the formulas."""
     q, batch = COSTS[claimed][0], 128
     anchors = T // q
     of_y = batch * math.sqrt(T) * ROOT / (N * math.sqrt(q * claimed))

@@ -61,7 +61,7 @@ def ask(batch: Any, name: str, at: dict[str, np.ndarray], matrix: np.ndarray | N
 
 
 def whole(name: str, x: np.ndarray, y: np.ndarray, z: np.ndarray, a: np.ndarray, b: float) -> np.ndarray:
-    """One record's matrix, by hand: ∇²_yy l = ∇²_xy l = b a aᵀ."""
+    """Derive one record's matrix: ∇²_yy l = ∇²_xy l = b a aᵀ."""
     return b * np.outer(a, a) @ (np.repeat(z[:, None], D, axis=1) if name.endswith("product") else np.eye(D))
 
 

@@ -117,7 +117,7 @@ def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_large_shard_is_cut_by_its_own_size_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a small cache every shard is cut, and company changes no cut."""
+    """Split every shard under a small cache, independently of the other agents."""
     problem: Any = PROBLEMS[name]
     monkeypatch.setattr(linear_terms, "BLOCK", 4 * WIDTH)
     records = {"train": shards(problem, [9, 9, 9], 1, True), "validation": shards(problem, [5, 5, 5], 2, False)}

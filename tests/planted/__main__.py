@@ -1,4 +1,4 @@
-"""python -m tests.planted [name …]: what becomes of each planted error; status 1 unless all are caught."""
+"""Print the verdict on each planted error (python -m tests.planted [name …]); exit with 1 unless all are caught."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def main(names: list[str]) -> int:
             begin = time.perf_counter()
             verdict = copy.verdict(mutation)
             counts[verdict.word] += 1
-            print(f"{verdict.word:8} {time.perf_counter() - begin:5.1f} s  {mutation.name}: {verdict.told}", flush=True)
+            seconds = time.perf_counter() - begin
+            print(f"{verdict.word:8} {seconds:5.1f} s  {mutation.name}: {verdict.evidence}", flush=True)
     print(", ".join(f"{n} {word}" for word, n in counts.items()))
     return 0 if counts["caught"] == len(chosen) else 1
 

@@ -1,4 +1,4 @@
-"""Plant an error in a copy of the package and its tests, and see whether the tests that should find it do."""
+"""Plant an error in a copy of the package, and run the tests that must catch it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COPIED = (
     "CHANGELOG.md",
     "README.md",
 )
-# What a test says that found something; whatever else ends a test (a name that is missing, say) shows nothing.
+# Failure messages that count as caught. Another failure, for example a missing name, does not count.
 FOUND = ("AssertionError", "assert ", "Failed", "hypothesis.errors.Flaky")
 LIMIT_S = 120
 
 
 class Mutation(NamedTuple):
-    """file: in `decentral_dp`. old: text that stands there exactly once. new: the error. tests: that have to fail."""
+    """Replace the only occurrence of `old` in `decentral_dp/file` by the error `new`, which `tests` must catch."""
 
     name: str
     file: str
@@ -39,10 +39,10 @@ class Mutation(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """word: "caught", "survived" or "broken" (planted nothing, or failed by accident). told: what was seen."""
+    """Store the verdict ("caught", "survived", or "broken" for an unrelated failure) and its evidence."""
 
     word: str
-    told: str
+    evidence: str
 
 
 class Copy:
@@ -50,7 +50,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Compiled parts stand for Python that other tests hold them to; errors are planted in that.
+        # Errors are planted in Python; other tests compare the compiled parts with it.
         leave_out = shutil.ignore_patterns("__pycache__", ".*_cache", "*.pyc", "*.so", "*.pyd")
         for name in COPIED:
             source = REPOSITORY / name
@@ -72,11 +72,11 @@ class Copy:
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
-        # Compiled files are told by size and second, which an error that is planted quickly may share.
+        # Python identifies compiled files by size and second, which a planted error may share.
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
     def tested(self, tests: tuple[str, ...]) -> Verdict:
-        """What these tests say of the package as it is in this folder."""
+        """Run these tests on the package in this folder."""
         report = self.folder / "report.xml"
         report.unlink(missing_ok=True)
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
@@ -104,11 +104,11 @@ class Copy:
 
 
 def judged(report: str) -> Verdict:
-    """Of a JUnit report in which something failed."""
+    """Return the verdict of a JUnit report with a failure."""
     cases = list(ElementTree.fromstring(report).iter("testcase"))
     for case in cases:
         failure = case.find("failure")
         if failure is not None:
-            told = f"{case.get('name')}: {failure.get('message', '')[:160]}".replace("\n", " ")
-            return Verdict("caught" if failure.get("message", "").startswith(FOUND) else "broken", told)
+            evidence = f"{case.get('name')}: {failure.get('message', '')[:160]}".replace("\n", " ")
+            return Verdict("caught" if failure.get("message", "").startswith(FOUND) else "broken", evidence)
     return Verdict("broken", "an error outside of any test")

@@ -22,7 +22,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 @pytest.mark.parametrize("mutation", EIGHT, ids=lambda m: m.name)
 def test_a_planted_error_is_caught(mutation: Mutation, copied: Copy) -> None:
     verdict = copied.verdict(mutation)
-    assert verdict.word == "caught", verdict.told
+    assert verdict.word == "caught", verdict.evidence
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
@@ -32,7 +32,7 @@ def test_every_error_has_its_place(mutation: Mutation) -> None:
     assert mutation.new != mutation.old
     for test in mutation.tests:
         path, _, name = test.partition("::")
-        # Of a test with parameters, one case; of a class, which may inherit its tests, the class.
+        # A class may inherit the named test.
         group, _, method = name.rpartition("::")
         defined = f"class {group}(" if group else f"def {method.partition('[')[0]}"
         assert defined in (root / path).read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def test_names_are_unique() -> None:
     assert len({m.name for m in MUTATIONS}) == len(MUTATIONS) >= 40
 
 
-def test_what_survives_and_what_breaks_is_told_apart(copied: Copy) -> None:
+def test_surviving_and_broken_errors_have_their_own_verdicts(copied: Copy) -> None:
     test = ("tests/privacy/accounting/test_accountants.py::test_prices_at_the_edges",)
     file = "privacy/mechanisms.py"
     harmless = Mutation("harmless", file, "    # 1/g is exact ", "    # One over g is exact ", test)

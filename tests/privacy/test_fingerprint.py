@@ -36,7 +36,7 @@ def by_default(weight: float) -> Callable[..., float]:
 
 
 def without_gradient(weight: float) -> Any:
-    """A function of the user's own in a wrapper of an installed package."""
+    """Find a user's function in a wrapper of an installed package."""
     return torch.no_grad()(scaled(weight))
 
 

@@ -52,7 +52,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
 
 @given(ledgers(), st.floats(1e-6, 1.0))
 def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> None:
-    """By a larger sensitivity, less noise, or a sample that hides more than the one that was drawn."""
+    """Break the plan by a larger sensitivity, less noise, or a sample with more amplification than the drawn one."""
 
     def spent(**changes: Any) -> Ledger:
         return replace(plan, channels=(replace(plan.channels[0], **changes), *plan.channels[1:]))
@@ -158,7 +158,7 @@ def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
 @pytest.mark.parametrize("rows", [7, 400])
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_bilevel", "exponential_mechanism"])
 def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, rows: int, tmp_path: Path) -> None:
-    """One agent, or several agents."""
+    """Test one agent and several agents."""
     ledger = build(name).ledger
     ledger.to_parquet(tmp_path / "parts.parquet", rows=rows)
     written = ParquetFile(tmp_path / "parts.parquet").metadata

@@ -94,7 +94,7 @@ def test_a_draw_in_parts_is_that_in_one_piece(way: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 256, 257, 20_000])
 def test_numbers_of_every_width_come_in_order(way: str, n: int) -> None:
-    """As coins, batches, selections and samplers by integers take them."""
+    """Draw in the ways of Poisson samples, batches, selections and integer samplers."""
     streams, numbers = Streams(ROOT, "coins", AGENTS), _numbers("coins", 9, 5, "train", n + 31)
     fractions = (numbers >> 11) * 2.0**-53
     np.testing.assert_array_equal(streams.generator(1, 5, tag("train")).random(n), fractions[:n])
@@ -251,7 +251,6 @@ def test_what_is_drawn_while_a_cipher_fails_goes_nowhere(way: str, monkeypatch: 
         streams.generator(0, 1, 7).standard_normal(300)
         with pytest.raises(RuntimeError, match="was interrupted"):
             streams.generator(0, 2, 7)
-    # And then all is as it was.
     monkeypatch.undo()
     again = np.empty((1, 4))
     Draws(Streams(ROOT, "noise", [0]), 1, 7).fill(("uniform", again))

@@ -72,7 +72,7 @@ def test_purposes_have_streams_of_their_own() -> None:
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_what_is_sent_lies_on_the_grid_whatever_is_public(kind: str) -> None:
-    """Off the grid, the sum of a public and a noised number is rounded by how large the noised one is."""
+    """Off the grid, the sum of a public and a noisy number is rounded by how large the noisy one is."""
     public = np.random.default_rng(3).normal(size=(2, 500))
     sent = mechanism(kind, 2).release(1, {"y": bounded(np.zeros((2, 500)), kind, public)})["y"]
     cells = sent / grid(1.0 / np.sqrt(2.0) if kind == "laplace" else 1.0, kind, 500)

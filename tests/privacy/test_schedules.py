@@ -54,7 +54,7 @@ def numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["dp_dsgd", "push_sum"])
 def test_rounds_that_differ_cost_what_their_composition_does(kind: str) -> None:
-    """By dp_accounting, one Gaussian per round with the round's ratio; no constant clip has this cost."""
+    """Compare with dp_accounting, one Gaussian per round with the round's ratio; no constant clip has this cost."""
     plan = decentral_dp.plan(content(kind))
     fewest = min(decentral_dp.build(content(kind)).simulation().counts["train"])
     step, clip, noise = numbers()

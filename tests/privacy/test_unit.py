@@ -438,7 +438,7 @@ def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, 
 
 @pytest.mark.parametrize("unit", [u for u in UNITS if u.records is not None], ids=str)
 def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: Unit) -> None:
-    """With the same coins; a record that is replaced moves as far as two that are exchanged."""
+    """Use the same sample: a replaced record moves as far as two exchanged ones."""
     job = built({})
     problem, records = job.problem, job.records["train"][0]
     draw, at, largest = np.random.default_rng(1), np.zeros((1, problem.q)), 0.0
@@ -457,7 +457,7 @@ def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: U
 @pytest.mark.parametrize("unit", [Unit(k, z) for k in (1, 2, 5) for z in (False, True)][1:], ids=str)
 @pytest.mark.parametrize(("m", "q"), [(0.3, 0.5), (1.0, 0.1), (2.5, 0.02), (0.7, 0.9)])
 def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit: Unit, m: float, q: float) -> None:
-    """By quadrature, in both orders: j of k records are drawn, which all lie on one side, or on both."""
+    """Integrate in both orders: j of k records are drawn, all on one side or on both."""
     k, z = unit.records or 0, np.linspace(-25.0, 25.0, 100_001)
     laws = [sum(binom.pmf(j, k, q) * norm.pdf(z - side * j * m) for j in range(k + 1)) for side in (1.0, -1.0, 0.5)]
     others = [norm.pdf(z)] if unit.zeroed else [norm.pdf(z), laws[1], laws[2]]
@@ -486,7 +486,7 @@ def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_s
 
 
 def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
-    """One release: the profile of (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
+    """Integrate the profile of one release: (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
     job = built(
         {"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "learning_rate": {"scale": 1.0}}
     )
@@ -508,7 +508,7 @@ def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
 
 
 def test_coins_are_fresh_secret_and_each_records_own() -> None:
-    """Sums by hand over what the coins say; an empty sample is a sum like any other."""
+    """Compute sums over the drawn samples, including an empty one."""
     job = built({}, "dp_dsgd", COINS)
     problem, records = job.problem, job.records["train"][0]
     at, n = np.full((1, problem.q), 0.2), len(records.label)
@@ -563,7 +563,7 @@ def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> 
     assert max(decentral_dp.plan(own).epsilon) > 0
     with pytest.raises(InputError, match=r"not accounted|privacy\.neighbours: "):
         decentral_dp.plan(own, algorithm=Stating(StepSize(0.7)))
-    # Nor is its limit for T → ∞ that of the class it inherits from.
+    # Its limit for T → ∞ is not inherited either.
     of_outside = decentral_dp.plan(content({}), algorithm=Stating(StepSize(0.7))).privacy
     assert (of_outside.at_infinity.finite_data, decentral_dp.plan(content({})).privacy.at_infinity.finite_data) == (
         None,

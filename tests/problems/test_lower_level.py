@@ -158,7 +158,7 @@ def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeyp
 
 
 def test_losses_of_a_logistic_regression_are_those_of_extended_precision() -> None:
-    """Also where every record is far on one side, and beyond float64's exponents."""
+    """Test records that are all far on one side, and exponents beyond float64."""
     problem = LogisticHyperparameter(1)
     margins = np.array([0.0, 1e-300, -1e-17, 1.0, -1.0, 36.0, -36.0, 700.0, -700.0, 1e5, -1e5, 1e300, -1e300])
     records = problem.prepare(np.ones((1, 1)), np.ones(1), "l2")

@@ -84,7 +84,7 @@ def test_features_too_large_for_float64_count_as_nothing(norm):
 
 @pytest.mark.parametrize("norm", LENGTH)
 def test_the_smallest_clip_holds(norm):
-    """With features up to the largest that count, also where a clip is divided; below, nothing is let through."""
+    """Test features up to the largest supported ones, also under divided clips; beyond them, contributions are zero."""
     rng = np.random.default_rng(4)
     features = rng.uniform(0.1, 1.0, size=(4000, D)) * 10.0 ** rng.uniform(200.0, 249.5, size=(4000, 1))
     coefficients = 10.0 ** rng.uniform(-250.0, -10.0, size=4000)

@@ -54,7 +54,7 @@ OF_MINIMAX: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, np.ndarray]]:
-    """Everything that enters a clip or comes out of one, in its order."""
+    """Record all inputs and outputs of clips, in order."""
     seen: list[tuple[str, np.ndarray]] = []
 
     def watch(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ def test_rows_of_a_bilevel_problem(watched: Any, kind: str, n: int) -> None:
     problem = bilevel(kind)
     clip = Clip("l1" if n == 13 else "l2", 0.3, 0.5, 0.2)
     features = rng.normal(size=(n, WIDTH))
-    # All of one class: a task reads the records of its classes alone.
+    # All of one class: a task reads only the records of its classes.
     labels = np.zeros(n) if kind == "meta_learning" else rng.integers(0, 2, n).astype(float)
     for scale in (0.1, 1.0):
         x, y, z = (scale * rng.normal(size=d) for d in (problem.p, problem.q, problem.q))

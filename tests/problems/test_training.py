@@ -38,7 +38,7 @@ def _case(widths: tuple[int, ...], loss: TrainingLoss, classes: int, seed: int =
 def _clipped_mean(
     problem: Training, y: Array, records: Examples, bound: float, norm: Norm, apart: float | None = None
 ) -> Array:
-    """The mean of clipped gradients of one agent, each by central differences of the loss of its record alone.
+    """Compute the mean of clipped gradients of one agent, each by central differences of the loss of one record.
 
     apart: the part of a clip to which the last coordinate is clipped by itself.
     """

@@ -1,11 +1,11 @@
-"""What is released: `python -m tests.release` builds wheel and sdist, and tries the wheel in fresh environments.
+"""Build wheel and sdist, and test the wheel in fresh environments: `python -m tests.release`.
 
     python -m tests.release                       with this Python
     python -m tests.release python3.12 python3.13  with others as well
     python -m tests.release --suite python3.13     and runs the test suite there, with all extras
 
-Checked are the metadata, that both hold what the package reads, and that the README's first command prints, from the
-wheel alone and with the light core, what the README shows.
+It checks the metadata, the data files of both, and the output of the README's first command from only the wheel and
+the light core.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def wanted_in_sdist() -> set[str]:
 
 
 def tried(python: str, wheel: Path, environment: Path, suite: bool) -> None:
-    """Install the wheel alone, run the README's first command elsewhere, and compare what it prints."""
+    """Install only the wheel, run the README's first command elsewhere, and compare its output."""
     _run([python, "-m", "venv", str(environment)])
     own = environment / "bin" / "python"
     _run([str(own), "-m", "pip", "install", "--quiet", str(wheel)])
@@ -76,7 +76,7 @@ def tried(python: str, wheel: Path, environment: Path, suite: bool) -> None:
     print(f"{version.strip()}: the main job prints what the README shows")
     if suite:
         _run([str(own), "-m", "pip", "install", "--quiet", f"{wheel}[test]"])
-        # With what the wheel needs; the package is then that of the checkout, beside its tests.
+        # The wheel installs the dependencies; the tests import the checkout's package.
         _run([str(own), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"], ROOT)
         print(f"{version.strip()}: the test suite passes")
 

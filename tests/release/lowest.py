@@ -1,6 +1,6 @@
-"""The lowest versions that pyproject.toml allows of what the package needs: `python -m tests.release.lowest`.
+"""Print the lowest versions of the dependencies in pyproject.toml: `python -m tests.release.lowest`.
 
-One requirement a line, as pip reads it. What is tried with these is what is declared, because nothing else says it.
+The output is one requirement a line, in pip's format.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# A name, its extras, and the bound below; what else bounds it stands behind a comma.
+# A name, its extras, and the lower bound; other bounds follow a comma.
 _BOUND = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9][0-9.]*)(?:,.*)?")
 
 
@@ -29,7 +29,7 @@ def lowest(requirements: Sequence[str]) -> list[str]:
 
 
 def needed() -> list[str]:
-    """What the package needs without any extra."""
+    """Return the dependencies of the package without extras."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         found: list[str] = tomllib.load(file)["project"]["dependencies"]
     return found

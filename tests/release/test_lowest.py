@@ -1,4 +1,4 @@
-"""What is tried with the lowest versions is what pyproject.toml declares."""
+"""Compare the lowest versions used in CI with pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baselines of a run: agents alone, a trusted server, no noise."""
+"""Test the baselines of a run: isolated agents, a trusted server, no noise."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def interrupt(content: dict[str, Any], folder: Path) -> None:
 
 
 def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if no file that the scenario names has changed: one bit of one record is another difference."""
+    """Detect a changed bit of one record, even if no file of the scenario has changed."""
     monkeypatch.setattr(page, "draw_run", lambda folder: None)
     draw = np.random.default_rng(3)
     table = np.column_stack([draw.normal(size=(60, 2)), np.tile([0.0, 1.0], 30)])

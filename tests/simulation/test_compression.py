@@ -47,7 +47,7 @@ def scenario(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [1, 7, 40])
 def test_a_quantiser_contracts_as_it_says(kind: str, width: int) -> None:
-    """‖Q(u) − u‖² ≤ (1 − δ)‖u‖², in the mean over coins where there are any; adversarial u among them."""
+    """‖Q(u) − u‖² ≤ (1 − δ)‖u‖², in the mean over the random draws, if any; adversarial u are included."""
     quantiser = Compression(**KINDS[kind], seed=3)
     rng = np.random.default_rng(width)
     vectors = np.stack([rng.normal(size=width), rng.normal(size=width) ** 3, np.ones(width), np.eye(1, width)[0]])

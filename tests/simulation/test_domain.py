@@ -39,7 +39,7 @@ def test_every_release_lies_in_the_domain_at_the_same_price(name: str, tmp_path:
 
 @pytest.mark.parametrize("weights", ["metropolis", "lazy_metropolis"])
 def test_a_plain_loop_of_projected_gossip_gives_the_same(scenario: Make, weights: str) -> None:
-    """Without noise: y_i ← Π(y_i) + Σ_j w_ij Π(y_j) − λ·mean of gradients at Π(y_i), |Π(y)| ≤ 0.05."""
+    """Compute without noise: y_i ← Π(y_i) + Σ_j w_ij Π(y_j) − λ·mean of gradients at Π(y_i), |Π(y)| ≤ 0.05."""
     given = scenario(
         topology={"weights": weights},
         algorithm={"kind": "ldp_single_level", "rounds": 6, "init": {"x": -2.0, "y": 0.3}},

@@ -78,7 +78,7 @@ class World:
 
 
 def facts(job: PlannedJob) -> dict[str, Any]:
-    """All that is settled before a run."""
+    """Return all facts that are fixed before a run."""
     plan = Plan.from_job(job)
     ledger = plan.ledger
     return {

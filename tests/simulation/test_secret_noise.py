@@ -18,7 +18,7 @@ from decentral_dp.simulation.jobs.build import build_job
 
 Make = Callable[..., dict[str, Any]]
 ROOT = SecretRoot(bytes(range(32)))
-# Gossip, with minibatches; Poisson coins of both settings of a coordinator; a selection: the purposes of their draws.
+# Purposes of draws: gossip with minibatches, Poisson samples of both coordinator settings, and a selection.
 SCENARIOS = {
     "minibatch_torus": {"noise", "batch"},
     "stream_laplace": {"noise"},

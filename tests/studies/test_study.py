@@ -448,7 +448,7 @@ def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, 
 def test_a_claim_is_decided_by_its_differences_seed_by_seed(
     left: list[float], right: list[float] | float, compare: str, factor: float, make: Make
 ) -> None:
-    """By scipy's interval of a mean over the differences."""
+    """Compare with scipy's confidence interval of the mean difference."""
     other = np.full(len(left), right) if isinstance(right, float) else np.array(right)
     ends = sorted([other.mean() / factor, other.mean() * factor])
     scales = [end / other.mean() for end in ends]
@@ -481,7 +481,7 @@ def test_a_claim_is_decided_by_its_differences_seed_by_seed(
 
 
 def test_a_claim_without_a_seed_is_undecided(make: Make) -> None:
-    """Without the third seed, which the left side has not, it would hold."""
+    """Refute a claim that would hold without the third seed, which the left side lacks."""
     right = {"measure": "m", "where": {**COMPLETE, "privacy.epsilon": 1.0}}
     sides: dict[str, Any] = {"left": {"measure": "m", "where": FIRST}, "right": right, "is": "less"}
     values = [{1: 0.1, 2: 0.2}, {}, {1: 0.5, 2: 0.61, 3: 0.0}]

@@ -1,4 +1,4 @@
-"""AUC bounds of games that no attack here plays, beside `auditing.membership.within_run`: see docs/proofs/31."""
+"""Compute AUC bounds of games other than that of `auditing.membership.within_run`: see docs/proofs/31."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def across_runs(epsilon: float, delta: float) -> float:
         delta: δ in [0, 1].
 
     Limits:
-        Attained: M tells which run it is with probability δ, and else by randomised response. See docs/proofs/31.
+        Attained: M reveals the run with probability δ and uses randomised response otherwise. See docs/proofs/31.
 
     Example:
         >>> round(across_runs(epsilon=1.0, delta=0.01), 4)
@@ -34,9 +34,9 @@ def across_runs(epsilon: float, delta: float) -> float:
 
 
 def within_run_gaussian(mu: float) -> float:
-    """Bound the AUC as `within_run` where neighbours are no easier to tell than N(0, 1) and N(μ, 1): Φ(μ/2).
+    """Bound the AUC as `within_run` for μ-Gaussian DP: Φ(μ/2).
 
-    What has probability 1 − A on one of them has at most Φ(Φ⁻¹(1 − A) + μ) on the other, so Φ⁻¹(A) ≤ μ − Φ⁻¹(A).
+    An event of probability 1 − A on one neighbour has at most Φ(Φ⁻¹(1 − A) + μ) on the other, so Φ⁻¹(A) ≤ μ − Φ⁻¹(A).
 
     Limits:
         Attained: of two numbers 1 apart, in random order, M publishes the first plus N(0, 1/μ²).
@@ -56,13 +56,13 @@ def across_runs_gaussian(mu: float) -> float:
 def within_run_removed(epsilon: float, delta: float) -> float:
     """Bound the AUC as `within_run`, but neighbours have one record more or less: 1 − e^(−ε)(½ − δ).
 
-    Without z, neither z nor z' is in D, and no score tells exchangeable ones apart: `shifted` from ½. Its other term,
+    Without z, neither z nor z' is in D, and no score separates exchangeable ones: `shifted` from ½. Its other term,
     ½e^ε + δ, is never smaller, for cosh ε ≥ 1. It lies above (e^ε + δ)/(1 + e^ε), which is false here: replacing is
     removing and adding.
 
     Limits:
-        Attained with δ = 0. Of z and z', M of one of them names it with probability e^ε/(1 + e^ε), names the other with
-        e^(−ε)/(1 + e^ε), and is silent with the rest. Of neither or both it names each with 1/(1 + e^ε).
+        Attained with δ = 0. If D has one of z and z', M names it with probability e^ε/(1 + e^ε), names the other with
+        e^(−ε)/(1 + e^ε), and is silent with the rest. If D has neither or both, M names each with 1/(1 + e^ε).
 
     Example:
         >>> round(within_run_removed(epsilon=1.0, delta=0.0), 4)

@@ -1,4 +1,4 @@
-"""One small problem of every kind that the package has at two levels, for tests of what all of them guarantee."""
+"""Provide one small problem of every bilevel kind, for tests of their common guarantees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLASSES, SIGNS = (0.0, 1.0, 2.0), (-1.0, 1.0)
 
 
 class Logs:
-    """Formulas of one's own in numpy, with a product of matrices and functions that libraries vectorise."""
+    """Define custom formulas in numpy, with a matrix product and vectorised functions."""
 
     def sizes(self, n_features: int, n_classes: int) -> tuple[int, int]:
         return n_features, n_features

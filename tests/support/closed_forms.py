@@ -28,7 +28,7 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True)
 class QuadraticSolution:
-    """Of `Quadratic`, as its docstring derives them."""
+    """Evaluate the closed forms of `Quadratic`, derived in its docstring."""
 
     problem: Quadratic
 
@@ -72,7 +72,7 @@ def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class MeanSolution:
-    """Of `MeanEstimation`, as its docstring derives them."""
+    """Evaluate the closed forms of `MeanEstimation`, derived in its docstring."""
 
     problem: MeanEstimation
 

@@ -99,7 +99,7 @@ def search_constants(
             continue
         of = space if name in ("radius", "m") else single
         role: Split = "validation" if name in ("d_fx", "d_fy") else "train"
-        # Where x moves too, the constants are those of the box between the two points.
+        # If x moves too, the constants are those of the box between the two points.
         both = name in ("b_fxx", "m_gxy", "m_gyy")
 
         def tried(

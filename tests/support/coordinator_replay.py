@@ -82,7 +82,7 @@ def scripted(job: Job, releaser: Scripted | Listening, client_blocks: Any = None
 
 
 def keyed(job: Job, scale: Callable[[int, str], float]) -> Say:
-    """What the job's own curator adds, drawn again from the keyed stream: grid, rounded query, rounded normal noise."""
+    """Recompute the curator's releases from the keyed stream: grid, rounded query, rounded normal noise."""
     streams = Streams(job.root, "noise", [0])
 
     def say(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:

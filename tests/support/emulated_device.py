@@ -1,9 +1,8 @@
-"""A CUDA device for machines that have none: its tensors compute on the processor, and refuse to meet tensors that do.
+"""Emulate a CUDA device on the CPU.
 
-What torch does on a device is done to tensors of a class of their own, which hold an ordinary tensor and say that they
-are elsewhere. Two tensors meet only where both are there, as torch has it: but for single numbers, indices and copies.
-So whoever leaves a tensor on the processor is told, and what is computed has the processor's bits. In torch's own terms
-the tensors are on "meta", the one device beside the processor that every build of torch can differentiate on.
+Tensors of the emulated device wrap CPU tensors and report another device. As in torch, an operation on tensors of two
+devices fails, except for scalars, indices and copies. A tensor left on the CPU therefore raises an error, and results
+have the CPU's bits. For torch, the tensors are on "meta", the only other device with gradients in every build.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _MEETING = {aten.copy_.default, aten.index.Tensor, aten.index_put_.default, aten
 
 
 def _native(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A traceback of torch's own device has no line of Python in these places."""
+    """Hide the function from tracebacks, as a real device does."""
     function.__code__ = function.__code__.replace(co_filename="<emulated device>")
     return function
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that says it is on the device. held: its numbers, on the processor."""
+    """Wrap a CPU tensor (held) as a tensor of the emulated device."""
 
     held: torch.Tensor
 
@@ -61,7 +60,7 @@ class OnDevice(torch.Tensor):
 
 @_native
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The operation on what the tensors hold; its results are where its tensors are, or where it is told."""
+    """Apply an operation to the held tensors; results are on the device of its tensors, or on `device` if given."""
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     there = any(isinstance(t, OnDevice) for t in tensors)
     if there and func not in _MEETING and any(not isinstance(t, OnDevice) and t.dim() > 0 for t in tensors):
@@ -70,7 +69,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         there = torch.device(kwargs["device"]) == STANDS_IN
         kwargs = kwargs | {"device": torch.device("cpu")}
     if func is aten._efficientzerotensor.default:
-        # Zeros without memory are told from others by their class, and these have one already.
+        # torch marks zeros without memory by their class, and these tensors have another class.
         func = aten.zeros.default
     held = [tree_map(lambda t: t.held if isinstance(t, OnDevice) else t, part) for part in (args, kwargs)]
     out = func(*held[0], **held[1])
@@ -80,7 +79,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 class _Operations(TorchDispatchMode):
-    """Also of operations that no tensor takes part in, such as `torch.zeros(3, device=…)`."""
+    """Dispatch operations without tensor arguments too, such as `torch.zeros(3, device=…)`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +95,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Named(TorchFunctionMode):
-    """What is asked to be on "cuda" is put on what stands in for it."""
+    """Replace "cuda" in arguments by the emulated device."""
 
     @_native
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -106,7 +105,7 @@ class _Named(TorchFunctionMode):
 @_native
 def _placed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if func is torch.tensor and kwargs.get("device") == STANDS_IN:
-        # Numbers of Python would be lost there.
+        # Python numbers have no data on "meta".
         return func(*args, **kwargs | {"device": "cpu"}).to(STANDS_IN)
     if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and isinstance(args[1], list):
         args = (args[0], torch.tensor(args[1]), *args[2:])
@@ -121,7 +120,7 @@ def _place(value: Any) -> Any:
 
 @contextmanager
 def emulated_cuda() -> Iterator[list[str]]:
-    """Within, torch has a CUDA device. Yields the names of what was computed elsewhere, on more than one number."""
+    """Give torch a CUDA device; yield the names of operations on CPU tensors that are not scalars."""
     plain = DeviceContext.__init__
 
     def there(self: DeviceContext, device: Any) -> None:

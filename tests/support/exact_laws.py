@@ -17,6 +17,6 @@ def exponential(gamma: Fraction, digits: int = 150) -> Decimal:
 
 
 def rejected(counts: Any, law: Any) -> bool:
-    """Whether these counts contradict the law, at 1 in 10^6."""
+    """Return whether these counts contradict the distribution, at 1 in 10^6."""
     law = np.asarray(law, dtype=np.float64)
     return bool(stats.chisquare(counts, law / law.sum() * np.sum(counts)).pvalue < 1e-6)

@@ -1,4 +1,4 @@
-"""OpenML without a network: a stand-in for scikit-learn's fetch_openml."""
+"""Replace scikit-learn's fetch_openml by a version without network access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tu
     constraints = fetch_openml_of_sklearn._skl_parameter_constraints
 
     def fetch_openml(**given: Any) -> Any:
-        # As scikit-learn checks its arguments: a stand-in that takes anything hid one that it refuses.
+        # scikit-learn rejects wrong arguments, so this replacement must reject them too.
         validate_parameter_constraints({k: constraints[k] for k in given}, given, caller_name="fetch_openml")
         asked["given"] = given
         if "error" in asked:
@@ -32,7 +32,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tu
 
 
 def offer_images(monkeypatch: pytest.MonkeyPatch, name: str, labels: np.ndarray, own_test: int) -> np.ndarray:
-    """Let a download give pictures with these labels, the last `own_test` for testing. Returns their pixels, (n, d)."""
+    """Let a download return images with these labels, the last `own_test` for testing; return their pixels, (n, d)."""
     facts = loaders.IMAGES[name]
     monkeypatch.setitem(loaders.IMAGES, name, facts._replace(own_test=own_test))
     pixels = np.random.default_rng(7).integers(0, 256, (labels.size, int(np.prod(facts.image))))

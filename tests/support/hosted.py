@@ -15,7 +15,7 @@ from decentral_dp.engines.ray import Actor
 
 
 def released_by_actors(job: Any, members: Sequence[np.ndarray]) -> list[Snapshot]:
-    """What is released after every round, where each actor has these agents."""
+    """Return the values released after every round, with these agents on each actor."""
     nodes = job.nodes(members=members)
     cut = boundaries(nodes)
     actors = [Actor() for _ in nodes]

@@ -13,10 +13,10 @@ import decentral_dp
 
 
 def killed(words: list[object], place: Path, patch: str, when: Callable[[], bool], seconds: float = 300.0) -> None:
-    """Run a command in a process of its own, and kill it by SIGKILL as soon as a condition holds.
+    """Run a command in a new process, and kill it by SIGKILL as soon as a condition holds.
 
     Args:
-        words: of the command, after "decentral-dp".
+        words: arguments of the command "decentral-dp".
         place: a folder for what is patched.
         patch: Python that the process runs first, so that it comes no further than the condition.
         when: the condition.

@@ -1,4 +1,4 @@
-"""Checks that hold a mechanism's price, norm and sampler together: each a sentence where something is wrong."""
+"""Check that a mechanism's cost, norm and sampler agree; each check returns error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAWS = 50_000
 
 
 def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int, seed: int = 5) -> np.ndarray:
-    """(draws, d) noised copies of one query (d,), by the mechanism's own sampler: as many channels of one agent."""
+    """Draw (draws, d) noisy copies of one query (d,) by the mechanism's sampler, as channels of one agent."""
     d = query.size
     g = m.grid(scale, d).reshape(1, 1)
     every, sampling = np.tile(query, draws)[None], Streams(seeded_root(seed, b"checks"), "noise", [0])
@@ -24,7 +24,7 @@ def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int, seed: 
 
 
 def deviation_complaints(m: NoiseMechanism, scale: float = 0.7, draws: int = DRAWS) -> list[str]:
-    """Whether the noise has the deviation that is stated, within six standard errors of a law of kurtosis below 10."""
+    """Test the standard deviation of the noise, within six standard errors at a kurtosis below 10."""
     found = float(drawn(m, np.full(1, 0.3), scale, draws).std())
     wanted = m.deviation * scale
     if abs(found / wanted - 1.0) < 6.0 * 1.5 / math.sqrt(draws):
@@ -35,7 +35,7 @@ def deviation_complaints(m: NoiseMechanism, scale: float = 0.7, draws: int = DRA
 def price_complaints(
     m: NoiseMechanism, size: float = 0.8, scale: float = 0.7, width: int = 1, draws: int = DRAWS
 ) -> list[str]:
-    """Whether more than the price shows: half-spaces along the move, each with room for five standard errors.
+    """Test the cost by half-spaces along the move, with a tolerance of five standard errors each.
 
     The move is as long as allowed in the mechanism's norm, and goes along all coordinates at once.
     """

@@ -111,9 +111,10 @@ class Keys:
 
 @dataclass
 class Loop:
-    """The minimax programs, record by record. say: what comes back for a public and a private part.
+    """Compute the minimax programs record by record.
 
-    heard: (index, channel) → the whole value before noise. bounds: of every question, by index and channel.
+    say: release of a public and a private part. heard: (index, channel) → the value before noise.
+    bounds: (index, channel) → the bound of a query.
     """
 
     job: Job
@@ -132,7 +133,7 @@ class Loop:
         self.clip = job.scenario.privacy.clip.get("x", math.inf) if self.noisy else math.inf
         share = job.scenario.problem.own_keys().get("positive_share")
         self.f = Auc(share if isinstance(share, float) else 0.5)
-        # Agent by agent: the coins are.
+        # Sampling draws are keyed by agent.
         self.records = [
             [(job.shards.features[i], float(job.shards.labels[i])) for i in mine] for mine in job.shards.train
         ]
@@ -141,10 +142,10 @@ class Loop:
         self.x = np.zeros(job.problem.p)
         self.y = np.zeros(1)
 
-    # What comes from the records ----------------------------------------------------------------------------------
+    # Queries of records -------------------------------------------------------------------------------------------
 
     def draw(self, rate: float) -> list[tuple[np.ndarray, float]]:
-        """A new sample: every record by its own coin."""
+        """Draw a Poisson sample."""
         self.asked += 1
         out = []
         for agent, mine in enumerate(self.records):
@@ -153,7 +154,7 @@ class Loop:
         return out
 
     def mean(self, drawn: list[Any], of: Callable[..., np.ndarray], rate: float) -> np.ndarray:
-        """Divided by how many are expected, whatever was drawn."""
+        """Divide the sum over the sample by the expected sample size."""
         total = 0.0 * of(np.zeros(3), 0.0)
         for a, label in drawn:
             total = total + of(a, label)
@@ -190,7 +191,7 @@ class Loop:
         return np.zeros_like(private), private, bound
 
     def tell(self, **values: tuple[Any, Any, float]) -> dict[str, np.ndarray]:
-        """What is published at the next index."""
+        """Return the values published at the next index."""
         self.index += 1
         out = {}
         for channel, (public, private, bound) in values.items():
@@ -253,7 +254,7 @@ class Loop:
         self.y = y
 
     def as_published(self, t: int) -> None:
-        """PrivateDiff, y without noise; `say` must leave "gy" as it is."""
+        """Compute PrivateDiff without noise on y; `say` must return "gy" unchanged."""
         y = self.y if t == 0 else self.carried
         for i in range(self.table.inner or 1):
             told = self.tell(gy=self.ask(self.draw(self.rate), "grad_y", self.x, y, self.rate))

@@ -1,4 +1,4 @@
-"""Small models, and what a loop over records with plain autograd says of them."""
+"""Define small models and their gradients by plain autograd, record by record."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from decentral_dp.models.module import as_model
 from decentral_dp.models.networks import network_model, residual_network
 from decentral_dp.models.protocol import Slope
 
-# What float64 leaves open of a norm that is as large as its bound.
+# Float64 tolerance of a norm at its bound.
 ROOM = 1.0 + 1e-12
 
 
@@ -93,6 +93,6 @@ def data(d, n=6, seed=0, k=3):
     rng = np.random.default_rng([seed, d])
     records, cotangents, beside = rng.normal(size=(n, d)), rng.normal(size=(n, 2)), rng.normal(size=(n, k))
     if n:
-        # A black picture: only biases move.
+        # A black image moves only biases.
         records[0] = 0.0
     return records, cotangents, beside

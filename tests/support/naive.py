@@ -1,4 +1,4 @@
-"""What tests of several algorithms share: small jobs, oracles record by record, loops over agents, and adversaries."""
+"""Share small jobs, oracles record by record, loops over agents and adversaries between tests of algorithms."""
 
 from __future__ import annotations
 
@@ -133,10 +133,9 @@ def base(
 
 
 def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
-    """A job on a named problem, or on "crossed", whose terms all read records, or the same "from_losses".
+    """Build a job on a named problem, or on "crossed" or "from_losses", whose terms all read records.
 
-    Without a budget, and neither rehearsed nor tried for rows that mix records, unless `priced`: these take ten times
-    as long as all else in these tests.
+    Unless `priced`, the job has no budget, since accounting takes ten times as long as the rest of these tests.
     """
     own = {"crossed": Crossed, "from_losses": crossed}
     problem = {"kind": "quadratic" if kind in own else kind, **({"ridge": RIDGE} if kind == "quadratic" else {})}
@@ -145,7 +144,7 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 
 
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
-    """As `made` builds it."""
+    """Build a job, without a budget unless `priced`."""
     with ExitStack() as left_out:
         for module, name in () if priced else ((gossip_plan, "price"),):
             left_out.enter_context(mock.patch.object(module, name, return_value=None))
@@ -168,7 +167,7 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
 
 
 def meddled(step: Any, sent: Callable[[Any], Any], heard: Callable[[Any, Any], Any]) -> Any:
-    """A step whose messages and replies are changed on the way: heard(exchange, reply) → reply."""
+    """Change the messages and replies of a step in transit: heard(exchange, reply) → reply."""
     reply = None
     try:
         while True:
@@ -180,12 +179,12 @@ def meddled(step: Any, sent: Callable[[Any], Any], heard: Callable[[Any, Any], A
 
 
 def misheard(step: Any, heard: Callable[[Any, Any], Any]) -> Any:
-    """A step whose replies are changed on the way: heard(exchange, reply) → reply."""
+    """Change the replies of a step in transit: heard(exchange, reply) → reply."""
     return meddled(step, lambda values: values, heard)
 
 
 def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
-    """Planned is recorded whichever of the five terms read records: what reads none is free, and not listed."""
+    """Compare plan and record for every subset of terms that read records; other terms are free and unlisted."""
     for n in range(1, 2 ** len(TERMS)):
         read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
         problem = type("Partly", (Crossed,), {"reads_records": read})(2)
@@ -199,7 +198,7 @@ def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
 
 @dataclass
 class Loop:
-    """What a naive loop needs: means record by record, mixing pair by pair, and a list of all that is said."""
+    """Provide means record by record, mixing pair by pair, and a list of all messages."""
 
     job: Job
     kind: str
@@ -250,7 +249,7 @@ class Loop:
 
 
 def agree(job: Job, noise: Noise, told: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Everything said is what the loop says."""
+    """Compare all released values with those of the loop."""
     got = conversation(job, noise)
     assert len(got) == len(told)
     for index, (ours, theirs) in enumerate(zip(got, told, strict=True)):
@@ -300,7 +299,7 @@ def series(hessian: np.ndarray, smoothness: float, terms: int) -> np.ndarray:
 
 LABELS = np.array([1.0, 1.0, -1.0])
 READ = (Sampling("full"), Sampling("streaming", batch=1), Sampling("fixed_batch", batch=1))
-# (round, exchange, rng) → what the agent says, and what it receives, (1, ·).
+# (round, exchange, rng) → the agent's message and the received values, (1, ·).
 Scene = Callable[[int, int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
 # kind of record → features and labels.
 DataSet = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -325,7 +324,7 @@ def data_sets(
     algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[DataSet, DataSet], norm: Any,
     sampling: Sampling, rng: np.random.Generator, unit: Unit = RECORD, clip: Clip | None = None,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
-    """What one agent wants to say on one transcript, in each of two data sets."""
+    """Return one agent's values before noise on one transcript, for each of two data sets."""
     script = [
         scene(*divmod(index, algorithm.releases_per_round), rng)
         for index in range(rounds * algorithm.releases_per_round + 1)
@@ -351,7 +350,7 @@ def shares(runs: list[list[dict[str, Any]]], kind: Any, norm: Any) -> dict[str, 
 
 
 def public_of(rounds: int, sampling: Sampling, problem: Any) -> Public:
-    """What is public about the agent of `data_sets`."""
+    """Return the public facts about the agent of `data_sets`."""
     t, counts = np.arange(rounds)[:, None], np.full((1, 1), LABELS.size)
     kinds = ("train", "validation")
     return Public(
@@ -368,7 +367,7 @@ def public_of(rounds: int, sampling: Sampling, problem: Any) -> Public:
 
 
 class Unclipped(Crossed):
-    """Forgets to clip."""
+    """Omit the clip."""
 
     def terms(
         self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
@@ -378,10 +377,11 @@ class Unclipped(Crossed):
 
 @dataclass(frozen=True)
 class Small:
-    """What small jobs are made of. all_read: the kind whose terms all read records; problem, unclipped: as an object.
+    """Collect the parts of small jobs.
 
-    base: algorithm table, guarantee, mechanism → scenario. made: kind, scenario → job. neighbours: rng, kind of record,
-    whether at worst → two data sets. zeroed: kinds of records whose terms are all multiples of their features.
+    base: algorithm table, guarantee, mechanism → scenario. made: kind, scenario → job. all_read: the kind whose
+    terms all read records. problem, unclipped: that problem with and without clipping. neighbours: rng, split,
+    whether at worst → two data sets. zeroed: splits whose terms are all multiples of their features.
     """
 
     base: Callable[..., dict[str, Any]]

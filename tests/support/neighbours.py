@@ -57,7 +57,7 @@ def _releases(job: Job, answers: dict[Any, Any]) -> dict[tuple[int, str], Bounde
 
 
 def _replaced(job: Job, inputs: np.ndarray, label: float) -> Job:
-    """With the first agent's first record replaced."""
+    """Replace the first agent's first record."""
     first, *others = job.records["train"]
     changed = first._replace(inputs=first.inputs.copy(), labels=first.labels.copy())
     changed.inputs[0], changed.labels[0] = inputs, label

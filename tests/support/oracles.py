@@ -63,7 +63,7 @@ def convolved_epsilon(losses: np.ndarray, delta: float, cells: int = 2**17) -> t
     for up in (False, True):
         spectrum = np.ones(cells // 2 + 1, dtype=complex)
         for e in losses:
-            # Cumulative law of one loss, then the mass of each cell moved to its lower or upper edge.
+            # Cumulative distribution of one loss; the mass of each cell moves to its lower or upper edge.
             inside = np.clip(edges, -e, e)
             law = np.where(edges < -e, 0.0, 0.5 * np.exp(0.5 * (inside - e)))
             law = np.where(edges >= e, 1.0, law)

@@ -42,7 +42,7 @@ BASE: dict[str, Any] = {
     "privacy": {"epsilon": 6.0, "clip": {"x": 0.03, "y": 0.4, "z": 0.3}},
 }
 SPLITS = sorted(LOSSES)
-# Where nothing bounds the records no constants are known, and nothing is projected.
+# Unbounded records have no known constants and no projection.
 UNKNOWN = {"biased_regularisation", "hyper_cleaning"}
 
 
@@ -104,6 +104,6 @@ def solved_by(solver: str, kind: str = "logistic_hyperparameter", **changes: Any
 
 
 def client_blocks(job: Job, records: dict[str, list[Any]], clip: Clip | None = None) -> tuple[ClientBlock, ...]:
-    """One block of all agents, on known records."""
+    """Build one block of all agents, on known records."""
     agents, coins = np.arange(job.n_agents), Streams(seeded_root(1, b"t"), "coins", np.arange(job.n_agents))
     return (ClientBlock(agents, job.problem, records, clip or job.context.clip, coins),)

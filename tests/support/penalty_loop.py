@@ -170,7 +170,7 @@ class Naive:
         self.coins = Streams(self.job.root, "coins", np.arange(self.job.n_agents))
 
     def mean(self, records: list[Any], bound: float, one: Callable[..., np.ndarray]) -> np.ndarray:
-        """Over all records, or over those whose coin of this question fell right, divided by their expected number."""
+        """Sum over all records or over a Poisson sample of this query, divided by the expected sample size."""
         kind = "train" if records is self.train else "validation"
         tossed = [
             self.coins.generator(agent, self.asked, tag(kind)).random(n) for agent, n in enumerate(self.sizes[kind])

@@ -1,6 +1,6 @@
 """ε(δ) of composed Gaussian releases on Poisson samples, one record replaced, by a quadrature over outcomes.
 
-It shares nothing with the package: no profile and no loss grid of its own making. Weights are densities at equidistant
+It shares no code with the package. Weights are densities at equidistant
 outcomes (a trapezoidal rule, exact to all digits for Gaussians), each loss is split among five neighbours on a grid so
 that its first four moments stay (some parts are negative), and the sum is composed under a tilt. It is an estimate, not
 a bound: half the step changes it by what the test that uses it states.

@@ -149,7 +149,7 @@ class Exact:
         return out
 
     def minimiser(self, penalty: float | None = None) -> Array:
-        """By Newton's method with halved steps, until gradients are at the rounding of extended precision."""
+        """Minimise by Newton's method with halved steps, until gradients are at the rounding of extended precision."""
 
         def gradient(y: Array) -> Array:
             return self.lower_gradient(y) + (0 if penalty is None else self.upper_gradient(y) / Long(penalty))

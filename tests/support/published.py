@@ -11,13 +11,13 @@ _SCENARIOS = Path(__file__).parents[2] / "papers" / "scenarios"
 
 
 def scenario_file(name: str) -> str:
-    """The file of a scenario, or study ("studies/figures"), of the papers; the name of a shipped one as it is."""
+    """Return the file of a scenario or study ("studies/figures") of the papers, or a shipped name unchanged."""
     path = _SCENARIOS / f"{name}.toml"
     return str(path) if path.is_file() else name
 
 
 def certified_kind(kind: str) -> str:
-    """The certified algorithm of a published form; another name as it is."""
+    """Return the certified algorithm of a published form, or another name unchanged."""
     return {published_kind(name): name for name in FORMS}.get(kind, kind)
 
 

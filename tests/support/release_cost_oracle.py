@@ -1,7 +1,4 @@
-"""The prices of single releases as functions of a mechanism's name, as they were before mechanisms were objects.
-
-Kept as an oracle: every class must charge the same.
-"""
+"""Compute costs of single releases by a mechanism's name: an oracle for the classes of mechanisms."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _NARROW = 2**12
 
 
 def uses_randomised_rounding(mechanism: str, dimension: int) -> bool:
-    """Whether releases of this dimension are rounded by tosses, on the finer grid."""
+    """Return whether releases of this dimension use randomised rounding, on the finer grid."""
     return mechanism == "gaussian" and dimension > _NARROW
 
 
@@ -49,7 +46,7 @@ def laplace_loss(sensitivity: Array | float, scale: Array | float, dimension: in
 
 
 def gaussian_mu(sensitivity: Array | float, scale: Array | float, dimension: int) -> Array:
-    """μ of the Gaussian pair that one Gaussian release is equal to, or, if wide, worth but for that δ.
+    """Compute μ of the Gaussian pair equal to one Gaussian release; a wide release equals it up to δ.
 
     sensitivity: l2, any shape; scale: standard deviation, broadcastable. +inf and 0 as for `laplace_loss`.
     """

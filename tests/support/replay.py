@@ -1,4 +1,4 @@
-"""One agent on a prescribed transcript, or all agents with known noise: what they say, before noise and after."""
+"""Replay one agent on a prescribed transcript, or all agents with known noise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regular
 
 
 class Script:
-    """A releaser that says what the transcript prescribes, and keeps what the agent wanted to release."""
+    """Release the transcript's values, and store the agent's values before noise."""
 
     def __init__(self, transcript: Sequence[Mapping[str, Array]]) -> None:
         self.recorder = Recorder(1)
@@ -37,7 +37,7 @@ class Script:
         self.wanted.append(dict(values))
         self.sends.append(sends)
         said = self._transcript[index]
-        # A value without data in it is what it is: the adversary knows it.
+        # The adversary knows values that do not depend on records.
         return Bundle({c: said[c] if isinstance(v, Bounded) else v for c, v in values.items()})
 
 
@@ -55,7 +55,7 @@ def replay(
     sampling: Sampling | None = None,
     unit: Unit = RECORD,
 ) -> list[dict[str, Value]]:
-    """What the agent wants to release at indices 0..rounds·exchanges, given what it said and what it received.
+    """Return the agent's values before noise at indices 0..rounds·exchanges, given its own and the received messages.
 
     own: per index, channel → (1, d). received: per exchange, (1, D) of one neighbour, with weight neighbour_weight.
     """
@@ -118,17 +118,17 @@ Noise = Callable[[int, str, int, int], Array]
 
 
 def quiet(index: int, channel: str, agent: int, width: int) -> Array:
-    """No noise."""
+    """Return zero noise."""
     return np.zeros(width)
 
 
 def loud(index: int, channel: str, agent: int, width: int) -> Array:
-    """Noise that anyone can compute: of this release, this channel and this agent."""
+    """Draw public noise of this release, this channel and this agent."""
     return 0.3 * np.random.default_rng([index, *channel.encode(), agent]).normal(size=width)
 
 
 class Scripted:
-    """A releaser with known noise in place of the mechanism's; keeps what was said, charges nothing."""
+    """Release with known noise, store the released values, and record no cost."""
 
     def __init__(self, agents: Array, noise: Noise) -> None:
         self.recorder = Recorder(agents.size)
@@ -147,7 +147,7 @@ class Scripted:
 
 
 def conversation(job: Any, noise: Noise = quiet) -> list[dict[str, Array]]:
-    """Everything that all agents say, per index: channel → (m, d), with this noise."""
+    """Return all messages of all agents, per index: channel → (m, d), with this noise."""
     scripts: list[Scripted] = []
 
     def make(agents: Array) -> Scripted:

@@ -202,7 +202,7 @@ def write_run(
 
 
 def rewrite_result(folder: Path, content: Mapping[str, Any] | None = None) -> None:
-    """Write a result.json as a run does, with the digests of its text and of the files beside it.
+    """Write a result.json with the digests of its text and of the other files of the folder.
 
     Args:
         folder: of a run.
@@ -355,11 +355,11 @@ def page_of(folder: Path, **options: Any) -> Page:
 
 
 def rewrite_journal(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = lambda entry: entry) -> None:
-    """Write the journal of a run under way anew, as if the scenario and the noise key had been as they are.
+    """Rewrite the journal of an unfinished run for the current scenario and noise key.
 
     Args:
         folder: of the run.
-        change: makes another entry of each.
+        change: entry → new entry.
     """
     place, chain, lines = folder / "in_progress", "", []
     bound = {

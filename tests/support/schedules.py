@@ -66,7 +66,7 @@ def line(
     dimension: int = 1,
     agents: int | None = None,
 ) -> ChannelLedger:
-    """One channel; sensitivities and scales are (T,) for one column, or (T, g) with one agent a column."""
+    """Build one channel; sensitivities and scales are (T,) for one column, or (T, g) with one agent a column."""
     wide = {k: np.asarray(s, dtype=float).reshape(len(s), -1) for k, s in sensitivity.items()}
     rounds, width = next(iter(wide.values())).shape
     scales = np.broadcast_to(np.asarray(scale, dtype=float).reshape(rounds, -1), (rounds, width))
@@ -80,7 +80,7 @@ def ledger(*lines: ChannelLedger) -> Ledger:
 
 
 def sampling(rounds: int, agents: Sequence[int] = (1,), mechanism: str = "laplace", clip: float = 1.0) -> Ledger:
-    """One record of each kind a round, means over all seen, records clipped: train feeds y and z, validation z."""
+    """Plan one record of each split a round and clipped means over all so far: train for y and z, validation for z."""
     counts = np.arange(1.0, rounds + 1)
     index = np.arange(1, rounds + 1)
     lines = []

@@ -1,4 +1,4 @@
-"""Small scenarios of one level, which noise and clip y alone."""
+"""Build small single-level scenarios with clip and noise on y only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table(name: str) -> dict[str, Any]:
 
 
 def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:
-    """A small scenario that noises and clips y alone; keyword tables change it."""
+    """Return a small scenario with clip and noise on y only; keyword tables change it."""
     content = naive.base({**table(name), **changes.pop("algorithm", {})}, *guarantee, **changes)
     return content | {"privacy": only_y(content["privacy"])}
 

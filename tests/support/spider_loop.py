@@ -137,7 +137,7 @@ class Tilted(Robust):
         return np.array([gap / float(y[0]) ** 2 * math.exp(-gap / float(y[0]))])
 
     def interval(self, term: str, lam: float) -> tuple[float, float]:
-        """Where h, or ∂_λ h, lies whatever the record: u e^{−u}/λ with u up to B/λ."""
+        """Return the range of h or ∂_λ h over all records: u e^{−u}/λ with u up to B/λ."""
         if term == "inner":
             return math.exp(-self.cap / lam), 1.0
         top = minimize_scalar(lambda u: -u * math.exp(-u), bounds=(0.0, self.cap / lam), options={"xatol": 1e-12})
@@ -161,7 +161,7 @@ def far(here: Point, before: Point) -> float:
 
 @dataclass
 class SpiderLoop(Loop):
-    """scale: (index, channel) → deviation of the noise as it is told."""
+    """Compute SPIDER record by record. scale: (index, channel) → standard deviation of the noise."""
 
     scale: Callable[[int, str], float] = field(default=lambda index, channel: SCALE)
     f: Any = None
@@ -267,7 +267,7 @@ class SpiderLoop(Loop):
             mean = self.fresh(drawn, term, here, math.inf)[1]
         else:
             mean = self.change(drawn, term, here, before, math.inf)[1]
-            # Of the round before, whatever has been found of y in this one.
+            # The gradient in x uses y before its update in this round.
             (x, y), (last_x, last_y) = (here[0], before[1] if term == "grad_x" else here[1]), self.last
             unit = 2.0 * self.table.smoothness * max(math.dist(x, last_x), math.dist(y, last_y))
         scaled = cut(mean, unit) / unit if unit > 0.0 else 0.0 * mean
@@ -327,7 +327,7 @@ class SpiderLoop(Loop):
         self.downhill(t, max(self.s, math.sqrt(self.variance)), self.v, self.u)
 
     def inner_bound(self, here: Point, before: Point) -> float:
-        """What clipped derivatives leave h to move, and the whole of where it lies."""
+        """Bound the change of h by its clipped derivatives and by its range."""
         if not self.noisy:
             return math.inf
         steepest = max(float(abs(c[0]) + r) for c, r in (self.where("inner_y", p) for p in (here, before)))

@@ -1,6 +1,6 @@
-"""What must hold of any topology, checked densely and naively.
+"""Check the invariants of a topology with dense matrices.
 
-W comes from loops over the links, ρ from a singular value decomposition of I + W − 11ᵀ/m.
+W comes from loops over the edges, ρ from a singular value decomposition of I + W − 11ᵀ/m.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def graph_of(topology: Topology) -> Any:
 
 
 def check(topology: Topology) -> None:
-    """Everything that must hold of any topology."""
+    """Check all invariants of a topology."""
     w = topology.mixing.toarray()
     m = topology.n_agents
     assert topology.mixing.has_sorted_indices
@@ -72,7 +72,7 @@ def check(topology: Topology) -> None:
     assert np.linalg.eigvalsh(-w).min() > -1e-12
     assert topology.rho == pytest.approx(svd_rho(w), abs=1e-9)
     assert topology.spectral_gap == pytest.approx(1 - topology.rho, abs=1e-9)
-    # Without links nothing is averaged, and nobody ever agrees.
+    # Without edges, agents never reach consensus.
     assert topology.rho < 1 if topology.edges.size else topology.rho == 1
     assert nx.is_connected(graph_of(topology)) or not topology.edges.size
     np.testing.assert_array_equal(topology.degrees, (off > 0).sum(axis=1))

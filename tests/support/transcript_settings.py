@@ -94,9 +94,9 @@ class Quieter(ScheduledReleaser):
 
 @dataclass(frozen=True)
 class Setting:
-    """One agent, many times: its algorithm and problem, and the kind of record that turns around.
+    """Store an agent's algorithm, problem and split of the replaced record.
 
-    size: ε of one release that moves as far as `MOVES` says.
+    size: ε of one release with the change in `MOVES`.
     """
 
     name: str
@@ -212,7 +212,7 @@ def _bounds(hits: np.ndarray, false: np.ndarray, n: int, m: int, delta: float) -
 
 
 def log_law(integers: np.ndarray, query: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
-    """log probability of the released integers, up to a constant, given what was rounded and noised."""
+    """Compute the log probability of the released integers given the rounded query, up to a constant."""
     g = grid(scale, kind, 1)
     if kind == "gaussian":
         return -0.5 * ((integers - np.rint(query / g)) * g / scale) ** 2

@@ -1,7 +1,8 @@
 """The sensitivities and plans of the tuner that `decentral_dp.tune` had before it became a coordinator's job.
 
-Formulas of their own, for one strength w and records with ‖a‖ ≤ R and |b| ≤ B: what the shared constants must not
-exceed. With l the loss, g = mean_train l + (w/2)‖θ‖² and f = mean_validation l, minimisers of g + f/λ have c = 1 + 1/λ:
+The formulas are independent upper bounds on the shared constants, for one strength w and records with ‖a‖ ≤ R and
+|b| ≤ B. With l the loss, g = mean_train l + (w/2)‖θ‖² and f = mean_validation l, minimisers of g + f/λ have
+c = 1 + 1/λ:
 
     logistic   ‖θ‖ ≤ min(Rc/(2w), √(cW/w)),   W = max_m m/(1 + e^m)
     squared    ‖θ‖ ≤ B√c · max_{0≤s≤R√c} s/(s² + w)
@@ -64,7 +65,7 @@ def summation_error(counts: tuple[int, ...], d: int) -> float:
 
 
 def accuracy(family: Family, weight: float, counts: tuple[int, ...], d: int, mass: float = 1.0) -> float:
-    """What its solver certified of a minimiser."""
+    """Compute the solver's certified accuracy of a minimiser."""
     norm = 2.0 * family.solution_radius(weight, mass)
     floor = 2.0 * summation_error(counts, d) * mass * (family.gradient_bound(norm) + family.curvature_bound * norm)
     floor += 2.0**-50 * weight * norm
@@ -112,7 +113,7 @@ def score_error(family: Family, smallest: float, counts: tuple[int, int], d: int
 
 
 def score(family: Family, smallest: float, train: int, validation: int, error: float) -> dict[str, float]:
-    """With what rounding scores to a grid adds."""
+    """Add the error of rounding scores to a grid."""
     radius = family.solution_radius(smallest)
     gradient = family.gradient_bound(radius)
     sensitivity = min(2.0 * gradient / (smallest * train), 2.0 * radius)
@@ -148,7 +149,7 @@ def gaussian_plan(second: str, width: int, steps: int, d: int, epsilon: float, d
 
 
 def pure_plan(d: int, epsilon: float) -> Ledger:
-    """One choice of the weight, then a model with Laplace noise."""
+    """Select the weight once, then release a model with Laplace noise."""
     half = np.array([0.5 * (epsilon * (1.0 - 2.0**-19) - 4e-15 * d)])
     choice = _channel("x", "exponential", 1, {"train": half, "validation": 2.0 * half})
     return Ledger(1, (choice, _channel("model", "laplace", d, {"train": half})))

@@ -137,14 +137,14 @@ def stationary(job: Job, inverse: Any) -> np.ndarray:
         parts.append((hessian, jacobian, v.mean(axis=0), (w[:, None] * (v @ M.T)).mean(axis=0)))
     hessian, jacobian, middle, slope = (np.mean(part, axis=0) for part in zip(*parts, strict=True))
     hessian, jacobian = hessian + job.problem.ridge * np.eye(2), jacobian + C
-    # y*(x) = −H⁻¹ Jᵀ x, since l has no term that is linear in y alone.
+    # y*(x) = −H⁻¹ Jᵀ x, since l has no term linear in y only.
     lower = -np.linalg.solve(hessian, jacobian.T)
     direction = jacobian @ inverse(hessian)
     return np.linalg.solve(np.eye(3) - direction @ lower, -slope - direction @ middle)
 
 
 def base(algorithm: Mapping[str, Any], guarantee: str = "certified", mechanism: str = "laplace", **changes: Any) -> Any:
-    """The small scenario of `naive` with ten times the noise, records of length 1 and no validation part of its own."""
+    """Return the small scenario of `naive` with ten times the noise, records of norm 1 and no validation split."""
     content = naive.base(algorithm, guarantee, mechanism)
     content["privacy"] |= {c: {**content["privacy"][c], "scale": 3.0} for c in "xyz" if c in content["privacy"]}
     content["problem"].pop("validation")
@@ -164,7 +164,7 @@ PROBLEMS = {
 
 
 def made(kind: str, content: Mapping[str, Any], *, priced: bool = False) -> Job:
-    """A job on one of PROBLEMS, without a budget unless `priced`."""
+    """Build a job on one of PROBLEMS, without a budget unless `priced`."""
     return built(decentral_dp.load(content), PROBLEMS[kind], priced=priced)
 
 

@@ -1,4 +1,4 @@
-"""numpy's normal variates as a function of random bits: draws one by one, and the exact law of rint(N·ratio).
+"""Compute numpy's normal variates from random bits, and the exact distribution of rint(N·ratio).
 
 256 boxes of equal area under e^{−x²/2} (Marsaglia & Tsang 2000; numpy/random/src/distributions). A variate is a
 mantissa times a box's width, kept at once below the next box's edge, else by a second uniform number; beyond the last
@@ -23,7 +23,7 @@ def density(x: np.ndarray) -> np.ndarray:
 
 
 AREA = EDGE * float(density(np.array(EDGE))) + math.sqrt(2.0 * math.pi) * float(ndtr(-EDGE))
-# What is kept of all first tries.
+# Accepted fraction of first tries.
 KEPT = math.sqrt(0.5 * math.pi) / (BOXES * AREA)
 
 
@@ -36,10 +36,10 @@ def _sides() -> np.ndarray:
 
 
 SIDES = _sides()
-# Below which a point of the box is under the curve whatever its height; of the lowest box, below which it is no tail.
+# A point left of it is under the curve at any height of the box; in the lowest box, it is not in the tail.
 INNER = np.array([EDGE, 0.0, *SIDES[1:-1]])
 BELOW = density(np.array([0.0, *SIDES[1:]]))
-# Of the lowest box it is not needed.
+# The lowest box does not use it.
 ABOVE = np.array([2.0, *BELOW[:-1]])
 
 
@@ -137,7 +137,7 @@ class Law(NamedTuple):
 
 
 def enumerated(mantissa: int, ratio: float, reach: int) -> Law:
-    """The law of rint(N·ratio), by trying all mantissas of so many bits, and uniform numbers of one more."""
+    """Compute the distribution of rint(N·ratio) from all mantissas of this many bits and uniforms of one bit more."""
     points, uniforms = np.arange(2.0**mantissa), np.arange(2.0 ** (mantissa + 1)) / 2.0 ** (mantissa + 1)
     mass = np.zeros(reach + 1)
 
@@ -157,6 +157,6 @@ def enumerated(mantissa: int, ratio: float, reach: int) -> Law:
     more, other = -np.log1p(-uniforms) / EDGE, -np.log1p(-uniforms)
     kept = 1.0 - np.searchsorted(other, 0.5 * more * more, side="right") / uniforms.size
     add(EDGE + more, (points.size - int(EDGE / SIDES[0] * points.size)) / points.size / BOXES * kept / kept.sum())
-    # A sign of its own; both zeros are one.
+    # The sign is an independent bit; −0 and +0 are one integer.
     mass /= mass.sum()
     return Law(reach, np.concatenate([0.5 * mass[:0:-1], mass[:1], 0.5 * mass[1:]]))

@@ -109,7 +109,7 @@ def test_parallel_links_count_once(tmp_path: Path) -> None:
 
 
 def test_arcs_of_other_weights_than_their_reverse(tmp_path: Path) -> None:
-    """One of the two weights was taken for both directions."""
+    """Refuse two weights of one edge; one of them would count for both directions."""
     graph = nx.DiGraph()
     graph.add_weighted_edges_from([("a", "b", 0.25), ("b", "a", 0.5), ("b", "c", 0.25), ("c", "b", 0.25)])
     with pytest.raises(InputError, match=r"edge b – a: the edge has another weight .* topology\.directed = true"):

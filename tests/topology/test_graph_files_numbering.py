@@ -95,7 +95,7 @@ def _star_function() -> Any:
     "given", [STAR, list(STAR.edges), _matrix(STAR), _star_function], ids=["Graph", "pairs", "matrix", "function"]
 )
 def test_the_epsilon_of_the_hub_stands_at_its_number(given: Any) -> None:
-    """With the same noise everywhere, who mixes in much of its neighbours protects itself best: the hub."""
+    """Expect the smallest ε for the hub: under equal noise, it gives its neighbours the largest weight."""
     content = load("ring_breast_cancer", ['algorithm.protocol="private"', "algorithm.rounds=5"]).model_dump(
         exclude_unset=True, exclude_none=True
     )

@@ -21,7 +21,7 @@ def marked(agents: int, **at: int) -> Any:
 
 
 def taken(graph: Coloured, first: Any, second: Any) -> bool:
-    """Whether a symmetry is found, which is compared with its marks and its numbers."""
+    """Return whether the search finds a symmetry; compare it with its marks and numbers."""
     image = symmetry(graph, first, second)
     if image is None:
         return False

@@ -47,7 +47,7 @@ condition of the Hessian allow, and K and N that grow with the logarithm of the 
 clipping, which biases, are outside it.
 
 Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, and Optimization
-Letters; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+Letters; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 """
 
 from __future__ import annotations

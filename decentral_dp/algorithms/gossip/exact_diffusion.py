@@ -48,7 +48,7 @@ class ExactDiffusionState(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactDiffusion(OneLevel):
-    """Exact diffusion: a local noised step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
+    """Exact diffusion: a local noisy step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
 
     def init(self, dataset: dp.LocalDataset) -> ExactDiffusionState:
         return ExactDiffusionState(*self.starts(dataset), dataset.public(0.0, dataset.q))

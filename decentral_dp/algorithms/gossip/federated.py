@@ -15,7 +15,7 @@ An answer depends on the records through one clipped mean at a public point: one
 λ_t·2C/N_t; all records of the agent move a block of local steps by 2C.
 
 With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
-clipped mean of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
+clipped mean of their features as well, with noise, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
 as in `dp_dsgd`.
 
 The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a

@@ -39,7 +39,7 @@ I − ∇²_yy g/L), steps and weights of order K^{−1/2} for K rounds known be
 variance that does not fall with the step, and clipping, which biases, are outside it.
 
 Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
-Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+Networks", NeurIPS 2022; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 """
 
 from __future__ import annotations

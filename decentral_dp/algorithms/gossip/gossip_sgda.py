@@ -39,7 +39,7 @@ class GossipSgdaState(NamedTuple):
 
 @dataclass(frozen=True)
 class GossipSgda(dp.Derived):
-    """Minimax by gossip: local noised steps down in x and up in y, and no coordinator.
+    """Minimax by gossip: local noisy steps down in x and up in y, and no coordinator.
 
     Args:
         x, y: λ.

@@ -52,7 +52,7 @@ class LdpDsboState(NamedTuple):
 
 @dataclass(frozen=True)
 class LdpDsbo(dp.Algorithm):
-    """Single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024).
+    """Single-loop bilevel gossip with noisy x, y and z (Chen & Wang, ICML 2024).
 
     Args:
         x, y, z: step sizes λ.

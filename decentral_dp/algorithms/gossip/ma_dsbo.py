@@ -18,7 +18,7 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
 
         d^0 = −b,     d^{k+1} = P d^k + H (z^{k+1} − z^k)
 
-    A train record moves d^1, d^2, … by 2C_z/N each, and a validation record d^0 alone, by 2C_z/N_v. (As differences of
+    A train record moves d^1, d^2, … by 2C_z/N each, and a validation record only d^0, by 2C_z/N_v. (As differences of
     clipped means the increments would be charged 4C_z/N of a train record, except 2C_z/N of the first, and 4C_z/N_v
     of a validation record.) If no clip binds, this is the recursion of the paper, over one batch per inverse loop. The
     clipped part of an increment is missing until the round ends. r is never sent and accumulates u: one record moves it
@@ -31,7 +31,7 @@ Without noise both converge to the optimum for decaying α and β; a constant st
 much the g_i differ, since only d is tracked. One agent: double-loop bilevel descent.
 
 References: X. Chen, M. Huang, S. Ma, K. Balasubramanian, "Decentralized Stochastic Bilevel Optimization with Improved
-per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule.
+per-Iteration Complexity", ICML 2023; noisy in Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ any losses. Otherwise u and w would both shrink, and steps λ/w would grow. On a
 losses w = 1, and this is dp_dsgd. One agent runs gradient descent.
 
 Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
-records by the clipped mean gradient of its round alone, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
+records only by the clipped mean gradient of its round, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
 public number above 0, costs nothing (docs/proofs/39-push-sum.md).
 
 References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
@@ -55,7 +55,7 @@ class PushSumState(NamedTuple):
 
 @dataclass(frozen=True)
 class PushSum(dp.Derived):
-    """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
+    """Stochastic gradient push: noisy numerators over public weights, on directed graphs."""
 
     learning_rate: dp.StepSize = dp.option("λ, of the model along the gradient")
 

@@ -28,7 +28,7 @@ Bias: every agent inverts its own Hessian, as if all g_i were equal. Without noi
 Under noise Z^F and Z^G are random walks in the network average. One agent: a single-loop bilevel descent.
 
 References: H. Gao, B. Gu, M. T. Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms
-over a Network", AISTATS 2023 (VRDBO); noised in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
+over a Network", AISTATS 2023 (VRDBO); perturbed in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
 rounds: κ_t ≥ 0 fixes that.
 """
 

@@ -159,7 +159,7 @@ class WarmStart(dp.Coordinated):
         """Plan ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the ratio of the shares."""
         law, descents = self.law(context), rounds - 1
         first = {kind: np.array([math.sqrt(8.0 * _START_SHARE)]) for kind in law.sensitivity}
-        # Σμ² of the descent alone is 1.
+        # Only the descent has Σμ² = 1.
         descent = self._descent.planned_releases(context, descents)["gx"]
         weight = {kind: math.sqrt(2.0 * (1.0 - _START_SHARE)) * w for kind, w in descent.weight.items()}
         return {

@@ -50,7 +50,7 @@ class Iterate(NamedTuple):
 
 @dataclass(frozen=True)
 class DpSgda(dp.Coordinated):
-    """A trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022).
+    """A trusted coordinator: minimax by simultaneous steps on one noisy Poisson sample (Yang et al., 2022).
 
     Args:
         x, y: η.

@@ -122,7 +122,7 @@ class DpSpider(steps.Estimating):
 
 @dataclass(frozen=True)
 class DpSgdDual(DpSpider):
-    """A trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective).
+    """A trusted coordinator: both gradients as one vector, one noisy step a round (DP-SGD on the dual objective).
 
     Args:
         x, y: η.

@@ -14,7 +14,7 @@ exponential constant in the sensitivity, and overflow. The terms and their range
     inner_y  ∂_λ h_i = u e^{−u}/λ ∈ [0, v e^{−v}/λ],   u = (B − ℓ_i)/λ,  v = min(1, B/λ): at most 1/(eλ)
     inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: only a clip bounds it
 
-h̄ ≥ e^{−B/λ} for all records, and a noised h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
+h̄ ≥ e^{−B/λ} for all records, and a noisy h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
 noise of any useful budget exceeds the mean of fewer than a million records, and the strength is refused.
 
 λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. A best λ is in this interval: for

@@ -2,7 +2,7 @@
 
     f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
 
-Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noised. (PrivateDiff
+Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noisy. (PrivateDiff
 as published does the reverse: it adds noise to the generator's gradient, and trains the critic without noise.) The mean
 over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is a constant, because
 one that depended on the sample size would reveal it. The gradient by w_D at each of them is clipped like that at a

@@ -433,6 +433,9 @@ def from_losses(
             records.
         name: for messages.
 
+    Returns:
+        The problem, for the argument `problem` of `build`, `plan` and `run`.
+
     Raises:
         InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these
             arguments, that does not depend on y, or that cannot be differentiated twice.

@@ -69,7 +69,7 @@ def build_job(scenario: Source, **objects: Unpack[Objects]) -> PlannedJob:
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **objects: Python objects in place of the components that it names.
+        **objects: Python objects instead of the components that it names.
 
     Raises:
         InputError: as of `load_components` and `plan_job`.

@@ -317,7 +317,7 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
     batch = r.sampling.batch if r.sampling.kind == "fixed_batch" else None
     for c in ledger.charged_channels:
         contribution = largest_contribution(c, r.counts, r.unit, batch)
-        # Of correlated noise the part that is an agent's own.
+        # Correlated noise has an independent part of each agent.
         own = c.shared.get("own_scale", c.scale)
         needed = contribution / (own * noise_of(c.mechanism, c.channel).deviation)
         if needed.size and not np.allclose(needed, needed[:1], rtol=1e-9, atol=0.0):

@@ -259,11 +259,11 @@ class PlannedJob(Protocol):
     """
 
     setting: ClassVar[Setting]
-    # Whether one participant, a trusted coordinator, releases for all.
+    # True if one participant, a trusted coordinator, releases for all.
     plans_ahead: ClassVar[bool] = True
-    # Whether agents send clipped steps.
+    # True if agents send clipped steps.
     sends_steps: ClassVar[bool] = False
-    # Whether sensitivities follow from constants, and so from the norms of the records. Clips hold for all records.
+    # True if sensitivities follow from constants, and so from the norms of the records. Clips hold for all records.
     needs_norms: ClassVar[bool] = False
 
     components: Components

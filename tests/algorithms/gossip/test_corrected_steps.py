@@ -216,7 +216,7 @@ class TestChoco(Corrected):
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_NAMES)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
-    """One clipped mean a release, times λ where it is a step: 2C/N, not the 4C/N of a difference of two."""
+    """Bound a release by one clipped mean, times λ in a step: 2C/N, not the 4C/N of a difference of two."""
     content = base(name)
     content["problem"] |= {"sampling": sampling, "partition": {"kind": "dirichlet", "alpha": 3.0}}
     job = made("crossed", content)

@@ -1,4 +1,4 @@
-"""Federated averaging, agents alone and a trusted server, against loops of their formulas and adversarial servers."""
+"""Test federated averaging, isolated agents and a trusted server by loops of their formulas and adversarial servers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_without_noise_it_is_gradient_descent_on_the_mean(topology: dict[str, An
     )
 
 
-# Agents alone, and a trusted server ----------------------------------------------------------------------------------
+# Isolated agents and a trusted server ---------------------------------------------------------------------------------
 
 SET = {"algorithm.rounds": 20, "topology.agents": 5, "run.evaluate_every": 20}
 FREE = SET | {"privacy": {"guarantee": "none"}, "algorithm.learning_rate": {"scale": 0.5}}

@@ -57,7 +57,7 @@ def job_of(graph: str = "ring", **changes: Any) -> Job:
 
 
 def loop(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, np.ndarray]]:
-    """Everything that all agents say, by the formulas; contributions along y are clipped around their ball's centre."""
+    """Compute all messages by the formulas; contributions along y are clipped around their ball's centre."""
     auc, m, weights = oracle.Auc(0.4), job.n_agents, job.topology.mixing.toarray()
     x, y = [np.zeros(6) for _ in range(m)], [np.zeros(1) for _ in range(m)]
     centre, told = np.array([2.0 * 0.4 - 1.0]), []

@@ -34,7 +34,7 @@ def transcript(job: decentral_dp.Job) -> list[Any]:
 
 
 def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips: dict[str, float]) -> dict:
-    """One round in plain loops over agents and records, from the formulas of the paper and the card of the protocol."""
+    """Compute one round in loops over agents and records, from the formulas of the paper and its protocol."""
     W, m = job.topology.mixing.toarray(), job.n_agents
     own = released if job.algorithm.protocol == "released" else state
     at = state if job.algorithm.protocol == "published" else released

@@ -160,7 +160,7 @@ class Spied(NamedTuple):
 
 
 def test_multipliers_add_to_zero_only_where_everybody_uses_what_was_released() -> None:
-    """With noise: in the released protocol, and not in the printed one, where they drift."""
+    """Test runs with noise in the released protocol; in the published one, values drift."""
     sums = []
     for guarantee in ("certified", "as_published"):
         job = made("crossed", base(ALGORITHM | {"rounds": 5}, guarantee))

@@ -209,7 +209,7 @@ class TestVrdsbo(GossipConformance):
         assert v.rounds.tolist() == [1, 2, 3, 9, 10, 11, *range(17, 23), *range(25, 31)]
 
     def test_a_state_that_forgets_its_past_exceeds_the_certificate(self) -> None:
-        """With the memory of U left out of its sensitivity, the worst transcript goes beyond it."""
+        """Exceed a sensitivity of U without its memory by the worst transcript."""
         runs = self.data_sets("train")
         share = shares(runs, "train", "l1")["zf"][-1]
         last = runs[0][ROUNDS * E - 1]["zf"]

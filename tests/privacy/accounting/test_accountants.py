@@ -81,7 +81,7 @@ def test_prices_of_one_release_are_the_stated_formulas(delta: float, scale: floa
     wide = dimension > 4096
     h = 2.0 ** (math.floor(math.log2(scale)) - (18 if wide else 16))
     assert grid(scale, "gaussian", dimension) == h
-    # To the nearest, all coordinates may go the same way; by tosses, half of them do.
+    # Rounding to the nearest may move all coordinates the same way; randomised rounding moves half of them.
     rounded = math.sqrt((delta + 5 * h) ** 2 + (dimension / 4 + 5 * math.sqrt(dimension)) * h * h)
     apart = rounded if wide else delta + math.sqrt(dimension) * h
     assert GAUSSIAN.cost(delta, scale, dimension) == pytest.approx(apart / scale, rel=1e-12)

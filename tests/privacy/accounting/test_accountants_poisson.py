@@ -1,4 +1,4 @@
-"""Prices of Gaussian releases on Poisson samples, of exponential mechanisms, and of laws that are not quite ideal."""
+"""Test privacy costs of Gaussian releases on Poisson samples, exponential mechanisms and inexact distributions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def line(mechanism: str, sensitivity: float, releases: int, rate: float = 1.0, *
 
 @pytest.mark.parametrize(("mu", "rate"), [(0.2, 0.5), (1.0, 0.1), (4.0, 0.01), (9.0, 0.3), (2.0, 1.0)])
 def test_the_profile_is_that_of_the_pair(mu: float, rate: float) -> None:
-    """By integrating (P − e^ε Q)₊ where P = (1−q)N(0) + qN(μ/2) and Q its mirror image."""
+    """Integrate (P − e^ε Q)₊ where P = (1−q)N(0) + qN(μ/2) and Q its mirror image."""
 
     x = np.linspace(-10.0, mu / 2 + 10.0, 400_001)
     p = (1 - rate) * norm.pdf(x) + rate * norm.pdf(x - mu / 2)
@@ -82,7 +82,7 @@ GROUPS = [
 def test_groups_cost_what_their_pair_says(
     records: int, zeroed: bool, m: float, rate: float, rounds: int, known: float | None
 ) -> None:
-    """By a quadrature that shares nothing with the package; of records zeroed out the order in which more is shown."""
+    """Compute ε by an independent quadrature; for zeroed-out records, take the order with the larger ε."""
     unit = Unit(records, zeroed)
     spent = float(epsilon_of(Ledger(1, (group_line(unit.steps * m, rounds, rate, unit),)), 1e-5)[0])
     wanted = reference_epsilon([outcomes_of_groups(m, rate, records, zeroed, rounds)], 1e-5)
@@ -250,7 +250,7 @@ def test_exponential_mechanisms_cost_no_less_than_two_candidates_do(rounds: int,
 
 
 def test_a_warm_start_and_gaussian_rounds_compose() -> None:
-    """Pure ε₁ and μ together: at most the concentrated bound ε₁²/8 + μ²/2, at least either alone."""
+    """Bound pure ε₁ and μ together by the concentrated bound ε₁²/8 + μ²/2, and from below by each one."""
     start = replace(line("exponential", 0.5, 1), channel="start")
     both = float(epsilon_of(Ledger(1, (start, line("gaussian", 0.05, 25))), 1e-6)[0])
     rho = 0.5**2 / 8.0 + 25 * 0.05**2 / 2.0

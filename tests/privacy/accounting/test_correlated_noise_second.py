@@ -1,6 +1,6 @@
 """Prices of shared noise by another road: the exact information in all that an observer holds.
 
-Derived for these tests alone. Let p be all independent draws, one for each agent and one for each edge, in every round.
+Independent derivation. Let p be all independent draws, one for each agent and one for each edge, in every round.
 The messages of T rounds are Ap + Uθ, with U the victim's contributions u_t on its own messages and θ ∈ {0, 1} the
 choice of its record. Messages being released, everything else in them is known to who sees them; it drops out of any
 comparison. Colluders add Bp, their own draws and those of their edges. (Ap + Uθ, Bp) is one Gaussian vector with
@@ -10,7 +10,7 @@ victim does not collude. That is exact if contributions are fixed. If u_t is cho
 the density as a product over rounds: given the past, round t is Gaussian with a covariance that no contribution moves
 and means that differ by what is left of u_t after the earlier u are regressed out. The sum of squares of the whitened
 differences is the same quadratic form along every path, so that its largest value bounds the cost; it is not reached
-in general, for a path fixes one choice of signs alone.
+in general, for a path fixes only one choice of signs.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ UNITS: list[tuple[dict[str, Any], Callable[[Array], Array]]] = [
 def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(between_agents: str, colluders: int) -> None:
     """Four agents who all know each other, and two in a row behind one of them, of whom one colluder isolates the last.
 
-    One Gaussian vector of the messages of all rounds, the mean among them, with what every coalition knows.
+    The view is one Gaussian vector: the messages of all rounds, their mean, and the coalition's knowledge.
     """
     unit, clips = UNITS[colluders]
     m, rounds, step, held = len(SIZES), 9, 0.5, np.array(SIZES, dtype=np.float64)

@@ -61,7 +61,7 @@ def test_the_sampler_is_the_one_that_is_measured() -> None:
 
 @pytest.mark.parametrize("dimension", [1, 10**6])
 def test_single_outcomes_are_as_likely_as_is_assumed(dimension: int) -> None:
-    """By counting mantissas at full precision: errors come near what is assumed, inside and far out, and stay below."""
+    """Count mantissas at full precision: errors are near and below the assumed bounds, in the body and the tail."""
     rng, cells = np.random.default_rng(4), 1.0 / float(grid(1.0, "gaussian", dimension))
     worst = {False: 0.0, True: 0.0}
     for _ in range(500):
@@ -101,7 +101,7 @@ def composed(p: np.ndarray, q: np.ndarray, copies: int, epsilon: float, step: fl
 
 
 def variates(u: float, coordinates: int, moves: list[float]) -> list[DrawnVariates]:
-    """One item of a ledger: this many coordinates, in releases with these μ."""
+    """Build one ledger entry: this many coordinates, in releases with these μ."""
     part = drawn_variates(np.array(moves)[:, None], 1, 16, False, np.zeros(1, dtype=np.int64))
     number = np.array([float(coordinates)])
     return [part._replace(unit=u, coordinates=number, weighed=number)]
@@ -311,7 +311,7 @@ def test_eleven_million_coordinates_have_a_price() -> None:
 
 
 def test_tossed_rounding_moves_no_further_than_stated() -> None:
-    """Neighbours under the same tosses, half a cell apart, all the same way: to the nearest, it would be a cell."""
+    """Round neighbours half a cell apart by the same draws; rounding to the nearest would move them a cell apart."""
     d, s = 50_000, 1.0
     g, rng = float(grid(s, "gaussian", d)), np.random.default_rng(8)
     query = g * rng.integers(-50, 50, (1, d)) + 0.4999 * g

@@ -70,7 +70,7 @@ def test_amplification_is_not_given_up(rate: float, sigma: float, rounds: int, d
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-30])
 def test_gaussian_releases_against_the_closed_form(delta: float) -> None:
-    """Also far below the resolution of float64 near 1."""
+    """Test ε far below the resolution of float64 near 1, too."""
     for mu, count in ((0.01, 10_000), (1.5, 40), (3.0, 1)):
         reach = 0.5 * mu * mu + mu * 14.0
         exact = float(gaussian_epsilon(mu * math.sqrt(count), delta))

@@ -1,4 +1,4 @@
-"""Hyper-cleaning against loops over records and finite differences; its groups, its coins, and what it learns."""
+"""Compare hyper-cleaning with loops over records and finite differences; test its groups, draws and results."""
 
 import math
 
@@ -26,7 +26,7 @@ def placed(features, labels, agent=0, problem=PROBLEM, norm="l1"):
 
 
 def group_of(k, n, agent):
-    """By its definition: which of the equal stretches of n places holds place k."""
+    """Return the segment of n equal segments that contains position k, by definition."""
     return agent * GROUPS + next(g for g in range(GROUPS) if g * n <= k * GROUPS < (g + 1) * n)
 
 
@@ -99,7 +99,7 @@ def test_so_many_groups_are_corrupted_and_no_other_label_changes(share, count):
 
 
 def test_coins_follow_from_the_seed_alone():
-    """Not from what is in the records: a neighbouring record gets the same coins."""
+    """Draw independently of the records: a neighbouring record gets the same draws."""
     make = [HyperCleaning(D, (0.0, 1.0, 2.0), 3, groups=2, corrupt=1.0, seed=s) for s in (1, 1, 2)]
     rng = np.random.default_rng(10)
     a, b = (raw(rng, 50) for _ in range(2))

@@ -51,7 +51,7 @@ def draw(seed, n, d, labels=2):
 
 
 def naive_terms(upper, lower, x, y, z, train, validation, clip):
-    """One record at a time by torch's tape, clipped by hand."""
+    """Compute gradients one record at a time by autograd, and clip them in numpy."""
     found = {term: [] for term in TERMS}
     for features, label in zip(*map(torch.tensor, train), strict=True):
         u, v = (torch.tensor(a, requires_grad=True) for a in (x, y))

@@ -59,7 +59,7 @@ def made(loss: Any = network, device: str = "cpu") -> LossProblem:
 
 
 def answers(problem: LossProblem, seed: int) -> dict[str, np.ndarray]:
-    """All that is ever asked of a problem; one record makes `inverse` raise, one is no number."""
+    """Return all results of a problem; one record makes `inverse` raise, one is no number."""
     draw = np.random.default_rng(seed)
     x, y, z = (draw.normal(size=d) for d in (P, Q, Q))
     records = LossRecords(draw.normal(size=(N, D)), draw.integers(0, 2, N).astype(float))

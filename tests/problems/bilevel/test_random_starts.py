@@ -1,4 +1,4 @@
-"""Random public starts: a network trains, draws hang on the public seed alone, and nothing is charged."""
+"""Train a network from a random public start, which depends only on the public seed and has no privacy cost."""
 
 from __future__ import annotations
 

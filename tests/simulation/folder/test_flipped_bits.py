@@ -70,7 +70,7 @@ def _every_bit(path: Path, draw: random.Random) -> Iterable[int]:
 
 
 def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
-    """By the function that reads the file: chained lines, digests in them, and the digest of a result in itself."""
+    """Detect changes by the reader of the file: chained lines, their digests, and the digest of a result in itself."""
     folder, draw = tmp_path / "run", random.Random(7)
     interrupt(_load(True), folder, 4)
 
@@ -96,7 +96,7 @@ def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
 
 
 def test_every_bit_of_a_complete_run_is_covered(tmp_path: Path) -> None:
-    """By the digest in result.json, and of result.json by its own."""
+    """Detect changes by the digests in result.json, and changes of result.json by its digest."""
     folder = tmp_path / "run"
     decentral_dp.run(_load(False), out=folder)
     digests = read_result(folder).table("files")

@@ -47,7 +47,7 @@ def played(job: PlannedJob) -> Outcome:
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    """Whether the last released values are equal to the bit, and there are some."""
+    """Return whether there are last released values and all are equal to the bit."""
     mine, expected = one.last_snapshot.released, other.last_snapshot.released
     return mine.keys() == expected.keys() and all(np.array_equal(mine[c], expected[c]) for c in ("x", "y", "z"))
 
@@ -201,7 +201,7 @@ def test_secret_noise_depends_on_the_secrets_in_the_files(shards: Path, tmp_path
     del content["seed"]
     root = SecretRoot(b"r" * 32)
     one = build_job(load(content, folder=shards)).with_root(root)
-    # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
+    # A driver's noise key does not suffice to draw the noise of the run; the same files draw it again.
     assert not same(played(one), played(build_job(load(*WHOLE)).with_root(root)))
     assert same(played(one), played(build_job(load(content, folder=shards)).with_root(root)))
     other = tmp_path / "again"
