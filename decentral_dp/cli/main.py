@@ -50,7 +50,7 @@ Log = Annotated[
         help="Progress as JSON lines, on stderr or added to a file; or for TensorBoard or MLflow.",
     ),
 ]
-Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, next to png; repeatable.")]
+Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Figures also as png or pdf; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
 Verbose = Annotated[bool, Option("--verbose", help="All notes, settings and scores.")]
 Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
@@ -272,8 +272,7 @@ def invoke_report(
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # A changed folder may be damaged.
     with refuse_damaged(folder, "report"):
-        # The page shows the PNGs.
-        write_plots(folder, ["png", *(f.value for f in formats or [])])
+        write_plots(folder, [f.value for f in formats or []])
         page = write_report(folder)
     typer.echo(printable(str(page)))
 

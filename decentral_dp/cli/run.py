@@ -164,7 +164,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     baseline = guess if known_baselines else ""
     columns += [[baseline]] if baseline else []
     for name in names:
-        cells = ["train_loss" if name == "lower_loss" and result.is_one_level else name, _value(metrics[name])]
+        cells = [name, _value(metrics[name])]
         if not trusted:
             worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
             # Scores of a problem have no known direction: lowest, then highest.

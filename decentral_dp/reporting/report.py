@@ -22,7 +22,6 @@ from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import (
     agent_names,
-    capitalise,
     delta_text,
     epsilon_text,
     power_text,
@@ -30,7 +29,7 @@ from decentral_dp.formatting import (
     spans,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.metrics import ENDINGS, JUDGES, MEASURES
+from decentral_dp.simulation.metrics import JUDGES, MEASURES
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
 
@@ -84,7 +83,7 @@ class ScoreTable(NamedTuple):
 
     Args:
         columns: heads.
-        rows: label and texts of each metric of the published values.
+        rows: name and texts of each metric of the published values.
         others: the same of other values, if the published ones have this metric too.
         notes: head and sentences of each group of notes.
     """
@@ -146,7 +145,7 @@ class Report:
         ledger: columns as of `Ledger.to_frame`, at the drawn rounds.
         x: (m, p) last published values; None if the run has none.
         task: the problem that was solved, as a verb phrase.
-        judge: the main score: its name, word and text; None if the run has none.
+        judge: the main score: its name and text; None if the run has none.
         score: the main score or the loss, in words.
         lines: head and sentence of each note on data, algorithm and privacy.
         budgets: ε of every agent; None without noise.
@@ -223,13 +222,11 @@ def make_report(
         task = (entry and entry.lower_task) or f"minimised the {level} loss of {problem['kind']}"
     loss, score, judge = "upper_loss" if result.tunes_x else "lower_loss", "", None
     if (name := result.judge) is not None:
-        word, digits = JUDGES[name]
-        judge = {"name": name, "word": word, "text": f"{result.score(name):.{digits}f}"}
-        score = f"{'' if trusted else 'mean '}held-out {word} {judge['text']}"
+        judge = {"name": name, "text": f"{result.score(name):.{JUDGES[name]}f}"}
+        score = f"{'' if trusted else 'mean '}{name} {judge['text']}"
     elif (value := result.score(loss)) is not None:
         final = "" if result.has_diverged or trusted else "final "
-        word = "train loss" if result.is_one_level and not result.tunes_x else loss.replace("_", " ")
-        score = f"{final}{word} {power_text(value)}"
+        score = f"{final}{loss} {power_text(value)}"
     return Report(
         result=result,
         scenario=scenario,
@@ -464,14 +461,10 @@ def _tabulate_scores(result: RunResult) -> ScoreTable:
     rows: list[tuple[str, Sequence[str]]] = []
     others: list[tuple[str, Sequence[str]]] = []
     for _, name, stem, ending in sorted(ranked, key=lambda row: row[0]):
-        label = capitalise(MEASURES[stem].label if stem in MEASURES else stem.replace("_", " "))
-        if stem == "lower_loss" and result.is_one_level:
-            label = "Train loss (regulariser included)"
-        label += ENDINGS[ending][0] if ending and local else ""
         ends = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         values = [metrics[name], *ends][: len(columns) - 1]
         texts = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in values]
-        (others if ending and stem in metrics else rows).append((label, texts))
+        (others if ending and stem in metrics else rows).append((name, texts))
     notes = groupby(score_notes(result), key=lambda note: note[0])
     return ScoreTable(columns, rows, others, [(head, [text for _, text in group]) for head, group in notes])
 
@@ -568,7 +561,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     cells = [[constant, *guess, ""]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
         cells.append([label, *(text(run.score(name)) for name in names), epsilon_text(run.privacy.epsilon_max)])
-    heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
+    heads = [("", ""), *((name, "") for name in names), ("ε", "")]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
@@ -582,7 +575,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
             difference = (result.score(judge) or 0.0) - score
             chance = " (within the sampling error)" if abs(difference) < width else ""
             verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {comparison}{chance}")
+            parts.append(f"{verb} {abs(difference):.3f} in {judge} {comparison}{chance}")
     chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
     listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
     sentence = f"{listed}. One run each{chance}." if parts else ""

@@ -410,7 +410,8 @@ class PrivacyStatement:
         """The mechanism with the clipping norms and noise multipliers of its channels; "" without noise.
 
         The noise multiplier z of a channel is the standard deviation of the noise over the largest contribution of one
-        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C.
+        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C. The
+        variables of bilevel problems are explained.
         """
         if not self.is_noisy or not self.mechanisms:
             return ""
@@ -421,6 +422,14 @@ class PrivacyStatement:
         parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
         parts += [f"noise multiplier {_by_channel(levels, is_single=len(self.signal) == 1)}"] if levels else []
         return ", ".join(parts)
+
+    @property
+    def variables_text(self) -> str:
+        """The variables that the channels of a bilevel problem release; "" for other problems."""
+        # Bilevel problems have records of two splits.
+        is_bilevel = any(len(budget.records) > 1 for budget in self.agents.different)
+        names = [f"{c}: {_BILEVEL_VARIABLES[c]}" for c in self.signal if c in _BILEVEL_VARIABLES]
+        return ", ".join(names) if is_bilevel and len(self.signal) > 1 else ""
 
     @property
     def network_text(self) -> str:
@@ -467,6 +476,9 @@ class PrivacyStatement:
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+_BILEVEL_VARIABLES = {"x": "outer variable", "y": "inner variable", "z": "inverse Hessian times a gradient"}
 
 
 def _by_channel(values: Mapping[str, Any], is_single: bool) -> str:
