@@ -418,10 +418,15 @@ class PrivacyStatement:
         parts = [self.mechanism.capitalize()]
         # A channel of another name has the clip of its first term.
         norms = {c: bound for c, bound in (self.clip or {}).items() if c != "norm"}
-        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
         parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
-        parts += [f"noise multiplier {_by_channel(levels, is_single=len(self.signal) == 1)}"] if levels else []
+        parts += [f"noise multiplier {text}"] if (text := self.noise_multipliers_text) else []
         return ", ".join(parts)
+
+    @property
+    def noise_multipliers_text(self) -> str:
+        """The noise multiplier of each channel."""
+        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
+        return _by_channel(levels, is_single=len(self.signal) == 1) if levels else ""
 
     @property
     def variables_text(self) -> str:
