@@ -35,7 +35,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def _is_plain(text: str) -> bool:
-    return all(c.isprintable() or c in "\n\t\r" for c in text)
+    return all(c.isprintable() or c in "\n\t\r\u00a0" for c in text)
 
 
 @pytest.mark.parametrize(
