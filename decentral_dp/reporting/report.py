@@ -472,12 +472,19 @@ def _tabulate_scores(result: RunResult) -> ScoreTable:
 _LISTED_AGENTS, _WORST_AGENTS, _LONGEST_NAMES = 30, 5, 60
 
 
-def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> BudgetTable | None:
+def tabulate_budgets(
+    privacy: PrivacyStatement,
+    graph: Mapping[str, Any],
+    most_rows: int = _LISTED_AGENTS,
+    worst_agents: int = _WORST_AGENTS,
+) -> BudgetTable | None:
     """Tabulate ε of every agent by channel and split; of many agents a summary and the most expensive.
 
     Args:
         privacy: of the run or plan; without noise the table is None.
         graph: as in `result.json`, for the names of agents.
+        most_rows: number of different rows above which the table is a summary.
+        worst_agents: number of agents in a summary.
     """
     budgets, claim, names = privacy.agents, privacy.claimed, agent_names(graph.get("labels"))
     if not privacy.is_noisy or not budgets:
@@ -512,15 +519,15 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
         merged.setdefault(tuple(map(epsilon_text, row)), []).extend(agents)
     labels = names or [str(agent) for agent in range(len(budgets))]
     body = [(_agents_text(sorted(agents), labels, bool(names)), texts) for texts, agents in merged.items()]
-    if len(merged) > _LISTED_AGENTS:
+    if len(merged) > most_rows:
         every_agent = [row for agents, row in zip(members, values, strict=True) for _ in agents]
         stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*every_agent, strict=True)]
         body = [
             (f"{label} of {len(budgets)}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
         ]
-        by_cost = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:_WORST_AGENTS]
-        worst = [(agent, row) for row in by_cost for agent in members[row]][:_WORST_AGENTS]
+        by_cost = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:worst_agents]
+        worst = [(agent, row) for row in by_cost for agent in members[row]][:worst_agents]
         body += [(f"agent {labels[agent]}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
     groups = [(group, len(list(members))) for group, members in groupby(column.group for column in columns)]
     return BudgetTable(groups, columns, body)
