@@ -182,7 +182,7 @@ PARTITIONS: Mapping[str, str] = {
 }
 
 
-_SCOPE = " ε compares data sets with the same partition, and does not cover the labels that owners and counts reveal."
+_SCOPE = " ε assumes the same partition, and does not cover the labels that it reveals."
 # Reports on records whose partition reads labels, or may read them, print one of these.
 LABEL_NOTE = f"The partition reads labels and is public.{_SCOPE}"
 FUNCTION_NOTE = f"The function of problem.partition may read labels, and the partition is public.{_SCOPE}"
