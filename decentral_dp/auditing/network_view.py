@@ -52,6 +52,7 @@ from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training import CrossEntropy, Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
 
@@ -290,11 +291,12 @@ def observer_mu(
 
 
 ASSUMPTIONS = (
-    "The observer follows the protocol and remembers its own noise, records and messages, and all messages from its "
-    "neighbours. It may know the graph, weights, learning rates, noise scales, counts, and all other records.",
-    "It sees nothing else: edges between other agents are private, their noise is secret and independent, and final "
-    "values are not published.",
-    "One train record of the victim is replaced. A coalition that includes its holder learns the record.",
+    "Adversary: one honest-but-curious agent, or colluding ones. It follows the protocol, and remembers its own noise, "
+    "records and messages, and all messages that it receives. It may have the graph, weights, learning rates, noise "
+    "scales, counts, and all other records.",
+    "It observes nothing else: messages between other agents are private, their noise is secret and independent, and "
+    "final values are not published.",
+    "Adjacency: replace one train record of one agent, the victim. A coalition with the victim has the record.",
     "Certified ε holds for float64 messages and noise. It includes rounding, and is at most the certified ε of all "
     "messages. Exact ε holds for real numbers and ideal noise.",
 )
@@ -310,11 +312,11 @@ _MOST_LISTED = 4
 
 @dataclass(frozen=True, eq=False)
 class NetworkView:
-    """The ε of each agent's records against each observer; NaN for members of the observer.
+    """The ε of each agent's records against each adversary; NaN for members of the adversary.
 
     Args:
         pairs: μ of every pair, exact in real arithmetic, and for training a bound.
-        distance: (o, m) edges between the victim and the nearest member of the observer.
+        distance: (o, m) edges between the victim and the nearest member of the adversary.
         delta: δ.
         epsilon: (o, m) ε at δ in real arithmetic with ideal noise.
         certified: (o, m) ε at δ for float64 messages.
@@ -358,22 +360,22 @@ class NetworkView:
 
     @property
     def observes_single_agents(self) -> bool:
-        """Whether the observers are all agents, one at a time."""
+        """Whether the adversaries are all agents, one at a time."""
         return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
 
-    def observer(self, row: int) -> str:
-        """Return the name of an observer: "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
+    def adversary(self, row: int) -> str:
+        """Return the name of an adversary: "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
         names = [self.labels[i] for i in self.pairs.observers[row]]
         if len(names) > _MOST_LISTED:
             return f"{len(names)} agents ({names[0]}, …, {names[-1]})"
         return ("agents " if len(names) > 1 else "agent ") + ", ".join(names)
 
     def __repr__(self) -> str:
-        observers, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
-        epsilon_of_all_messages = epsilon_text(float(self.certified_total.max()))
-        observers_text = f"{observers} observer{'s' if observers > 1 else ''} of {len(self.labels)} agents"
-        epsilon = f"ε at most {most} (all messages {epsilon_of_all_messages}) at δ = {self.delta:g}, certified"
-        return f"<NetworkView {self.name!r}: {observers_text}, {epsilon}>"
+        number, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
+        every = epsilon_text(float(self.certified_total.max()))
+        word = "adversaries" if number > 1 else "adversary"
+        spent = f"ε at most {most} (all messages {every}) at δ = {self.delta:g}, certified"
+        return f"<NetworkView {self.name!r}: {number} {word} of {len(self.labels)} agents, {spent}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
         """Return the largest ε of the pairs at each distance in edges.
@@ -386,10 +388,31 @@ class NetworkView:
         distance, outside = self.distance[is_outside], values[is_outside]
         return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
-    def to_frame(self) -> pd.DataFrame:
-        """Tabulate one row for each observer and each victim outside it: the columns of `network.parquet`.
+    def to_dict(self) -> dict[str, Any]:
+        """Return all ε with their context as JSON values: rows are adversaries, columns are victims; infinity is "inf".
 
-        observer is text, such as "0+3", and victim a number; observer_name and victim_name are names of agents.
+        An entry is None if the victim is a member of the adversary. Training has "epsilon_linear", which is no bound,
+        instead of "epsilon_exact".
+        """
+        training = self.linear is not None
+        content = {
+            "delta": self.delta,
+            "adjacency": "replace one train record of one agent",
+            "agents": self.labels,
+            "adversaries": [[self.labels[i] for i in members] for members in self.pairs.observers],
+            "distance": self.distance,
+            "epsilon_certified": self.certified,
+            "epsilon_exact": None if training else self.epsilon,
+            "epsilon_linear": self.reference if training else None,
+            "all_messages": {"epsilon_certified": self.certified_total, "epsilon_exact": self.epsilon_total},
+            "assumptions": self.assumptions,
+        }
+        return cast(dict[str, Any], plain(content))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tabulate one row for each adversary and each victim outside it: the columns of `network.parquet`.
+
+        adversary is text, such as "0+3", and victim a number; adversary_name and victim_name are names of agents.
         Training also has mu_linear, epsilon_linear, mu_certified and mu_everything.
         """
         import pandas as pd
@@ -405,7 +428,7 @@ class NetworkView:
         }  # fmt: skip
         return pd.DataFrame(
             {
-                "observer": names[row],
+                "adversary": names[row],
                 "victim": victim,
                 "distance": self.distance[row, victim],
                 "mu": self.pairs.mu[row, victim],
@@ -414,7 +437,7 @@ class NetworkView:
                 "epsilon_total": self.epsilon_total[victim],
                 "certified_total": self.certified_total[victim],
                 "delta": self.delta,
-                "observer_name": labels[row],
+                "adversary_name": labels[row],
                 "victim_name": np.array(self.labels, dtype=object)[victim],
                 **training,
             }
@@ -443,8 +466,8 @@ class Unpriced:
     price_classes: NDArray[np.int64] | None = None
 
     def view(self, progress: Callback | None = None) -> NetworkView:
-        """Compute the ε of every pair. progress: called with a `Progress` of "observers"."""
-        job, system, reporter = self.job, self.system, Reporter(progress, "observers")
+        """Compute the ε of every pair. progress: called with a `Progress` of "adversaries"."""
+        job, system, reporter = self.job, self.system, Reporter(progress, "adversaries")
         linear: Array | None = None
         if self.steps is None or self.price_classes is None:
             pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
@@ -506,7 +529,7 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
-        raise InputError("network: every agent is an observer, so no pair is left. Fix: name fewer agents.")
+        raise InputError("network: every agent colludes, so no pair is left. Fix: name fewer agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.learning_rate.series(job.rounds)
     averaged_counts = job.sampling.averaged_counts(rounds[:, None], counts)

@@ -271,8 +271,8 @@ def from_edges(
         raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     n_known = int(pairs.max(initial=0)) + 1
-    n_repeats = len(ends) - len(pairs)
-    notes = (f"parallel links count once: {n_repeats} left out",) if n_repeats else ()
+    repeated = len(ends) - len(pairs)
+    notes = (f"parallel edges count once: {repeated} left out",) if repeated else ()
     graph = graphs.Graph(n_known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
 

@@ -116,7 +116,7 @@ def plan_releases(
         reason = "are planned one by one" if by_agent else "differ in records, weights or noise"
         raise InputError(
             f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {reason} are more than the "
-            f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Fix: use fewer rounds."
+            f"{LARGEST_PLAN:.0e} releases of a channel that can be accounted. Fix: use fewer rounds."
         )
     # One-level problems have no validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}

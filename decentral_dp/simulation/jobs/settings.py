@@ -539,7 +539,6 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
     unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
     name = "The learning rate" if longest == "learning_rate" else f"The learning rate of {longest}"
     return (
-        f"{name} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
-        "records of the declared ranges). The largest stable learning rate is "
-        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
+        f"{name}, {step:.3g}, may be unstable on this graph. The largest stable one is "
+        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g} (L = {curvature:.4g})."
     )

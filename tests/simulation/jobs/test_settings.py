@@ -148,7 +148,7 @@ def test_the_settings_text_has_the_accumulated_noise(kind: str | None) -> None:
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.momentum)
     text = job.settings_text
-    assert f"of step {job.algorithm.learning_rate.scale:g}" in text
+    assert f"learning rate {job.algorithm.learning_rate.scale:g}" in text
     assert float(text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 
 
