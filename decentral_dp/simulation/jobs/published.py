@@ -33,6 +33,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
+from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.accounting.float_slack import noise_alone
 from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
@@ -96,8 +97,8 @@ def compute_steps(job: GossipJob) -> Steps:
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
     curvature, sends = problem.loss.curvature * length**2, sent_messages(job)
-    # The gradient of a record of two classes or a number is φ'(aᵀy) a, clipped or not. A clip that never binds is none.
-    scalar = not isinstance(problem.loss, CrossEntropy) or float(clip.min()) >= math.sqrt(2.0) * length
+    # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
+    scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
     factors: dict[tuple[int, float, bytes], Array] = {}
     keys = []
     for omega, eta, senders in zip(mixing, step.tolist(), sends, strict=True):
@@ -145,7 +146,7 @@ def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[n
 def step_factor(weight: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
     """Bound ‖(w − ηm) I − η J‖ for a step of length η on records of clipped gradients J and a ridge m outside the clip.
 
-        scalar gradients φ'(aᵀy) a, or no clip:    max(|w − ηm|, |w − ηm − ηL|)
+        scalar gradients φ'(aᵀy) a, or envelopes:  max(|w − ηm|, |w − ηm − ηL|)
         any convex loss, ηL ≤ 2u:                  u (1 − ηL/(4u))^(−1/2),    u = w − ηm
         else                                       |u| + ηL
 
@@ -155,7 +156,7 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
         step: η.
         ridge: m.
         scalar: whether every record's gradient is φ'(aᵀy) a with φ convex, as for logistic, squared and Huber losses,
-            or is never clipped.
+            or that of an envelope (`models.envelope`).
 
     Returns:
         The bound, with the shape of `weight`.
@@ -196,6 +197,7 @@ def _bound_rounding(
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
     cells = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
     largest = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(job.algorithm.start.get("y", 0.0))
+    inexact = SLOPE_ERROR * length if isinstance(problem.loss, CrossEntropy) else 0.0
     root_q, out, received = np.sqrt(q), np.zeros(noise.shape), np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
         # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
@@ -205,7 +207,7 @@ def _bound_rounding(
         strayed = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
             gradient * (1.0 + length) + clip.max()
         )
-        computed = _ROUNDING * terms * strayed
+        computed = _ROUNDING * terms * strayed + eta * inexact
         out[t] = np.where(sends[t], factors[t] @ (root_q * received) + 2.0 * (root_q * cells * grid[t] + computed), 0.0)
         kept, absolute = 1.0 - eta * problem.l2, np.abs(mixing[t])
         if own_point:
