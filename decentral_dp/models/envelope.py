@@ -20,6 +20,8 @@ References:
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import wrightomega
@@ -59,10 +61,10 @@ def envelope_slopes(slopes: Array, outputs: Array, labels: NDArray[np.int64], ra
     solved = c > _LEAST_RADIUS
     chosen = np.eye(slopes.shape[-1])[:, labels[outside][solved]]
     margins = outputs[outside][solved].T
-    margins = margins - (margins * chosen).sum(axis=0)
+    margins = margins - _sum(margins * chosen)
     p, c = _solve(margins, chosen, clipped[:, solved], c[solved]) * (1.0 - chosen), c[solved]
-    s = p - p.sum(axis=0) * chosen
-    clipped[:, solved] = s * np.minimum(1.0, c / np.sqrt(np.square(s).sum(axis=0)))
+    s = p - _sum(p) * chosen
+    clipped[:, solved] = s * np.minimum(1.0, c / np.sqrt(_sum(s * s)))
     out[outside] = clipped.T
     return out
 
@@ -82,15 +84,15 @@ def _solve(z: Array, chosen: Array, start: Array, c: Array) -> Array:
         p = np.exp(u)
         s, w = p - chosen, p / (1.0 + theta * p)
         residual = u + theta * s + shift - z
-        excess, square = p.sum(axis=0) - 1.0, np.square(s).sum(axis=0) - c * c
+        excess, square = _sum(p) - 1.0, _sum(s * s) - c * c
         error = np.maximum(np.abs(residual).max(axis=0) / (1.0 + theta), np.abs(square) / c)
         going = ~(np.maximum(error, np.abs(excess)) <= _RESIDUAL)
         out[:, columns[~going]] = p[:, ~going]
         if not going.any():
             return out
         ws = w * s
-        first, second = excess - (w * residual).sum(axis=0), 0.5 * square - (ws * residual).sum(axis=0)
-        a, b, d = w.sum(axis=0), ws.sum(axis=0), (ws * s).sum(axis=0)
+        first, second = excess - _sum(w * residual), 0.5 * square - _sum(ws * residual)
+        a, b, d = _sum(w), _sum(ws), _sum(ws * s)
         longer = np.clip(theta + (a * second - b * first) / (a * d - b * b), 0.25 * theta, 4.0 * theta)
         by_theta = longer - theta
         # The shift that keeps the sum of p, given the step of θ.
@@ -107,10 +109,10 @@ def _solve(z: Array, chosen: Array, start: Array, c: Array) -> Array:
 def _start(z: Array, chosen: Array, start: Array) -> tuple[Array, Array, Array]:
     """Return log p, θ and λ near the scaled slopes, exact for two classes. Arguments as of `_solve`."""
     others, largest = start * (1.0 - chosen), z.max(axis=0)
-    rest = others.sum(axis=0)
+    rest = _sum(others)
     kept = np.log1p(-rest)
-    log_odds = largest + np.log((np.exp(z - largest) * (1.0 - chosen)).sum(axis=0))
-    theta = np.maximum((log_odds + kept - np.log(rest)) / (np.square(others).sum(axis=0) / rest + rest), 1e-300)
+    log_odds = largest + np.log(_sum(np.exp(z - largest) * (1.0 - chosen)))
+    theta = np.maximum((log_odds + kept - np.log(rest)) / (_sum(others * others) / rest + rest), 1e-300)
     shift, log_theta = theta * rest - kept, np.log(theta)
     x = z + theta * chosen + (log_theta - shift)
     return x - wrightomega(x) - log_theta, theta, shift
@@ -123,7 +125,7 @@ def _bisect(z: Array, chosen: Array, c: Array) -> Array:
     low, high = np.zeros_like(c), np.sqrt(2.0) * (np.maximum(z.max(axis=0), 0.0) + np.log(1.5 * classes / c)) / c
     for _ in range(_BISECTIONS):
         theta = 0.5 * (low + high)
-        outside = np.square(_distribution(z, chosen, theta) - chosen).sum(axis=0) > c * c
+        outside = _sum(np.square(_distribution(z, chosen, theta) - chosen)) > c * c
         low, high = np.where(outside, theta, low), np.where(outside, high, theta)
     return _distribution(z, chosen, high)
 
@@ -135,6 +137,11 @@ def _distribution(z: Array, chosen: Array, theta: Array) -> Array:
     low, high = x.max(axis=0) - theta, x.max(axis=0) + np.log(len(z)) - theta / len(z)
     for _ in range(_BISECTIONS):
         shift = 0.5 * (low + high)
-        above = wrightomega(x - shift + np.log(theta)).sum(axis=0) > theta
+        above = _sum(wrightomega(x - shift + np.log(theta))) > theta
         low, high = np.where(above, shift, low), np.where(above, high, shift)
     return np.asarray(wrightomega(x - high + np.log(theta)) / theta)
+
+
+def _sum(rows: Array) -> Array:
+    """Add the rows one by one, so that the bits of a column do not depend on the number of columns."""
+    return reduce(np.add, rows)

@@ -263,17 +263,19 @@ class Training(StackedProblem):
         if "lower_grad_y" not in term_names:
             return Terms()
 
-        is_enveloped = clip.envelope and isinstance(self.loss, CrossEntropy)
+        model, radius = self.model, None
+        if clip.envelope and isinstance(self.loss, CrossEntropy) and isinstance(model, DenseLayers):
+            with np.errstate(over="ignore", invalid="ignore"):
+                radius = clip.y / np.sqrt(norm_sums(records.features, "l2") + model.bias**2)
 
         def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
             labels = records.label[agents, part]
             slopes = self.loss.slopes(outputs, labels)
-            if not is_enveloped:
+            if radius is None:
                 return slopes
-            lengths = np.sqrt(norm_sums(records.features[agents, part], "l2") + self.model.bias**2)
-            return envelope_slopes(slopes, outputs, labels.astype(np.int64), clip.y / lengths)
+            return envelope_slopes(slopes, outputs, labels.astype(np.int64), radius[agents, part])
 
-        if isinstance(model := self.model, DenseLayers):
+        if isinstance(model, DenseLayers):
             whole, centre = _FULL_CLIP_SLOPE if self._in_proportion else 0.0, x if self.p else None
             total = model.clipped_sums(
                 y, records.features, cotangents, clip.y, clip.norm, whole, centre, self._bias_share

@@ -175,3 +175,10 @@ def test_every_record_contributes_at_most_the_clip(bound: float) -> None:
             assert square <= Fraction(bound * (1.0 + 2.0**-49)) ** 2
         opposite = max(opposite, float(np.linalg.norm(ends[0] - ends[1], axis=1).max()))
     assert 0.8 < opposite / (2.0 * min(bound, 1.0)) <= 1.0 + 1e-12
+
+
+def test_bits_of_a_record_do_not_depend_on_others() -> None:
+    z, labels = _records(12, 3.0)
+    together = _slopes(z, labels, 0.2)
+    for k in range(50):
+        assert np.array_equal(_slopes(z[k : k + 1], labels[k : k + 1], 0.2)[0], together[k])
