@@ -44,6 +44,8 @@ _ATTACKS = "tests/papers/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
 _OFFLINE = "tests/auditing/test_network_view_offline.py"
+_PUBLISHED = "tests/simulation/jobs/test_published.py"
+_HIDDEN = "tests/privacy/accounting/test_hidden_states.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
@@ -1313,9 +1315,79 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noiseless messages treated as equal",
         "privacy/accounting/hidden_states.py",
-        "before = np.where(noiseless, a, apart[:, t])",
-        "before = np.where(noiseless, 0.0, apart[:, t])",
+        "np.where(noiseless, a, apart[:, t])",
+        "np.where(noiseless, 0.0, apart[:, t])",
         (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
+    ),
+    Mutation(
+        "a ridge that enlarges messages",
+        "simulation/jobs/published.py",
+        "kept, absolute = 1.0 - eta * problem.l2, ",
+        "kept, absolute = 1.0 + eta * problem.l2, ",
+        (f"{_VIEW_OF_TRAINING}::test_a_ridge_does_not_enlarge_messages",),
+    ),
+    Mutation(
+        "a tail mean accounted as the last models",
+        "simulation/jobs/published.py",
+        "lambda job: job.scenario.tail_length > 1,",
+        "lambda job: False,",
+        (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[tail mean]",),
+    ),
+    Mutation(
+        "published models against a member that colludes",
+        "simulation/jobs/published.py",
+        "lambda job: job.scenario.privacy.colluders > 0,",
+        "lambda job: False,",
+        (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[colluders]",),
+    ),
+    Mutation(
+        "the last message of an absent agent hidden from the adversary",
+        "simulation/jobs/published.py",
+        "seen = np.arange(noise.shape[0])[:, None] >= last",
+        "seen = (np.arange(noise.shape[0])[:, None] == noise.shape[0] - 1) & (noise > 0.0)",
+        (f"{_PUBLISHED}::test_a_last_message_of_an_absent_agent_is_published",),
+    ),
+    Mutation(
+        "noise of observed agents that hides an average",
+        "privacy/accounting/hidden_states.py",
+        "hides = np.where(systems.observed[:, -1], 0.0, averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        "hides = (averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        (f"{_HIDDEN}::test_no_linear_system_shows_more",),
+    ),
+    Mutation(
+        "noise of an average without the squares of its weights",
+        "privacy/accounting/hidden_states.py",
+        "averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        "averaged * np.square(noise)).sum(axis=1)",
+        (f"{_HIDDEN}::test_values_of_another_solver",),
+    ),
+    Mutation(
+        "observed messages that may stay apart",
+        "privacy/accounting/hidden_states.py",
+        "before = np.where(seen, 0.0, a if",
+        "before = np.where(False, 0.0, a if",
+        (f"{_HIDDEN}::test_values_of_another_solver",),
+    ),
+    Mutation(
+        "a clip of several classes accounted as none",
+        "simulation/jobs/published.py",
+        "float(clip.min()) >= math.sqrt(2.0) * length",
+        "float(clip.min()) >= length",
+        (f"{_PUBLISHED}::test_a_clip_of_several_classes_is_a_contraction_only_if_it_never_binds",),
+    ),
+    Mutation(
+        "a complete graph whose noise is not that of an average",
+        "simulation/jobs/published.py",
+        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m",
+        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True) / m)",
+        (f"{_PUBLISHED}::test_a_complete_graph_hides_among_all_agents",),
+    ),
+    Mutation(
+        "a published average of messages without their grid",
+        "simulation/jobs/published.py",
+        "rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()",
+        "rounding[-1] += 0.0",
+        (f"{_PUBLISHED}::test_a_published_average_counts_the_grid",),
     ),
     Mutation(
         "network DP with centred features",

@@ -367,12 +367,9 @@ def _mu_at(systems: _Systems, apart: Array) -> Array:
         a = np.where(np.isfinite(a), a, 0.0)
         # The inputs of members are equal in both data sets, and so are their messages.
         paid = ~noiseless & np.isfinite(noise)
-        before = np.where(noiseless, a, apart[:, t])
-        if t == rounds - 1:
-            before = np.where(seen, 0.0, a)
+        before = np.where(seen, 0.0, a if t == rounds - 1 else np.where(noiseless, a, apart[:, t]))
         excess = np.where(paid, np.maximum(a - before, 0.0) / np.where(paid, noise, 1.0), 0.0)
         total += (systems.copies * np.square(excess)).sum(axis=1)
-        before = np.where(seen, 0.0, before)
     averaged = systems.copies * systems.weights
     moved = (averaged * before).sum(axis=1)
     noise = np.where(np.isfinite(systems.noise[:, -1]), systems.noise[:, -1], 0.0)

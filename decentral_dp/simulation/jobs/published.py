@@ -364,7 +364,8 @@ def noise_factor(job: GossipJob, view: View) -> float:
             f"privacy.epsilon: no noise meets it for the published models (got {target:g}). Fix: use a larger epsilon "
             "or delta."
         )
-    return largest / low
+    # More than rounding changes with the noise.
+    return largest / low * (1.0 + 2.0**-20)
 
 
 def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
