@@ -46,6 +46,7 @@ _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record
 _OFFLINE = "tests/auditing/test_network_view_offline.py"
 _PUBLISHED = "tests/simulation/jobs/test_published.py"
 _HIDDEN = "tests/privacy/accounting/test_hidden_states.py"
+_ENVELOPES = "tests/models/test_envelope.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
@@ -1369,11 +1370,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_HIDDEN}::test_values_of_another_solver",),
     ),
     Mutation(
-        "a clip of several classes accounted as none",
+        "scaled gradients of several classes accounted as envelopes",
         "simulation/jobs/published.py",
-        "float(clip.min()) >= math.sqrt(2.0) * length",
-        "float(clip.min()) >= length",
-        (f"{_PUBLISHED}::test_a_clip_of_several_classes_is_a_contraction_only_if_it_never_binds",),
+        "job.clip.envelope or not isinstance(problem.loss, CrossEntropy)",
+        "True",
+        (f"{_PUBLISHED}::test_steps_on_envelopes_do_not_grow_and_their_errors_count",),
+    ),
+    Mutation(
+        "scaled gradients of several classes for published models",
+        "problems/training.py",
+        "if clip.envelope and isinstance(self.loss, CrossEntropy)",
+        "if False and isinstance(self.loss, CrossEntropy)",
+        (f"{_ENVELOPES}::test_no_step_moves_models_apart_and_scaled_gradients_do",),
+    ),
+    Mutation(
+        "inexact slopes of envelopes that are accounted as exact",
+        "simulation/jobs/published.py",
+        " + eta * inexact",
+        "",
+        (f"{_PUBLISHED}::test_steps_on_envelopes_do_not_grow_and_their_errors_count",),
     ),
     Mutation(
         "a complete graph whose noise is not that of an average",

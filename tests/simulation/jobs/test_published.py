@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.optimize import lsq_linear
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.simulation.jobs import published
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.published import compute_steps
 
@@ -160,16 +162,16 @@ def test_the_noise_spends_the_target(view: str) -> None:
     assert job.budget.epsilon.min() > 1.5
 
 
-def test_a_clip_of_several_classes_is_a_contraction_only_if_it_never_binds() -> None:
-    """The gradient of a record of several classes has a length of at most √2 times that of its features."""
-    longest = 2.0**0.5 * float(job_of(**{"problem.data": "wine"}).problem.length)
-
-    def growth(clip: float) -> float:
-        job = job_of(**{"problem.data": "wine", "privacy.clip": clip, "problem.l2": 0.0})
-        return float(compute_steps(job).factors.sum(axis=2).max())
-
-    assert growth(1.001 * longest) <= 1.0 + 1e-12
-    assert growth(0.999 * longest) > 1.1
+def test_steps_on_envelopes_do_not_grow_and_their_errors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(**{"problem.data": "wine", "privacy.clip": 0.1, "problem.l2": 0.0})
+    steps = compute_steps(job)
+    assert steps.factors.sum(axis=2).max() <= 1.0 + 1e-12
+    scaled = replace(job, clip=replace(job.clip, envelope=False))
+    assert compute_steps(scaled).factors.sum(axis=2).min() > 1.1
+    monkeypatch.setattr(published, "SLOPE_ERROR", 1e-4)
+    added = compute_steps(job).rounding - steps.rounding
+    error = 2.0 * job.algorithm.learning_rate.scale * 1e-4 * job.problem.length
+    assert (added >= 0.999 * error).all()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from decentral_dp.problems import ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training import classification
 from decentral_dp.reporting.comparison import comparison_tables
-from decentral_dp.simulation.jobs import published
 from decentral_dp.simulation.jobs.settings import (
     TrainingFacts,
     default_hyperparameters,
@@ -448,18 +446,6 @@ def test_settings_for_an_average_have_the_noise_of_a_trusted_server_and_envelope
     assert not every.clip.envelope
     step_of_agents, clip_of_agents, _ = default_hyperparameters(facts._replace(agents=9))
     assert step_of_agents * clip_of_agents < 0.8 * step * clip
-
-
-def test_a_step_on_envelopes_does_not_grow_and_its_errors_are_in_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = _published("final_average")
-    steps = published.compute_steps(job)
-    assert steps.factors.sum(axis=2).max() <= 1.0 + 1e-12
-    scaled = replace(job, clip=replace(job.clip, envelope=False))
-    assert published.compute_steps(scaled).factors.sum(axis=2).min() > 1.01
-    monkeypatch.setattr(published, "SLOPE_ERROR", 1e-4)
-    added = published.compute_steps(job).rounding - steps.rounding
-    eta = job.algorithm.learning_rate.scale
-    assert (added >= 2.0 * eta * 1e-4 * job.problem.length * 0.999).all()
 
 
 def test_few_rounds_for_the_graph_are_in_the_warnings() -> None:
