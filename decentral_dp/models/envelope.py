@@ -87,9 +87,10 @@ def _solve(z: Array, chosen: Array, start: Array, c: Array) -> Array:
         excess, square = _sum(p) - 1.0, _sum(s * s) - c * c
         error = np.maximum(np.abs(residual).max(axis=0) / (1.0 + theta), np.abs(square) / c)
         going = ~(np.maximum(error, np.abs(excess)) <= _RESIDUAL)
-        out[:, columns[~going]] = p[:, ~going]
-        if not going.any():
-            return out
+        if not going.all():
+            out[:, columns[~going]] = p.compress(~going, axis=1)
+            if not going.any():
+                return out
         ws = w * s
         first, second = excess - _sum(w * residual), 0.5 * square - _sum(ws * residual)
         a, b, d = _sum(w), _sum(ws), _sum(ws * s)
@@ -101,7 +102,7 @@ def _solve(z: Array, chosen: Array, start: Array, c: Array) -> Array:
         theta, shift = longer, shift + by_shift
         if not going.all():
             columns, c, theta, shift = columns[going], c[going], theta[going], shift[going]
-            u, z, chosen = u[:, going], z[:, going], chosen[:, going]
+            u, z, chosen = (part.compress(going, axis=1) for part in (u, z, chosen))
     out[:, columns] = _bisect(z, chosen, c)
     return out
 
