@@ -118,7 +118,7 @@ def _compute_cells(
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):
-        raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
+        raise InputError(f"None of the {len(tasks)} cells can run: {refused[0]}")
     # Cells with the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
