@@ -331,6 +331,15 @@ def refuse_hidden(job: GossipJob) -> None:
     refuse(job, _REFUSALS)
 
 
+def has_published_epsilon(job: GossipJob) -> bool:
+    """Return whether ε of published models is derived for a job."""
+    try:
+        refuse_hidden(job)
+    except InputError:
+        return False
+    return True
+
+
 def published_epsilon(job: GossipJob, view: View) -> Array:
     """Compute ε of each agent against an adversary that receives the published models only.
 
