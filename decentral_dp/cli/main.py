@@ -334,7 +334,9 @@ def invoke_audit(
         Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
     ],
     runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
-    vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
+    vantage: Annotated[
+        str, Option(metavar="WHO", help="everybody, published, agent:K, or privacy.adversary.")
+    ] = "everybody",
     confidence: Annotated[float, Option(help="Confidence of the lower bound.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Public seed of the audit.")] = 0,
     out: Annotated[

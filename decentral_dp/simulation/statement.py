@@ -22,7 +22,7 @@ Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minim
 """Trust and problem of a job: agents on a graph, or a trusted coordinator of a bilevel or minimax problem."""
 
 View: TypeAlias = Literal["all_messages", "final_models", "final_average"]
-"""What the adversary of the stated ε receives."""
+"""Values that the adversary of the stated ε receives."""
 
 # First word of notes on unverified code.
 UNVERIFIED = "Unverified: "
@@ -273,7 +273,7 @@ class PrivacyStatement:
         delta: δ.
         epsilon_max: ε of the worst agent at δ.
         epsilon_pure_max: ε of the worst agent at δ = 0.
-        view: what the adversary receives: "all_messages", or only the "final_models" or their "final_average".
+        view: values that the adversary receives: "all_messages", or only the "final_models" or their "final_average".
         epsilon_published: ε of the worst agent for an adversary that receives only the published models; None for
             "all_messages". `epsilon_max` is always that of all messages.
         target: ε of the scenario, for the adversary of `view`, or None.

@@ -91,7 +91,7 @@ def compute_steps(job: GossipJob) -> Steps:
     length = cast(float, problem.length)
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
-    averaged: Array = 1.0 * job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
+    averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
