@@ -423,7 +423,7 @@ def gossip_job(c: Components) -> GossipJob:
         return job
     refuse_hidden(job)
     if privacy.epsilon is not None:
-        # The factor is exact but for rounding, which depends on the noise.
+        # The factor is exact except for rounding, which depends on the noise.
         for _ in range(2):
             scale = noise_factor(job, privacy.adversary)
             smaller = {c: replace(v, scale=v.scale * scale) for c, v in job.noise.items()}
