@@ -106,7 +106,7 @@ class BudgetColumn(NamedTuple):
     @property
     def head(self) -> str:
         """The group and the name, as briefly as a terminal needs."""
-        if self.group.startswith("ε of"):
+        if self.name.startswith("at δ"):
             return self.group
         kind = "pure ε" if self.name.startswith("pure") else "ε"
         if self.group.startswith("Channel "):
