@@ -80,6 +80,11 @@ class TestStatement:
         assert [agent.epsilon_published for agent in privacy.agents] == job.published.tolist()
         assert [agent.epsilon for agent in privacy.agents] == job.budget.epsilon.tolist()
 
+    @pytest.mark.parametrize("epsilon", [0.5, 8.0])
+    def test_the_target_is_met(self, epsilon: float) -> None:
+        job: Any = decentral_dp.build("dp_dsgd_published", set={**SMALL, "privacy.epsilon": epsilon}).simulation()
+        assert 0.999 * epsilon <= job.published.max() <= epsilon
+
     def test_all_messages_have_one_epsilon(self) -> None:
         privacy = decentral_dp.plan("dp_dsgd").privacy
         assert (privacy.view, privacy.epsilon_published, privacy.assumptions) == ("all_messages", None, "")

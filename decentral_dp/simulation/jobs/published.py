@@ -356,8 +356,11 @@ def published_epsilon(job: GossipJob, view: View) -> Array:
     for agent, (value, most) in enumerate(zip(mu.tolist(), every.tolist(), strict=True)):
         # e^ε' of the slack is small for an ε' near the result.
         near = min(most, 1.0 + float(gaussian_epsilon(min(value, 1e6), delta)))
-        first = _epsilon_for(job, value, near) if math.isfinite(value) else math.inf
-        epsilon[agent] = min(first if first <= near else math.inf, most)
+        # The slack of `noise_factor` is that of the target.
+        reaches = [near] if job.scenario.privacy.epsilon is None else [near, job.scenario.privacy.epsilon]
+        bounds = [(_epsilon_for(job, value, reach), reach) for reach in reaches if math.isfinite(value)]
+        epsilon[agent] = min([bound for bound, reach in bounds if bound <= reach], default=most)
+        epsilon[agent] = min(epsilon[agent], most)
     return epsilon
 
 
