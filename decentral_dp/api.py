@@ -366,7 +366,8 @@ def audit(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a job, or a run folder.
         runs: of each of the two neighbouring data sets, at least 20.
-        adversary: observes "all_messages", "published" values, or the messages to agent K ("agent:K").
+        adversary: observes "all_messages", "published" values, the messages to agent K ("agent:K"), or the job's
+            privacy.adversary ("final_models" or "final_average").
         confidence: of the lower bound.
         seed: public seed of the audit.
         out: a new JSON file.

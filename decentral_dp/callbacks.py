@@ -88,6 +88,8 @@ class RunLog:
         result, folder = run.result, None if run.folder is None else str(run.folder)
         privacy = result.privacy
         spending = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
+        if privacy.epsilon_published is not None:
+            spending["epsilon_published"] = privacy.epsilon_published
         tags = {"privacy": privacy.summary, "folder": folder}
         self._write("end", {"status": result.status, "reason": result.reason, **spending, **tags})
 

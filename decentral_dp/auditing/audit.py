@@ -54,7 +54,8 @@ from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
-from decentral_dp.simulation.jobs.job import PlannedJob, require_records
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob, require_records
+from decentral_dp.simulation.metrics import average_agents
 from decentral_dp.simulation.result import (
     RESULT,
     mode_of,
@@ -113,7 +114,8 @@ def plan_audit(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
         runs: on each of the two data sets, at least 20.
         adversary: "all_messages" observes all messages (of a coordinator, all releases), "published" the values
-            published at the end, "agent:K" the messages that agent K receives.
+            published at the end, "agent:K" the messages that agent K receives. For a job whose privacy.adversary is
+            "final_models" or "final_average" also this one, which receives these values only.
         confidence: of the bound, in [0.5, 1).
         seed: of the noise of these runs, which is public.
         overrides: "table.key=value" with a TOML value.
@@ -167,9 +169,11 @@ def _list_adversaries(plan: AuditPlan) -> str:
     # A coordinator sends no messages to single agents.
     receivers = 0 if plan.job.plans_ahead else plan.job.n_agents
     is_agent = kind == "agent" and number.isdigit() and int(number) < receivers
-    if is_agent or plan.adversary in ("all_messages", "published"):
+    view = plan.job.scenario.privacy.adversary
+    names = ("all_messages", "published", *(() if view == "all_messages" else (view,)))
+    if is_agent or plan.adversary in names:
         return ""
-    return "all_messages, published" + (f" or agent:0 to agent:{receivers - 1}" if receivers else "")
+    return ", ".join(names) + (f" or agent:0 to agent:{receivers - 1}" if receivers else "")
 
 
 _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
@@ -284,15 +288,18 @@ def visible_numbers(adversary: str, transcript: Transcript, neighbours: Neighbou
     """Return all floats that are visible to an adversary.
 
     Args:
-        adversary: "all_messages", "published" or "agent:K".
+        adversary: as of `plan_audit`.
         transcript: of a run.
         neighbours: their graph gives the in-neighbours of an agent.
 
     Returns:
         (k,), in the order of the releases.
     """
-    if adversary == "published":
+    if adversary in ("published", "final_models"):
         return transcript.published
+    if adversary == "final_average":
+        # One channel, agent by agent.
+        return np.ravel(average_agents({"y": transcript.published.reshape(neighbours.first.n_agents, -1)})["y"])
     if adversary == "all_messages":
         return np.concatenate([values.ravel() for values in transcript.releases.values()])
     # The messages of the in-neighbours; of an algorithm with a server, of all agents.
@@ -343,7 +350,7 @@ class AuditResult:
     Args:
         title: of the scenario.
         claimed: ε of the paper's theorem, for the worst agent; None without one.
-        certified: ε of the ledger at delta, of the agent whose record is replaced.
+        certified: ε at delta for the adversary, of the agent whose record is replaced.
         shown: empirical lower bound on ε.
         delta: δ.
         adjacency: the neighbouring relation: "replace one record of one agent".
@@ -542,7 +549,7 @@ def play_game(
         null_pair = neighbours._replace(second=null(neighbours))
         bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
     privacy = statement_of(plan.job)
-    claim, certified_epsilon = claim_of(plan.job), float(plan.job.budget.epsilon[neighbours.victim])
+    claim, certified_epsilon = claim_of(plan.job), float(_certified(plan)[neighbours.victim])
     claimed_epsilon = None if claim is None else claim.epsilon_max
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified_epsilon else "ok"
     result = AuditResult(
@@ -565,6 +572,14 @@ def play_game(
         # An audit reads the private records.
         write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
+
+
+def _certified(plan: AuditPlan) -> Array:
+    """Return (m,) certified ε for the adversary of an audit."""
+    job = plan.job
+    if isinstance(job, GossipJob) and job.published is not None and plan.adversary == job.scenario.privacy.adversary:
+        return job.published
+    return job.budget.epsilon
 
 
 def add_to_run(audit: AuditResult, folder: Path) -> Path:

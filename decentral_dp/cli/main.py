@@ -342,7 +342,10 @@ def invoke_audit(
     ],
     runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
     adversary: Annotated[
-        str, Option(metavar="NAME", help="It observes all_messages, published values, or agent:K (messages to it).")
+        str,
+        Option(
+            metavar="NAME", help="It observes all_messages, published values, agent:K, or what privacy.adversary names."
+        ),
     ] = "all_messages",
     confidence: Annotated[float, Option(help="Confidence of the lower bound.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Public seed of the audit.")] = 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 import shlex
@@ -22,7 +23,7 @@ from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
 from decentral_dp.errors import InputError, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import own, regular
 from decentral_dp.formatting import sentence
 from decentral_dp.reporting.report import compare_with_baselines, data_text, headline, method_lines, score_notes
 from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
@@ -30,7 +31,7 @@ from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
 from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
-from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.simulation.result import STATEMENT, RunResult, is_published, read_result, refuse_damaged
 from decentral_dp.simulation.run import Run
 from decentral_dp.simulation.statement import VERBOSE_LINES
 
@@ -155,17 +156,17 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     names = [*known, *added] if verbose else [*known, *added][:_MOST_SCORES]
     if not names:
         return
-    trusted, known_baselines = result.privacy.is_trusted, result.baselines
+    single, known_baselines = result.privacy.is_trusted or result.scores_average, result.baselines
     held_out = result.problem["records"]["test"]
     head = f"{held_out} held-out records" if held_out else result.evaluated_on
-    columns: list[list[str]] = [[head], ["value" if trusted else "mean"]]
-    columns += [] if trusted else [["worst"], ["best"]]
+    columns: list[list[str]] = [[head], ["averaged model" if result.scores_average else "value" if single else "mean"]]
+    columns += [] if single else [["worst"], ["best"]]
     guess = "majority class" if "test_accuracy" in known_baselines else "mean label"
     baseline = guess if known_baselines else ""
     columns += [[baseline]] if baseline else []
     for name in names:
         cells = [name, _value(metrics[name])]
-        if not trusted:
+        if not single:
             worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
             # Scores of a problem have no known direction: lowest, then highest.
             lower = name in _SCORES and MEASURES[name].better == "lower"
@@ -305,12 +306,20 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         partial_file.replace(out)
     finally:
         partial_file.unlink(missing_ok=True)
-    result, m = read_result(folder), len(model.published)
-    privacy = result.privacy
+    m = len(model.published)
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     typer.echo(printable(f"{out}: {len(predicted)} predictions by {whose if m > 1 else 'what was published'}."))
-    typer.echo(f"Privacy of what was published: {privacy.summary}")
+    result = None if is_published(folder) else read_result(folder)
+    summary = _published_summary(folder) if result is None else result.privacy.summary
+    typer.echo(printable(f"Privacy of what was published: {summary}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
-    if result.has_diverged:
+    if result is not None and result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
+
+
+def _published_summary(folder: Path) -> str:
+    """Return the privacy statement of a folder of published models."""
+    with refuse_damaged(folder, "predict"):
+        content = json.loads(own(folder / STATEMENT, folder, "predict").read_text(encoding="utf-8"))
+        return str(content["summary"])

@@ -578,7 +578,7 @@ class PrivacyTable(Table):
     zero, which needs half the noise and is a weaker guarantee. Read by gossip algorithms without noiseless state."""
 
     adversary: Literal["all_messages", "final_models", "final_average"] = "all_messages"
-    """What the adversary of epsilon observes: "all_messages"; or, of dp_dsgd and ldp_single_level with linear models,
+    """Adversary of epsilon: it observes "all_messages"; or, of dp_dsgd and ldp_single_level with linear models,
     only the "final_models" of all agents, or their "final_average"."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0

@@ -157,15 +157,16 @@ class Comparison:
 
     @property
     def budgets(self) -> pd.DataFrame:
-        """One row per run: guarantee, delta, epsilon, epsilon_pure and claimed of the worst agent, ε of each channel.
+        """One row per run: guarantee, delta, epsilon, epsilon_pure, epsilon_published and claimed of the worst agent.
 
-        A column "channel y" is the ε at δ of that channel only, of the worst agent.
+        Further columns are ε of each channel: "channel y" is the ε at δ of that channel only, of the worst agent.
         """
         rows = []
         for run in self.runs:
             privacy = run.result.privacy
             row: dict[str, Any] = {"run": run.name, "guarantee": privacy.guarantee, "delta": privacy.delta}
             row |= {"epsilon": privacy.epsilon_max, "epsilon_pure": privacy.epsilon_pure_max}
+            row["epsilon_published"] = privacy.epsilon_published
             row["claimed"] = privacy.claimed_epsilon
             for budget in privacy.agents.different:
                 for channel, cost in budget.channels.items():
@@ -319,13 +320,21 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Return a comparison as texts: settings that differ, budgets, last metrics, communication."""
     runs, results = comparison.runs, [run.result for run in comparison.runs]
     statements = [result.privacy for result in results]
+    hidden = any(p.view != "all_messages" for p in statements)
     rounds = [f"{r.rounds}{'' if r.rounds == r.rounds_planned else f' of {r.rounds_planned}'} rounds" for r in results]
     budgets: list[tuple[str, Sequence[str]]] = [
         ("status", [f"{r.status.replace('_', ' ')}, {count}" for r, count in zip(results, rounds, strict=True)]),
         ("algorithm", [result.method for result in results]),
         ("guarantee", [p.certainty if p.is_noisy else "none: no noise" for p in statements]),
         ("δ", [delta_text(p.delta) for p in statements]),
-        ("ε of the worst agent", [epsilon_text(p.epsilon_max) for p in statements]),
+        (
+            "ε of the published models, worst agent",
+            ["" if p.epsilon_published is None else epsilon_text(p.epsilon_published) for p in statements],
+        ),
+        (
+            "ε of all messages, worst agent" if hidden else "ε of the worst agent",
+            [epsilon_text(p.epsilon_max) for p in statements],
+        ),
         ("pure ε of the worst agent", [epsilon_text(p.epsilon_pure_max) for p in statements]),
         ("adjacency", [p.adjacency if p.is_noisy else "" for p in statements]),
         ("adversary", [p.adversary if p.is_noisy else "" for p in statements]),

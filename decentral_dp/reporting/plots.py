@@ -97,7 +97,9 @@ def epsilon(figure: Figure, r: Report) -> bool:
         return False
     ax = figure.subplots()
     claim = {"claimed by the paper, not certified": privacy.claimed_epsilon or 0.0}
-    target = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0}
+    # The target of an adversary of published models is no level of ε of all messages.
+    every = privacy.view == "all_messages"
+    target = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0} if every else {}
     levels = {name: value for name, value in (target | claim).items() if 0 < value < math.inf}
     for (name, value), dash in zip(levels.items(), ("--", "-.", ":"), strict=False):
         colour = style.VERMILLION if name in claim else style.GREY
@@ -109,7 +111,10 @@ def epsilon(figure: Figure, r: Report) -> bool:
     )
     word = "Provable" if privacy.guarantee == "as_published" else "Certified"
     planned = " by the end of the plan" if r.result.has_diverged else ""
-    style.title(ax, f"{word} ε per agent reaches {epsilon_text(privacy.epsilon_max)}{planned}")
+    style.title(
+        ax,
+        f"{word} ε {'' if every else 'of all messages '}per agent reaches {epsilon_text(privacy.epsilon_max)}{planned}",
+    )
     return True
 
 

@@ -105,6 +105,8 @@ class BudgetColumn(NamedTuple):
     @property
     def head(self) -> str:
         """The group and the name, as briefly as a terminal needs."""
+        if self.name.startswith("at δ"):
+            return self.group
         kind = "pure ε" if self.name.startswith("pure") else "ε"
         if self.group.startswith("Channel "):
             return f"{kind} of {self.group.removeprefix('Channel ')}"
@@ -223,7 +225,8 @@ def make_report(
     loss, score, judge = "upper_loss" if result.tunes_x else "lower_loss", "", None
     if (name := result.judge) is not None:
         judge = {"name": name, "text": f"{result.score(name):.{JUDGES[name]}f}"}
-        score = f"{'' if trusted else 'mean '}{name} {judge['text']}"
+        averaged = " of the averaged model" if result.scores_average else ""
+        score = f"{'' if trusted or averaged else 'mean '}{name}{averaged} {judge['text']}"
     elif (value := result.score(loss)) is not None:
         final = "" if result.has_diverged or trusted else "final "
         score = f"{final}{loss} {power_text(value)}"
@@ -449,7 +452,7 @@ _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 
 
 def _tabulate_scores(result: RunResult) -> ScoreTable:
-    metrics, local = result.metrics, not result.privacy.is_trusted
+    metrics, local = result.metrics, not (result.privacy.is_trusted or result.scores_average)
     columns = ("Metric", "Mean over agents", "Lowest agent", "Highest agent") if local else ("Metric", "Value")
     order, ranked = list(MEASURES), []
     for name in metrics:
@@ -493,9 +496,12 @@ def tabulate_budgets(
     claims = claim.agents if claim is not None else ()
     rows = budgets[:] if claims else budgets.different
     members = [[k] for k in range(len(budgets))] if claims else budgets.members()
-    columns = [
-        BudgetColumn("Whole run", f"ε at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]),
-    ]
+    delta, spent = f"at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]
+    columns = [BudgetColumn("Whole run", f"ε {delta}", spent)]
+    if privacy.view != "all_messages":
+        (published, _), (every, _) = privacy.epsilons
+        values_published = [row.epsilon_published for row in rows]
+        columns = [BudgetColumn(published, delta, values_published), BudgetColumn(every, delta, spent)]
     # Gaussian noise has no pure ε.
     if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
         columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]))
@@ -565,11 +571,15 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
 
     guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
-    cells = [[constant, *guess, ""]] if any(cell != "–" for cell in guess) else []
+    budget_heads = [head for head, _ in result.privacy.epsilons]
+    cells = [[constant, *guess, *("" for _ in budget_heads)]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
-        cells.append([label, *(text(run.score(name)) for name in names), epsilon_text(run.privacy.epsilon_max)])
-    heads = [("", ""), *((name, "") for name in names), ("ε", "")]
-    table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
+        epsilons = [epsilon for _, epsilon in run.privacy.epsilons]
+        # A baseline has one adversary.
+        stated = [epsilons[0], *([epsilons[-1]] if len(budget_heads) > 1 else [])]
+        cells.append([label, *(text(run.score(name)) for name in names), *map(epsilon_text, stated)])
+    heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
+    table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
     for name, comparison, gain, loss in (
@@ -588,7 +598,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     sentence = f"{listed}. One run each{chance}." if parts else ""
 
     noisy = [result, *(run for name, run in baselines.items() if name != "none")]
-    spent = [(run.privacy.epsilon_max, run.privacy.delta) for run in noisy]
+    spent = [(run.privacy.epsilons[0][1] or 0.0, run.privacy.delta) for run in noisy]
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
     price = "All runs read the same records and have the same held-out records."
     if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):

@@ -16,7 +16,7 @@ from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, Topology
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation.jobs.build import plan_job
-from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 
 def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
@@ -53,12 +53,19 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
     return {name: plan_job(resolve(scenario)) for name, scenario in scenarios.items()}
 
 
+def stated_epsilon(job: PlannedJob) -> float:
+    """Return ε of the worst agent for the adversary of `privacy.adversary`."""
+    published = job.published if isinstance(job, GossipJob) else None
+    return float((job.budget.epsilon if published is None else published).max())
+
+
 def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> Scenario:
     """Return the scenario without a graph, at the ε of the run."""
-    privacy = s.privacy
+    # A baseline has no hidden messages.
+    privacy = s.privacy.model_copy(update={"adversary": "all_messages"})
     if privacy.guarantee == "certified" and privacy.epsilon is None:
         noise = dict.fromkeys(("x", "y", "z"))
-        privacy = privacy.model_copy(update={**noise, "epsilon": float(job.budget.epsilon.max())})
+        privacy = privacy.model_copy(update={**noise, "epsilon": stated_epsilon(job)})
     correlation = privacy.correlation
     if correlation is not None and correlation.between_agents is not None:
         # Without neighbours there is no correlated noise and no collusion.

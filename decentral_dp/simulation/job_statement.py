@@ -70,6 +70,7 @@ def statement(
     """
     table, budget = job.scenario.privacy, job.budget
     is_certified, word = table.guarantee == "certified", unverified(job)
+    published = job.published if isinstance(job, GossipJob) else None
     # The ledger has a channel for x even if x has no coordinates.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
     cautions = delta_cautions(job)
@@ -87,9 +88,11 @@ def statement(
         delta=table.delta,
         epsilon_max=float(budget.epsilon.max()),
         epsilon_pure_max=float(budget.epsilon_pure.max()),
+        view="all_messages" if published is None else table.adversary,
+        epsilon_published=None if published is None else float(published.max()),
         # "as_published" has a claim instead.
         target=table.epsilon if job.mechanism != NO_NOISE and is_certified else None,
-        agents=_agent_budgets(budget, absent),
+        agents=_agent_budgets(budget, absent, published),
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
         numerical_slack=slack if is_certified and np.isfinite(budget.epsilon).any() else None,
@@ -137,18 +140,26 @@ def unverified(job: PlannedJob) -> list[str]:
     return parts
 
 
-def _agent_budgets(budget: Budget, absent: frozenset[str]) -> AgentBudgets:
-    """Return the budget of each agent, without the channels in `absent`, which have no coordinates."""
+def _agent_budgets(budget: Budget, absent: frozenset[str], published: Array | None) -> AgentBudgets:
+    """Return the budget of each agent.
+
+    Args:
+        budget: of all messages.
+        absent: channels without coordinates, which are left out.
+        published: (m,) ε of published models, or None.
+    """
     channels = {c: cost for c, cost in budget.channels.items() if c not in absent}
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
     columns += [column for cost in channels.values() for column in cost]
     columns += [cost.epsilon for cost in budget.records.values()]
+    columns += [] if published is None else [published]
     firsts, budget_index = group_equal(columns)
     different = tuple(
         AgentBudget(
             agent=i,
             epsilon=float(whole[0][i]),
             epsilon_pure=float(whole[1][i]),
+            epsilon_published=None if published is None else float(published[i]),
             channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in channels.items()},
             records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
         )

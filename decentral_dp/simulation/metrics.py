@@ -179,6 +179,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "diverged": Measure("1 if the run diverged, else 0", reach=OF_RUNS, meaning=_DIVERGED),
         "endless_stream": Measure("ε of the worst agent on an endless stream", reach=OF_PLANS),
         "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
+        "epsilon_published": Measure("ε of the worst agent for an adversary of published models only", reach=FACT),
         "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
         "epsilon_spent": Measure("ε spent by the worst agent", axis="log"),
         "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
@@ -251,6 +252,7 @@ class Evaluator:
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
         of_classes: metrics of class probabilities to compute, of `CLASS_MEASURES`; by default none.
+        averages: whether the average of the agents' values is scored; by default each agent's values are.
     """
 
     problem: Problem
@@ -263,6 +265,7 @@ class Evaluator:
     label_unit: float | None = None
     measures: Sequence[str] | None = None
     of_classes: Sequence[str] = ()
+    averages: bool = False
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -284,7 +287,8 @@ class Evaluator:
                 continue
             for name, per_row in self._scores(values).items():
                 if values is published or name.startswith("test"):
-                    rows += summarise(index, name + suffix, per_row, names if values is published else ())
+                    is_agent = values is published and len(per_row) == len(scored_agents(len(names)))
+                    rows += summarise(index, name + suffix, per_row, names if is_agent else ())
         if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
             return rows
         x = published["x"].mean(axis=0)
@@ -304,7 +308,9 @@ class Evaluator:
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
         (train, train_weights), (validation, validation_weights) = self._pooled_records
         chosen = scored_agents(len(v["x"]))
-        solution = {channel: value[chosen] for channel, value in v.items()}
+        solution = agent_values = {channel: value[chosen] for channel, value in v.items()}
+        if self.averages:
+            solution = average_agents(v)
         if "y" not in solution:
             solution["y"] = np.stack([solve_lower(self.problem, x, self.agents) for x in solution["x"]])
         x, y = solution["x"], solution["y"]
@@ -329,7 +335,7 @@ class Evaluator:
             if hasattr(self.problem, "scores"):
                 scores.update(self.problem.scores(x, y))
             # One value for all has no consensus error.
-            for channel, value in solution.items() if self.names is None else ():
+            for channel, value in agent_values.items() if self.names is None else ():
                 if not value.shape[1]:
                     continue
                 centre = v.get(channel, value).mean(axis=0)
@@ -401,6 +407,25 @@ class MinimaxEvaluator:
         }
         names = () if suffix else [str(agent) for agent in range(len(x))]
         return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
+
+
+def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:
+    """Average the values of all agents: an exact sum, divided once.
+
+    Messages with Gaussian noise are multiples of a power of two. `compute_steps` bounds them, so that no partial sum
+    has more digits than float64, in any order of the agents.
+
+    Args:
+        values: channel → (m, ·).
+
+    Returns:
+        Channel → (1, ·).
+
+    Example:
+        >>> average_agents({"y": np.array([[1.0, 0.5], [2.0, 0.0]])})["y"].tolist()
+        [[1.5, 0.25]]
+    """
+    return {channel: np.asarray(value.mean(axis=0, keepdims=True)) for channel, value in values.items()}
 
 
 def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:

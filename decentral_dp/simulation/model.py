@@ -6,6 +6,7 @@ has the names of features and classes. A model reads no records and no state of 
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,13 +27,17 @@ from decentral_dp.data.dataset import Label, refuse_masked
 from decentral_dp.data.shards import features_for_model
 from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import own, read_arrays
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training import Training
 from decentral_dp.simulation.result import (
+    METADATA,
+    MODEL,
     RunResult,
+    is_published,
     published_values,
     read_result,
     refuse_damaged,
@@ -52,7 +57,8 @@ class TrainedModel:
     """The trained model of a run, for new records: `run.model`, or `load_model` of a run folder.
 
     By default the weights are the mean over agents of the published weights, which averages their noise. The scores of
-    a run are means over agents of the score of each agent's weights; `model.of_agent(agent)` has those weights.
+    a run are means over agents of the score of each agent's weights; `model.of_agent(agent)` has those weights. If
+    privacy.adversary is "final_average", they are the scores of the mean.
 
     Args:
         problem: predicts from weights and features.
@@ -280,14 +286,38 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     Raises:
         InputError: the run diverged, its problem predicts nothing, or the weights were not published.
     """
-    kind, about = scenario.problem.kind, result.problem
     # A divergence of released values, which ends a run early; the status after an evaluation reads records.
     has_stopped_early = result.has_diverged and result.rounds != result.rounds_planned
     if has_stopped_early or not all(np.isfinite(value).all() for value in published.values()):
         raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
+    graph = result.topology
+    return _make_model(
+        scenario, result.problem, published, graph.get("labels"), graph.get("edges") != [], result.is_minimax
+    )
+
+
+def _make_model(
+    scenario: Scenario,
+    about: Mapping[str, Any],
+    published: Mapping[str, Array],
+    labels: Any,
+    linked: bool,
+    is_minimax: bool = False,
+) -> TrainedModel:
+    """Make a model from its weights.
+
+    Args:
+        scenario: of the run.
+        about: summary of the problem: features, classes, image and bounds.
+        published: as of `model_of`.
+        labels: of the agents.
+        linked: as of `TrainedModel`.
+        is_minimax: whether x is the model; default False.
+    """
+    kind = scenario.problem.kind
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
-    y = published.get("x" if result.is_minimax else "y")
+    y = published.get("x" if is_minimax else "y")
     facts = ProblemFacts(
         len(names),
         len(classes),
@@ -322,7 +352,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         # A regression on the indices of classes predicts numbers.
         classes = ()
     limits, partition = scenario.problem.label_range, scenario.problem.partition
-    names_of_agents = agent_names(result.topology.get("labels"))
+    names_of_agents = agent_names(labels)
     if not names_of_agents and isinstance(partition, Partition):
         names_of_agents = agent_names(partition.agents)
     return TrainedModel(
@@ -335,17 +365,17 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         classes,
         None if limits is None or classes else (limits[0], limits[1]),
         names_of_agents,
-        linked=len(y) == 1 or result.topology.get("edges") != [],
+        linked=len(y) == 1 or linked,
     )
 
 
 def load_model(folder: str | Path) -> TrainedModel:
-    """Load the model of a run folder; the records are not needed.
+    """Load the model of a run folder, or of its folder `published`; the records are not needed.
 
     If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
 
     Args:
-        folder: of a complete run.
+        folder: of a complete run, or a folder `published` of one.
 
     Returns:
         The trained model.
@@ -361,6 +391,14 @@ def load_model(folder: str | Path) -> TrainedModel:
         <TrainedModel: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
     """
     folder = Path(folder)
+    if is_published(folder):
+        with refuse_damaged(folder, "predict"):
+            metadata = json.loads(own(folder / METADATA, folder, "predict").read_text(encoding="utf-8"))
+            y = np.asarray(read_arrays(own(folder / MODEL, folder, "predict"), "predict", ["y"])["y"], dtype=np.float64)
+            scenario = load_scenario(own(folder / "scenario.toml", folder, "predict"))
+            trusted_files(scenario)
+            values = {"x": np.empty((len(y), 0)), "y": y}
+            return _make_model(scenario, metadata["problem"], values, metadata["agents"], metadata["linked"])
     result = read_result(folder)
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
     with refuse_damaged(folder, "predict"):

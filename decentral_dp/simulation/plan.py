@@ -29,7 +29,8 @@ from decentral_dp.reporting.report import data_line, headline_text, tabulate_bud
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
-from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
 from decentral_dp.simulation.statement import UNVERIFIED, VERBOSE_LINES, PrivacyStatement, Setting
 from decentral_dp.simulation.summary import (
@@ -71,6 +72,7 @@ class Plan:
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
         communication: messages of the agents; None with a trusted coordinator.
+        adversary_hint: the setting that states ε of the published model, or "".
 
     Example:
         >>> import decentral_dp
@@ -94,6 +96,7 @@ class Plan:
     problem: Mapping[str, Any] = field(default_factory=dict)
     unmeasured: str = ""
     communication: Communication | None = None
+    adversary_hint: str = ""
 
     @classmethod
     def from_job(cls, job: PlannedJob) -> Plan:
@@ -114,6 +117,7 @@ class Plan:
             records=job.ledger,
             unmeasured=job.unmeasured,
             communication=communication(job),
+            adversary_hint=_adversary_hint(job),
         )
 
     @property
@@ -175,6 +179,15 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     return Plan.from_job(plan_job(c.without_records()))
 
 
+def _adversary_hint(job: PlannedJob) -> str:
+    """Return the setting that states ε of the published model, or ""."""
+    if not isinstance(job, GossipJob) or job.n_agents == 1 or job.published is not None:
+        return ""
+    if not has_published_epsilon(job):
+        return ""
+    return 'privacy.adversary = "final_average" states ε of the published model.'
+
+
 def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = False) -> None:
     """Print a plan: algorithm, data, graph, privacy, mechanism, and ε of each agent.
 
@@ -229,6 +242,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         texts.append(f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}")
     out.print()
     last = [("Defaults", f"{', '.join(texts)}.")] if texts else []
+    last += [("Adversary", plan.adversary_hint)] if plan.adversary_hint else []
     print_items(out, [*(_privacy_facts(privacy) if privacy.is_noisy else []), *last])
 
 

@@ -36,6 +36,8 @@ FILES, DIGEST = "files", "digest"
 RUN = "run"
 # Subfolder of a run folder with those of its baselines.
 BASELINES_FOLDER = "baselines"
+# Subfolder of a run folder with the models that an adversary of published models receives, and its files.
+PUBLISHED, MODEL, METADATA, STATEMENT = "published", "model.npz", "metadata.json", "statement.json"
 INCOMPLETE = ("running", "interrupted", "failed")
 
 
@@ -186,6 +188,11 @@ class RunResult(Mapping[str, Any]):
         return next((name for name in JUDGES if self.score(name) is not None), None)
 
     @property
+    def scores_average(self) -> bool:
+        """Whether the scores are those of the average of the final models."""
+        return self.evaluated_on.endswith("final models")
+
+    @property
     def has_model(self) -> bool:
         """Whether training at one level published a model for new records."""
         kind = PROBLEMS.get(str(self.problem.get("kind")))
@@ -223,6 +230,11 @@ def is_complete(folder: Path) -> bool:
         return not place.is_dir()
     # The journal of a complete run is removed: the result of another run must not end this one.
     return status not in INCOMPLETE and begun in (None, content.get(RUN))
+
+
+def is_published(folder: Path) -> bool:
+    """Return whether a folder is that of published models, and not of a run."""
+    return (folder / STATEMENT).is_file() and not (folder / RESULT).exists()
 
 
 def require_run_folder(folder: Path, command: str, file_names: Sequence[str], more: Sequence[str] = ()) -> None:

@@ -49,6 +49,7 @@ from decentral_dp.simulation.folder.journal import (
     unwritable_error,
 )
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
+from decentral_dp.simulation.folder.published import write_published
 from decentral_dp.simulation.jobs.build import build_job, with_blocks
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row
@@ -427,6 +428,7 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
             parts = {} if journal.releases is None else journal.releases.digests
             releases.join(folder / IN_PROGRESS, run.simulation(), run.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
+        names += write_published(run, partial)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
         sealed_result = seal({**run.result.content, FILES: digests, RUN: journal.begun})
@@ -434,6 +436,7 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)
         for name in [*names, RESULT]:
+            (folder / name).parent.mkdir(exist_ok=True)
             (partial / name).replace(folder / name)
         return replace(run, result=result)
     finally:

@@ -21,12 +21,17 @@ from decentral_dp.formatting import delta_text, epsilon_text
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Trust and problem of a job: agents on a graph, or a trusted coordinator of a bilevel or minimax problem."""
 
+View: TypeAlias = Literal["all_messages", "final_models", "final_average"]
+"""Values that the adversary of the stated ε receives."""
+
 # First word of notes on unverified code.
 UNVERIFIED = "Unverified: "
 # In `PrivacyStatement.seen`, of a coordinator that holds all records.
 HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
 
 
+# Head of ε of all messages next to that of published models.
+OF_ALL = "ε of all messages"
 # Infinity is the string "inf" in result.json.
 Number: TypeAlias = float | None
 
@@ -68,11 +73,14 @@ class AgentBudget:
         epsilon_pure: the same at δ = 0.
         channels: channel → privacy cost of its releases only.
         records: "train" and "validation" → ε at δ of one replaced record of that split.
+        epsilon_published: ε at δ for an adversary that receives only the published models; None if it observes all
+            messages.
     """
 
     agent: int
     epsilon: Number = None
     epsilon_pure: Number = None
+    epsilon_published: Number = None
     channels: Mapping[str, Cost] = field(default_factory=dict)
     records: Mapping[str, Number] = field(default_factory=dict)
 
@@ -269,7 +277,10 @@ class PrivacyStatement:
         delta: δ.
         epsilon_max: ε of the worst agent at δ.
         epsilon_pure_max: ε of the worst agent at δ = 0.
-        target: ε of the scenario, or None.
+        view: values that the adversary receives: "all_messages", or only the "final_models" or their "final_average".
+        epsilon_published: ε of the worst agent for an adversary that receives only the published models; None for
+            "all_messages". `epsilon_max` is always that of all messages.
+        target: ε of the scenario, for the adversary of `view`, or None.
         agents: the budget of each agent.
         at_infinity: the budget for T → ∞; None if a plan has an end.
         claimed: the budget that a paper claims, or None.
@@ -300,6 +311,8 @@ class PrivacyStatement:
     delta: float
     epsilon_max: float
     epsilon_pure_max: float
+    view: View = "all_messages"
+    epsilon_published: Number = None
     target: Number
     agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.from_entries)]
     at_infinity: Horizon | None
@@ -352,16 +365,42 @@ class PrivacyStatement:
     def adversary(self) -> str:
         """The threat model: what the adversary observes.
 
-        With independent noise of each agent the guarantee holds against any number of colluding agents. Pairwise
-        correlated noise needs a bound on their number.
+        An adversary of published models receives nothing else. With independent noise of each agent the guarantee for
+        all messages holds against any number of colluding agents. Pairwise correlated noise needs a bound on their
+        number.
         """
         if self.is_trusted or self.pools_records:
             return f"observes all that the trusted {'coordinator' if self.is_trusted else 'server'} publishes"
+        if self.view != "all_messages":
+            return f"receives only {self.published_text}"
         if self.shared is None:
             return "observes all messages"
         q = self.colluders
         colluders = f"colludes with {q} agent{'s' * (q > 1)}" if q else "no agent colludes"
         return f"observes all messages, {colluders}"
+
+    @property
+    def published_text(self) -> str:
+        """The models that the adversary of `view` receives: "the average of the 16 final models"."""
+        models = f"the {len(self.agents)} final models"
+        return f"the average of {models}" if self.view == "final_average" else models
+
+    @property
+    def assumptions(self) -> str:
+        """The assumptions of ε of published models; "" if the adversary observes all messages."""
+        if self.view == "all_messages":
+            return ""
+        return (
+            "The first ε assumes that all agents follow the protocol, keep received messages to themselves, and that "
+            "no score, curve, checkpoint or other model of an earlier round is shown"
+        )
+
+    @property
+    def epsilons(self) -> list[tuple[str, Number]]:
+        """ε of the worst agent for each adversary: its name in tables and ε, that of all messages last."""
+        if self.view == "all_messages":
+            return [("ε", self.epsilon_max)]
+        return [(f"ε of the {self.view.replace('_', ' ')}", self.epsilon_published), (OF_ALL, self.epsilon_max)]
 
     @property
     def certainty(self) -> str:
@@ -382,14 +421,28 @@ class PrivacyStatement:
         """
         if not self.is_noisy:
             return "none: noise is off, ε = ∞."
-        most = "at most " if len({epsilon_text(budget.epsilon) for budget in self.agents.different}) > 1 else ""
+        different = self.agents.different
+        most, most_published = (
+            "at most " if len(set(map(epsilon_text, values))) > 1 else ""
+            for values in ([b.epsilon for b in different], [b.epsilon_published for b in different])
+        )
         # Gaussian noise has no pure ε.
         pure = f" (pure ε = {epsilon_text(self.epsilon_pure_max)})" if math.isfinite(self.epsilon_pure_max) else ""
+        delta = f"at δ = {delta_text(self.delta)}"
+        if self.view == "all_messages":
+            budget = [f"{most}ε = {epsilon_text(self.epsilon_max)} {delta} for every agent{pure}"]
+        else:
+            published = epsilon_text(self.epsilon_published)
+            budget = [
+                f"{most_published}ε = {published} {delta} for an adversary that {self.adversary}",
+                f"{most.capitalize()}ε = {epsilon_text(self.epsilon_max)} for an adversary that observes every "
+                "message, such as a member of the network who colludes with all others",
+                self.assumptions,
+            ]
         parts = [
-            f"{self.certainty}: {most}ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)} for every "
-            f"agent{pure}",
+            f"{self.certainty}: {'. '.join(budget)}",
             f"Adjacency: {self.adjacency}",
-            f"Adversary: {self.adversary}",
+            *([f"Adversary: {self.adversary}"] if self.view == "all_messages" else []),
             "SIMULATION: the recorded seed reproduces the noise" if self.is_simulation else f"Noise: {self.noise}",
         ]
         return f"{'. '.join(parts)}."
@@ -519,12 +572,14 @@ def _as_json(value: Any) -> Any:
 def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
     """Return the statement of a run with unplanned releases: ε is ∞ for every agent."""
     budgets = statement.agents
-    different = tuple(AgentBudget(b.agent, math.inf, math.inf) for b in budgets.different)
+    published = None if statement.view == "all_messages" else math.inf
+    different = tuple(AgentBudget(b.agent, math.inf, math.inf, published) for b in budgets.different)
     note = "The run released values that were not planned. No ε holds for it."
     return replace(
         statement,
         epsilon_max=math.inf,
         epsilon_pure_max=math.inf,
+        epsilon_published=published,
         agents=AgentBudgets(different, budgets.budget_index),
         at_infinity=None,
         notes=(note, *statement.notes),

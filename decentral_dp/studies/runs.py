@@ -145,6 +145,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     finals = {} if result.has_diverged else dict(result.metrics)
     finals |= {
         "epsilon_max": result.privacy.epsilon_max,
+        "epsilon_published": result.privacy.epsilon_published,
         "epsilon_pure_max": result.privacy.epsilon_pure_max,
         "claimed": result.privacy.claimed_epsilon,
         "rounds": result.rounds,
@@ -170,6 +171,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     }
     finals = {
         "epsilon_max": budget.epsilon.max(),
+        "epsilon_published": privacy.epsilon_published,
         "epsilon_pure_max": budget.epsilon_pure.max(),
         "claimed": claims[-1],
         "finite_data": limits.finite_data,

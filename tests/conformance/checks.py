@@ -44,7 +44,8 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
     if run.scenario.privacy.guarantee == "certified":
         assert np.isfinite(budgets).all()
     if run.scenario.privacy.epsilon is not None and run.scenario.privacy.guarantee == "certified":
-        assert budgets.max() <= run.scenario.privacy.epsilon
+        stated = budgets.max() if privacy["epsilon_published"] is None else privacy["epsilon_published"]
+        assert stated <= run.scenario.privacy.epsilon
     published = run.scenario.privacy.guarantee == "as_published"
     assert (privacy["claimed"] is not None) == (
         published and (trusted or isinstance(run.simulation().algorithm, Claiming))

@@ -439,6 +439,11 @@ class GossipJob(PlannedJob):
         return self.algorithm.central
 
     @property
+    def publishes_average(self) -> bool:
+        """Whether the adversary receives only the average of the final models."""
+        return self.published is not None and self.scenario.privacy.adversary == "final_average"
+
+    @property
     def tunes_x(self) -> bool:
         return tunes_x(self.algorithm, self.problem.p, self.problem.q)
 
@@ -544,9 +549,13 @@ class GossipJob(PlannedJob):
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             of_classes=self.of_classes,
+            averages=self.publishes_average,
         )
 
     def evaluated_on(self, average: int) -> str:
+        # Agents that hold their records score their own models.
+        if self.publishes_average and not isinstance(self.records, RecordsElsewhere):
+            return f"average of the {self.n_agents} final models"
         values = f"average of the last {average} released values" if average > 1 else "last released values"
         n_scored = scored_agents(self.n_agents).size
         return values if n_scored == self.n_agents else f"{values} of {n_scored} of the {self.n_agents} agents"

@@ -333,6 +333,15 @@ def refuse_hidden(job: GossipJob) -> None:
     refuse(job, _REFUSALS)
 
 
+def has_published_epsilon(job: GossipJob) -> bool:
+    """Return whether ε of published models is derived for a job."""
+    try:
+        refuse_hidden(job)
+    except InputError:
+        return False
+    return True
+
+
 def published_epsilon(job: GossipJob, view: View) -> Array:
     """Compute ε of each agent against an adversary that receives the published models only.
 
@@ -345,7 +354,13 @@ def published_epsilon(job: GossipJob, view: View) -> Array:
     """
     draws = np.array([job.rounds * job.problem.q * job.n_agents])
     delta = job.scenario.privacy.delta
-    return certified_in_float64(_published_mu(job, view), draws, job.problem.q, delta, job.budget.epsilon)
+    mu, q, target = _published_mu(job, view), job.problem.q, job.scenario.privacy.epsilon
+    epsilon = certified_in_float64(mu, draws, q, delta, job.budget.epsilon)
+    if target is not None:
+        # The slack of `noise_factor` is that of the target.
+        at_target = epsilon_in_float64(mu, draws, q, delta, target)
+        epsilon = np.where(at_target <= target, np.minimum(at_target, epsilon), epsilon)
+    return epsilon
 
 
 def noise_factor(job: GossipJob, view: View) -> float:

@@ -1,0 +1,83 @@
+"""The folder of published models: all that an adversary of `privacy.adversary` may receive, and nothing else.
+
+    model.npz           named weights, and y: the same numbers as the agents send them
+    metadata.json       features, classes and ranges of the model
+    scenario.toml       the scenario of the run
+    statement.json      ε of the published models, ε of all messages, and their assumptions
+
+All other files of a run folder show more than the published models.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from decentral_dp.simulation.metrics import average_agents
+from decentral_dp.simulation.result import METADATA, MODEL, PUBLISHED, STATEMENT, text_of
+from decentral_dp.simulation.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.run import Run
+
+README = "README.txt"
+_README = (
+    f"{PUBLISHED}/ has the published model. Everything else in this folder shows more than the published model, and "
+    "the smaller ε does not cover it.\n"
+)
+# Keys of a problem's summary that predictions need.
+_READ = ("kind", "data", "features", "classes", "image", "bounds")
+
+
+def write_published(run: Run, place: Path) -> list[str]:
+    """Write the published models of a run.
+
+    Args:
+        run: finished; nothing is written if its adversary observes all messages, or if it has no model.
+        place: folder in which `published/` is made; it contains `scenario.toml`.
+
+    Returns:
+        The names of the written files, relative to the folder.
+    """
+    privacy = run.result.privacy
+    if privacy.view == "all_messages" or not run.result.has_model or "problem" in run.scenario.objects:
+        return []
+    target = place / PUBLISHED
+    target.mkdir()
+    model, y = run.model, run.published["y"]
+    if privacy.view == "final_average":
+        y, weights = average_agents(run.published)["y"], model.weights
+    else:
+        named = [model.of_agent(agent).weights for agent in range(len(y))]
+        weights = {name: np.stack([agent[name] for agent in named]) for name in named[0]}
+    np.savez(target / MODEL, allow_pickle=False, **weights, y=y)
+    problem = run.result.problem
+    metadata: dict[str, Any] = {
+        "model": model.problem.description,
+        "agents": list(run.result.topology["labels"]) if len(y) > 1 else [],
+        "linked": model.linked,
+        "problem": {key: problem[key] for key in _READ if key in problem},
+    }
+    (target / METADATA).write_text(text_of(metadata), encoding="utf-8")
+    (target / STATEMENT).write_text(text_of(summarise_published(privacy)), encoding="utf-8")
+    shutil.copyfile(place / "scenario.toml", target / "scenario.toml")
+    (place / README).write_text(_README, encoding="utf-8")
+    return [README, *(f"{PUBLISHED}/{name}" for name in (MODEL, METADATA, "scenario.toml", STATEMENT))]
+
+
+def summarise_published(privacy: PrivacyStatement) -> dict[str, Any]:
+    """Return the content of `statement.json`: both ε with their adversaries and assumptions."""
+    return {
+        "guarantee": privacy.guarantee,
+        "adversary": privacy.view,
+        "epsilon_published": privacy.epsilon_published,
+        "epsilon_all_messages": privacy.epsilon_max,
+        "delta": privacy.delta,
+        "adjacency": privacy.adjacency,
+        "assumptions": privacy.assumptions,
+        "noise": privacy.noise,
+        "summary": privacy.summary,
+    }
