@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 # Seconds for a pair and round: about ten linear systems.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
+# Seconds of a pair to find its cells, over agents².
+_PER_SQUARE = 1.5e-7
 # Distance in edges over √rounds beyond which agents of a large network count as observed.
 _SPREAD = 4.0
 # Largest number of agents, and of different observers of one kind, for the search of symmetries.
@@ -435,7 +437,8 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     seconds, compares = network.duration(*size), False
     if steps is not None and first is not None:
         # Each different pair is one system.
-        pairs = int(np.unique(first[first >= 0]).size) * job.rounds * _seconds_of_round(steps)
+        different = int(np.unique(first[first >= 0]).size)
+        pairs = different * (job.rounds * _seconds_of_round(steps) + job.n_agents**2 * _PER_SQUARE)
         compares = changes is None and pairs + seconds <= network.MOST_SECONDS
         seconds = pairs + (seconds if compares else 0.0)
     network.require_time(*size, seconds)
