@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
@@ -45,13 +46,17 @@ from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.jobs.published import Steps, compute_steps, sent_messages
 from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
-from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
+from decentral_dp.topology.symmetries import Coloured, colour, index_symmetries, stable_colours, symmetry
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Seconds for a pair and round: about ten banded systems with two diagonals for each agent.
+# Seconds for a pair and round: about ten linear systems.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
+# Seconds of a pair to find its cells, over agents².
+_PER_SQUARE = 1.5e-7
+# Distance in edges over √rounds beyond which agents of a large network count as observed.
+_SPREAD = 4.0
 # Largest number of agents, and of different observers of one kind, for the search of symmetries.
 _MOST_SEARCHED, _MOST_COMPARED = 128, 8
 # Largest number of edges in all rounds for that search.
@@ -69,12 +74,13 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
         (2, o, m) row · m + victim of two symmetric pairs, with the smallest and the largest movement of a message by a
         record; −1 if the victim is an observer.
     """
-    rounds, m = steps.noise.shape
+    m = steps.noise.shape[1]
     numbers = np.arange(len(observers) * m).reshape(-1, m)
     marks = np.zeros(numbers.shape, dtype=np.int64)
     for row, members in enumerate(observers):
         marks[row, list(members)] = 1
-    if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
+    distinct = len({id(matrix) for matrix in (*steps.mixing, *steps.visible)}) + len(steps.factors)
+    if m * m * distinct > _MOST_NUMBERS:
         return np.where(marks, -1, np.stack([numbers, numbers]))
     # The rounds that read records, not the movements.
     rounded_movement = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
@@ -82,6 +88,8 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
         [*rounded_movement, *steps.noise, *steps.rounding],
         [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
+    if m > _MOST_SEARCHED:
+        return _ends_of_classes(np.where(marks, -1, _first_images(graph, observers)), steps.movement)
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
     first, first_of = np.full(numbers.shape, -1), dict[tuple[int, ...], list[int]]()
     for row, mark in enumerate(marks):
@@ -104,7 +112,34 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
                     if candidate != victim and symmetry(graph, *both_marks) is not None:
                         first[row, victim] = numbers[row, candidate]
                         break
-    pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
+    return _ends_of_classes(first, steps.movement)
+
+
+def _first_images(graph: Coloured, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    """Return (o, m) row · m + victim of the first pair that symmetries of the agents' indices map to each pair."""
+    m, row_of = len(graph.agents), {members: row for row, members in enumerate(observers)}
+    numbers = np.arange(len(observers) * m).reshape(-1, m)
+    sources, images = [numbers.ravel()], [numbers.ravel()]
+    for image in index_symmetries(graph):
+        for members, row in row_of.items():
+            other = row_of.get(tuple(sorted(image[list(members)].tolist())))
+            if other is not None:
+                sources.append(numbers[row])
+                images.append(other * m + image)
+    edges = np.concatenate(sources), np.concatenate(images)
+    links = csr_array((np.ones(edges[0].size, dtype=np.int8), edges), shape=(numbers.size, numbers.size))
+    classes = connected_components(links, directed=False)[1]
+    return np.asarray(np.unique(classes, return_index=True)[1][classes].reshape(numbers.shape))
+
+
+def _ends_of_classes(first: NDArray[np.int64], shift: Array) -> NDArray[np.int64]:
+    """Return (2, o, m) the pairs of each class whose victims' records move a message least and most.
+
+    Args:
+        first: (o, m) a pair of each class; −1 if the victim is an observer.
+        shift: (T, m) movement of a message.
+    """
+    pairs, movement = first.ravel(), np.tile(shift.max(axis=0), len(first))
     order = np.lexsort((movement, pairs))
     _, least, group, sizes = np.unique(pairs[order], return_index=True, return_inverse=True, return_counts=True)
     ends = np.empty((2, pairs.size), dtype=np.int64)
@@ -129,6 +164,7 @@ def observer_mu(
     """
     m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
+    radius = _radius(steps)
     for row, members in enumerate(observers):
         victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
         is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
@@ -136,7 +172,7 @@ def observer_mu(
         noise[:, list(members)] = np.inf
         hidden = HiddenRounds(steps.factors, steps.factor_index, noise, is_received, steps.rounding, np.zeros(m))
         if victims.size:
-            mu[row, victims] = hidden_mu(hidden, victims, steps.movement)
+            mu[row, victims] = hidden_mu(hidden, victims, steps.movement, radius=radius)
         if progress is not None:
             progress(row + 1, len(observers))
     certified_mu = np.full(mu.shape, np.nan)
@@ -318,6 +354,7 @@ class Unpriced:
         nu, draws: (o,) arguments of `network.certified_epsilon`.
         steps: of training, which `system` is no bound for.
         price_classes: of `first_of_equal_pairs`, for training.
+        compares: whether μ of linear gossip is computed for comparison, for training.
     """
 
     job: PlannedJob
@@ -327,6 +364,7 @@ class Unpriced:
     draws: NDArray[np.int64]
     steps: Steps | None = None
     price_classes: NDArray[np.int64] | None = None
+    compares: bool = False
 
     def view(self, progress: Callback | None = None) -> NetworkView:
         """Compute the ε of every pair. progress: called with a `Progress` of "adversaries"."""
@@ -339,7 +377,7 @@ class Unpriced:
             mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)
             pairs = network.NetworkBudget(self.observers, mu, np.where(np.isnan(mu), -1, 0), total)
             linear = np.full(mu.shape, np.nan)
-            if job.topology.over_time is None:
+            if self.compares:
                 linear = network.pairwise(**system, observers=self.observers).mu
         delta, inside = job.scenario.privacy.delta, np.isnan(pairs.mu)
         certified_epsilon = network.certified_epsilon(
@@ -419,13 +457,34 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     )
     first = None if steps is None else first_of_equal_pairs(steps, observers)
     size = len(observers), job.n_agents, job.rounds
-    seconds = network.duration(*size)
-    if first is not None:
+    seconds, compares = network.duration(*size), False
+    if steps is not None and first is not None:
         # Each different pair is one system.
         different = int(np.unique(first[first >= 0]).size)
-        seconds += different * job.rounds * (job.n_agents * _PER_AGENT + job.n_agents**3 * _PER_CUBE)
+        pairs = different * (job.rounds * _seconds_of_round(steps) + job.n_agents**2 * _PER_SQUARE)
+        compares = changes is None and pairs + seconds <= network.MOST_SECONDS
+        seconds = pairs + (seconds if compares else 0.0)
     network.require_time(*size, seconds)
-    return Unpriced(job, observers, system, nu, draws, steps, first)
+    return Unpriced(job, observers, system, nu, draws, steps, first, compares)
+
+
+def _seconds_of_round(steps: Steps) -> float:
+    """Return the approximate seconds of a pair and round on one core."""
+    radius, m = _radius(steps), steps.noise.shape[1]
+    if radius is None:
+        return float(m * _PER_AGENT + m**3 * _PER_CUBE)
+    hops: Array = shortest_path(
+        (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
+    )
+    cells = int((hops <= radius + 1).sum(axis=1).max())
+    # The solver stops early, and some pairs have equal systems.
+    return float(0.06 * (cells * _PER_AGENT + cells**3 * _PER_CUBE))
+
+
+def _radius(steps: Steps) -> int | None:
+    """Return the distance beyond which agents of a large network count as observed; a random walk spreads less."""
+    rounds, m = steps.noise.shape
+    return None if m <= _MOST_SEARCHED else math.ceil(_SPREAD * math.sqrt(rounds))
 
 
 def _bound_rounding(

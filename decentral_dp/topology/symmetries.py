@@ -3,6 +3,7 @@
 Colour refinement (Weisfeiler & Leman 1968) gives agents a colour by their numbers, then by the colours of their
 neighbours, until no colour splits. If several agents share a colour, one of them is marked, and each candidate in turn
 on the other side. Every permutation is verified number by number. A search that fails within a few tries returns none.
+Many agents have only the symmetries of `index_symmetries`.
 """
 
 from __future__ import annotations
@@ -96,6 +97,34 @@ def symmetry(graph: Coloured, marks: Colours, other_marks: Colours) -> Colours |
         if (other_marks[image] == marks).all() and _is_symmetry(graph, image):
             return image
     return _search(graph, np.stack([marks, other_marks]), iter(range(2 * marks.size)))
+
+
+def index_symmetries(graph: Coloured) -> list[Colours]:
+    """Find the symmetries that shift or reverse one digit of the agents' indices, as on rings, tori and hypercubes.
+
+    Every divisor pair q | Q of m gives a digit (i mod Q) div q. Each permutation is verified number by number.
+
+    Returns:
+        (m,) image of each agent, for each symmetry.
+
+    Example:
+        >>> ring = np.roll(np.eye(5, dtype=np.int64), 1, axis=1)
+        >>> [image.tolist() for image in index_symmetries(Coloured(np.zeros(5, dtype=np.int64), ring + ring.T))]
+        [[1, 2, 3, 4, 0], [0, 4, 3, 2, 1]]
+    """
+    agent = np.arange(len(graph.agents))
+    divisors = [q for q in range(1, agent.size + 1) if agent.size % q == 0]
+    out = []
+    for size in divisors:
+        for q in divisors:
+            if size % q or q == size:
+                continue
+            digit, rest = agent % size // q, agent // size * size + agent % q
+            for turned in (digit + 1, -digit):
+                image = rest + turned % (size // q) * q
+                if (image != agent).any() and _is_symmetry(graph, image):
+                    out.append(image)
+    return out
 
 
 def _is_symmetry(graph: Coloured, image: Colours) -> bool:

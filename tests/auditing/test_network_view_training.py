@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.auditing import network_view
 from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load_scenario as load
@@ -167,6 +168,30 @@ def test_symmetric_pairs_have_one_mu() -> None:
     first = first_of_equal_pairs(steps, ((0, 2), (0, 3), (3, 5)))
     assert set(first[:, 2][first[:, 2] >= 0]) == set(first[:, 0][first[:, 0] >= 0])
     assert first[:, 1].max() > 6
+
+
+@pytest.mark.parametrize(("kind", "agents", "most"), [("ring", 12, 6), ("torus", 16, 8), ("hypercube", 16, 15)])
+def test_large_networks_have_the_symmetries_of_their_indices(
+    kind: str, agents: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pair costs more by itself than with the symmetries and bounds of large networks."""
+    steps = compute_steps(job_of("logistic", **{"topology.kind": kind, "topology.agents": agents}))
+    uneven = steps._replace(
+        noise=steps.noise * np.where(np.arange(agents) == 3, 1.2, 1.0),
+        movement=steps.movement.max() + 0.0 * steps.noise,
+    )
+    each = tuple((i,) for i in range(agents))
+    apart = np.where(np.eye(agents, dtype=bool), -1, np.stack([np.arange(agents**2).reshape(agents, agents)] * 2))
+    for one in (steps._replace(noise=steps.noise[:, :1] + 0.0 * steps.noise, movement=uneven.movement), uneven):
+        exact = observer_mu(one, each, apart)
+        monkeypatch.setattr(network_view, "_MOST_SEARCHED", 0)
+        first = first_of_equal_pairs(one, each)
+        found = observer_mu(one, each, first)
+        monkeypatch.undo()
+        assert (found >= exact * (1.0 - 1e-7))[~np.isnan(exact)].all()
+        np.testing.assert_allclose(found, exact, rtol=2e-3)
+        if one is not uneven:
+            assert np.unique(first[first >= 0]).size <= most
 
 
 @pytest.mark.parametrize("algorithm", ["dp_dsgd", "ldp_single_level"])

@@ -1186,8 +1186,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "hidden messages with distances of any sign, as in the linear bound",
         "privacy/accounting/hidden_states.py",
-        "best = np.minimum(best, _mu_at(systems, np.maximum(apart, 0.0)))",
-        "best = np.minimum(best, _mu_at(systems, apart))",
+        "np.fmin(best, _mu_at(systems, np.maximum(apart, 0.0)))",
+        "np.fmin(best, _mu_at(systems, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
@@ -1319,6 +1319,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "np.where(noiseless, a, apart[:, t])",
         "np.where(noiseless, 0.0, apart[:, t])",
         (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
+    ),
+    Mutation(
+        "shifted indices not compared with the edges",
+        "topology/symmetries.py",
+        "if (image != agent).any() and _is_symmetry(graph, image):",
+        "if (image != agent).any():",
+        (f"{_VIEW_OF_TRAINING}::test_large_networks_have_the_symmetries_of_their_indices",),
+    ),
+    Mutation(
+        "messages observed in one round treated as observed in all",
+        "privacy/accounting/hidden_states.py",
+        "rounds.observed[:-1].all(axis=0), 0.0, rounds.factors)",
+        "rounds.observed[:-1].any(axis=0), 0.0, rounds.factors)",
+        (f"{_HIDDEN}::test_no_linear_system_shows_more",),
+    ),
+    Mutation(
+        "agents beyond the radius hidden without a cost",
+        "privacy/accounting/hidden_states.py",
+        "np.where(far, 0.0, moves), observed | far",
+        "np.where(far, 0.0, moves), observed",
+        (f"{_HIDDEN}::test_observed_agents_at_a_distance_give_a_larger_bound",),
     ),
     Mutation(
         "a ridge that enlarges messages",

@@ -37,14 +37,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 
 # Exchanges of variables between zero and positive.
 _PIVOTS = 40
+# Relative change of a bound at which the solver stops, where less time matters more.
+_SMALL_CHANGE = 1e-5
 # Fraction of the smallest noise that the solver uses instead of none; bounds are evaluated without it.
 _SOLVER_NOISE = 2.0**-10
+# Number of cells from which factors are sparse, and matrices of a batch are inverted one by one.
+_SPARSE = 40
 # Largest relative error of one operation in float64.
 _UNIT = 2.0**-53
 # Significant decimal digits by which agents that play the same part are found.
@@ -95,7 +100,11 @@ class _Systems(NamedTuple):
 
 
 def hidden_mu(
-    rounds: HiddenRounds, victims: Sequence[int] | NDArray[np.int64], shift: Array, most_cells: int | None = None
+    rounds: HiddenRounds,
+    victims: Sequence[int] | NDArray[np.int64],
+    shift: Array,
+    most_cells: int | None = None,
+    radius: int | None = None,
 ) -> Array:
     """Bound μ of one record of each of several agents.
 
@@ -105,6 +114,8 @@ def hidden_mu(
         shift: D, (T, m), movement of an agent's noiseless message by its record.
         most_cells: a victim with more different parts than this gets one part for each distance from it, for a looser
             bound in less time; default no limit.
+        radius: agents at a larger distance from the victim count as observed, and the solver stops at a small change,
+            for a looser bound in less time; default no limit.
 
     Returns:
         (len(victims),) bounds in float64; +inf if an observed message has no noise, and may differ.
@@ -131,13 +142,17 @@ def hidden_mu(
     public = np.vstack([rounds.weights, rounds.observed])
     roles = _unique_columns(public)
     parts = _unique_columns(np.vstack([public, _rounded(rounds.noise), _rounded(rounds.rounding)]))
-    systems = [_system(rounds, int(v), shift[:, v], roles, parts, most_cells) for v in victims]
+    if (rounds.noise == 0.0).any():
+        # An observed message without noise has no bound.
+        radius = None
+    systems = [_system(rounds, int(v), shift[:, v], roles, parts, most_cells, radius) for v in victims]
     mu = np.empty(len(systems))
     # Victims with equal numbers up to rounding share one system with the largest of them.
     groups: dict[bytes, list[int]] = {}
     for place, one in enumerate(systems):
         key = b"".join(np.array(part.shape).tobytes() + _rounded(part).tobytes() for part in one[:-1])
         groups.setdefault(key, []).append(place)
+    tolerance = 0.0 if radius is None else _SMALL_CHANGE
     batches: dict[int, list[tuple[list[int], _Systems]]] = {}
     for places in groups.values():
         one = systems[places[0]]
@@ -152,7 +167,7 @@ def hidden_mu(
     for batch in batches.values():
         fields = zip(_Systems._fields, zip(*(one for _, one in batch), strict=True), strict=True)
         joined: Any = {name: np.concatenate(part) for name, part in fields if name not in ("factor_index", "terms")}
-        for (places, _), value in zip(batch, _smallest_mu(batch[0][1]._replace(**joined)), strict=True):
+        for (places, _), value in zip(batch, _smallest_mu(batch[0][1]._replace(**joined), tolerance), strict=True):
             mu[places] = value
     return mu
 
@@ -170,6 +185,7 @@ def _system(
     roles: NDArray[np.int64],
     parts: NDArray[np.int64],
     most_cells: int | None,
+    radius: int | None,
 ) -> _Systems:
     """Return the system of a victim, with agents that play the same part in one cell.
 
@@ -179,12 +195,20 @@ def _system(
         shift: (T,) movement of its message.
         roles: (m,) numbers that differ if weights or observed rounds do.
         parts: (m,) numbers that differ if these, noise or rounding do.
-        most_cells: of `hidden_mu`.
+        most_cells, radius: of `hidden_mu`.
     """
     m = rounds.noise.shape[1]
+    # Messages that are always observed are equal in both data sets: they move no other message.
+    moves = np.where(rounds.observed[:-1].all(axis=0), 0.0, rounds.factors)
     # Distance 0 marks the victim.
-    distance = _distances(rounds.factors, victim)
-    cells = _cells(rounds.factors, np.vstack([distance, parts]))
+    distance, observed = _distances(moves, victim), rounds.observed
+    if radius is not None and distance.max() > radius:
+        far = distance > radius
+        moves, observed = np.where(far, 0.0, moves), observed | far
+        distance = _distances(moves, victim)
+    # Agents of one cell receive the same, and send the same.
+    both_ways = np.concatenate([moves, moves.transpose(0, 2, 1)])
+    cells = _cells(both_ways, np.vstack([distance, parts, observed[0]]))
     if most_cells is not None and cells.max() >= most_cells:
         cells = _unique_columns(np.vstack([distance, roles]))
     n = int(cells.max()) + 1
@@ -198,13 +222,13 @@ def _system(
         starts = np.searchsorted(cells[order], np.arange(n))
         return np.asarray(np.maximum.reduceat(values[..., order], starts, axis=-1))
 
-    sums = rounds.factors @ member.T
+    sums = moves @ member.T
     factors = largest(sums.transpose(0, 2, 1)).transpose(0, 2, 1)
     return _Systems(
         factors[None],
         rounds.factor_index,
         -largest(-rounds.noise)[None],
-        rounds.observed[None, :, first],
+        observed[None, :, first],
         largest(rounds.rounding)[None],
         rounds.weights[None, first],
         member.sum(axis=1)[None],
@@ -236,20 +260,13 @@ def _unique_columns(facts: Array) -> NDArray[np.int64]:
 
 def _distances(factors: Array, victim: int) -> Array:
     """Return (m,) the least number of rounds after which an agent's message depends on the victim's; m for never."""
-    linked, m = (factors != 0.0).any(axis=0), factors.shape[1]
-    reached = np.arange(m) == victim
-    out = np.where(reached, 0.0, m)
-    for distance in range(1, m):
-        further = linked[:, reached].any(axis=1) & ~reached
-        if not further.any():
-            break
-        out[further] = distance
-        reached |= further
-    return out
+    links = scipy.sparse.csr_array((factors != 0.0).any(axis=0).T)
+    distance = scipy.sparse.csgraph.dijkstra(links, indices=victim, unweighted=True)
+    return np.asarray(np.where(np.isinf(distance), factors.shape[1], distance))
 
 
-def _smallest_mu(systems: _Systems) -> Array:
-    """Return the smallest bound of each system over all k of the solver."""
+def _smallest_mu(systems: _Systems, tolerance: float) -> Array:
+    """Return the smallest bound of each system over all k of the solver, until it changes by less than a fraction."""
     hidden = ~systems.observed
     hidden[:, -1] = False
     free = hidden.copy()
@@ -258,7 +275,9 @@ def _smallest_mu(systems: _Systems) -> Array:
     patience, running = np.full(len(free), 3), np.ones(len(free), dtype=np.bool_)
     for _ in range(_PIVOTS):
         apart, slope = _solve(systems, free)
-        best = np.minimum(best, _mu_at(systems, np.maximum(apart, 0.0)))
+        before, best = best, np.fmin(best, _mu_at(systems, np.maximum(apart, 0.0)))
+        if tolerance and (best >= (1.0 - tolerance) * before).all():
+            break
         largest = np.maximum(np.abs(apart).max(axis=(1, 2), initial=0.0), 1e-300)[:, None, None]
         steepest = np.maximum(np.abs(slope).max(axis=(1, 2), initial=0.0), 1e-300)[:, None, None]
         wrong = np.where(free, apart < -1e-12 * largest, hidden & (slope < -1e-12 * steepest)) & running[:, None, None]
@@ -303,20 +322,20 @@ def _solve(systems: _Systems, free: NDArray[np.bool_]) -> tuple[Array, Array]:
     last = _last_term(systems, square[:, -1])
     P, p = last, np.zeros((count, n))
     gains, offsets = np.empty((rounds, count, n, n)), np.zeros((rounds, count, n))
+    transposed: Any = systems.factors.transpose(1, 0, 3, 2)
+    if n >= _SPARSE:
+        transposed = [[scipy.sparse.csr_array(weights) for weights in each] for each in transposed]
     diagonal = np.arange(n)
     for t in range(rounds - 2, -1, -1):
         R = systems.factors[:, systems.factor_index[t + 1]]
-        RP = R.transpose(0, 2, 1) @ P
-        G = RP @ R
+        RP, G = _congruence(transposed[systems.factor_index[t + 1]], P)
         g = np.einsum("vij,vj->vi", RP, pushed[:, t + 1]) + np.einsum("vji,vj->vi", R, p)
         M, chosen = weight[:, t], free[:, t]
         H = np.where(chosen[:, :, None] & chosen[:, None, :], G, 0.0)
         H[:, diagonal, diagonal] += np.where(chosen, M, 1.0)
-        right = np.zeros((count, n, n + 1))
-        right[:, diagonal, diagonal] = np.where(chosen, M, 0.0)
-        right[:, :, n] = np.where(chosen, -g, 0.0)
-        solved = np.linalg.solve(H, right)
-        gains[t], offsets[t] = solved[:, :, :n], solved[:, :, n]
+        inverse = _inverse(H)
+        gains[t] = inverse * np.where(chosen, M, 0.0)[:, None]
+        offsets[t] = np.einsum("vij,vj->vi", inverse, np.where(chosen, -g, 0.0))
         P = -M[:, :, None] * gains[t]
         P[:, diagonal, diagonal] += M
         P = 0.5 * (P + P.transpose(0, 2, 1))
@@ -336,6 +355,33 @@ def _solve(systems: _Systems, free: NDArray[np.bool_]) -> tuple[Array, Array]:
         slope[:, t] -= paid
         before = k[:, t]
     return k, slope
+
+
+def _congruence(transposed: Any, P: Array) -> tuple[Array, Array]:
+    """Return RᵀP and RᵀPR of (V, n, n) matrices, P symmetric.
+
+    Args:
+        transposed: Rᵀ, an array or V sparse arrays.
+        P: P.
+    """
+    if isinstance(transposed, np.ndarray):
+        left = transposed @ P
+        return left, left @ transposed.transpose(0, 2, 1)
+    left = np.stack([weights @ matrix for weights, matrix in zip(transposed, P, strict=True)])
+    return left, np.stack([weights @ matrix.T for weights, matrix in zip(transposed, left, strict=True)])
+
+
+def _inverse(H: Array) -> Array:
+    """Invert (V, n, n) positive definite matrices."""
+    if H.shape[1] < _SPARSE:
+        return np.asarray(np.linalg.inv(H))
+    lapack, lower = scipy.linalg.lapack, np.empty(H.shape)
+    for v, matrix in enumerate(H):
+        lower[v] = np.tril(lapack.dpotri(lapack.dpotrf(matrix, lower=1)[0], lower=1)[0])
+    out = lower + lower.transpose(0, 2, 1)
+    diagonal = np.arange(H.shape[1])
+    out[:, diagonal, diagonal] *= 0.5
+    return out
 
 
 def _last_term(systems: _Systems, square: Array) -> Array:

@@ -24,7 +24,7 @@ divided once: the last shift of a message is a multiple of g, too, which adds �
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -433,9 +433,7 @@ def _is_complete(steps: Steps) -> bool:
     return bool((steps.noise > 0.0).all()) and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
 
 
-def epsilon_in_float64(
-    mu: Array, draws: NDArray[np.int64], dimension: int, delta: float, reach: Array | float
-) -> Array:
+def epsilon_in_float64(mu: Array, draws: NDArray[Any], dimension: int, delta: float, reach: Array | float) -> Array:
     """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers.
 
     The distributions of both data sets are within e^{±τ} of the ideal ones except for δ_n (`float_slack.noise_alone`),
@@ -475,7 +473,10 @@ def certified_in_float64(
         delta: δ.
         total_epsilon: ε of all messages; broadcasts with μ.
     """
+    shape = np.broadcast(mu, draws, total_epsilon).shape
+    pairs = np.stack([np.broadcast_to(part, shape).ravel() for part in (mu, draws, total_epsilon)])
+    (distance, number, most), place = np.unique(pairs, axis=1, return_inverse=True)
     # e^ε' of the slack is small for an ε' near the result.
-    reach = np.minimum(total_epsilon, 1.0 + gaussian_epsilon(mu, delta))
-    epsilon = epsilon_in_float64(mu, draws, dimension, delta, reach)
-    return np.where(epsilon <= reach, epsilon, total_epsilon)
+    reach = np.minimum(most, 1.0 + gaussian_epsilon(distance, delta))
+    epsilon = epsilon_in_float64(distance, number, dimension, delta, reach)
+    return np.asarray(np.where(epsilon <= reach, epsilon, most)[place].reshape(shape))

@@ -134,6 +134,21 @@ def test_distance_classes_give_a_larger_bound() -> None:
         assert exact <= coarse <= mu(factors, 12, "all")
 
 
+def test_observed_agents_at_a_distance_give_a_larger_bound() -> None:
+    """An adversary that sees the messages of all agents beyond a radius sees no less."""
+    seen = np.zeros((12, 16), dtype=bool)
+    seen[:, [15, 0, 1]] = True
+    noise = np.ones((12, 16))
+    noise[:, 0] = np.inf
+    rounds = HiddenRounds(ring(16)[None], np.zeros(12, dtype=np.int64), noise, seen, np.zeros((12, 16)), np.zeros(16))
+    exact, *bounds = (
+        float(hidden_mu(rounds, [4], np.ones((12, 16)), radius=radius)[0]) for radius in (None, 1, 2, 4, 8)
+    )
+    assert exact < bounds[2] < bounds[1] < bounds[0] <= 12.0**0.5
+    assert exact * (1.0 - 1e-9) <= bounds[3] <= exact * (1.0 + 1e-4)
+    assert bounds[0] > 1.5 * exact
+
+
 def test_inputs_of_members_must_be_seen() -> None:
     seen = np.zeros((3, 4), dtype=bool)
     seen[:, 0] = True
