@@ -124,8 +124,8 @@ def utility(figure: Figure, r: Report) -> bool:
     """Draw the main score against the ε spent so far.
 
     Returns:
-        Whether it is drawn: not without noise, a score or several rounds, nor for an adversary of published models, whose
-        ε holds at the end only.
+        Whether it is drawn: not without noise, a score or several rounds, nor for an adversary of published models,
+        whose ε holds at the end only.
     """
     spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     score = None if r.judge is None else r.curve(r.judge["name"])
