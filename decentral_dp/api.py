@@ -66,7 +66,7 @@ class AuditOptions(TypedDict, total=False):
     """Keyword arguments of `audit` without those of `build`."""
 
     runs: int
-    vantage: str
+    adversary: str
     confidence: float
     seed: int
     out: str | Path | None
@@ -209,7 +209,7 @@ class Job:
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Compute ε against honest-but-curious neighbours, as `network_view`."""
-        with _progress_shown(callbacks, "observers") as callback:
+        with _progress_shown(callbacks, "adversaries") as callback:
             view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
         return view
 
@@ -353,7 +353,7 @@ def audit(
     scenario: Source | Job,
     *,
     runs: int = 200,
-    vantage: str = "everybody",
+    adversary: str = "all_messages",
     confidence: float = 0.95,
     seed: int = 0,
     out: str | Path | None = None,
@@ -366,8 +366,8 @@ def audit(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a job, or a run folder.
         runs: of each of the two neighbouring data sets, at least 20.
-        vantage: view of the adversary: "everybody" (all messages), "published", "agent:K" (messages to agent K), or the
-            job's privacy.adversary ("final_models" or "final_average").
+        adversary: observes "all_messages", "published" values, the messages to agent K ("agent:K"), or the job's
+            privacy.adversary ("final_models" or "final_average").
         confidence: of the lower bound.
         seed: public seed of the audit.
         out: a new JSON file.
@@ -396,7 +396,7 @@ def audit(
     else:
         text, _ = _split(options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
-    request = annex("plan_audit")(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries)
+    request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
     with _progress_shown(callbacks, "runs") as callback:
         place = None if out is None else Path(out)
         result: AuditResult = annex("play_game")(request, place, callback)
@@ -444,11 +444,11 @@ def network_view(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         coalitions: sets of colluding agents, by number, or by name as text; by default each agent is an adversary.
-        callbacks: functions of a `Progress` of observers; by default notebooks show a bar.
+        callbacks: functions of a `Progress` of adversaries; by default notebooks show a bar.
         **options: as in `build`; a job takes none.
 
     Returns:
-        Distance, certified and exact ε, each (observers, victims), and ε of an adversary that observes all messages.
+        Distance, certified and exact ε, each (adversaries, victims), and ε of an adversary that observes all messages.
 
     Raises:
         InputError: a scenario without an exact network ε.

@@ -149,10 +149,10 @@ class Bounded:
         return Bounded(other - self.public, -self.private, self.sensitivities, self.norm)
 
     def with_public(self, public: Array, factor: float) -> Bounded:
-        """Compute public + factor · private, with another public part.
+        """Replace the public part and scale the private part: public + factor · private.
 
         Args:
-            public: (b, d).
+            public: (b, d), the new public part.
             factor: a public number.
         """
         return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)

@@ -142,15 +142,15 @@ class Gossip:
 
 
 class ClippedSum(NamedTuple):
-    """Question to all agents: the sum of a term over their records, clipped per example.
+    """Query to all agents: the sum of a term over their records, clipped per example.
 
     Args:
-        term: of `problems.protocol`.
+        term: name of a term in `problems.protocol`.
         x: (p,).
         y: (q,).
         along: further argument of the term.
-        rate: sampling rate of a Poisson sample, drawn at the records; questions of one `Ask` with equal rate and split
-            share it. Default 1: all records.
+        rate: sampling rate of a Poisson sample, drawn by each agent; queries of one `Ask` with equal rate and split
+            share the sample. Default 1: all records.
         times: public factor on every contribution before clipping; default 1.
     """
 
@@ -168,10 +168,10 @@ class ClippedSum(NamedTuple):
 
 
 class ClippedQuery(NamedTuple):
-    """Question of a minimax program: the sum of a vector over all records, clipped per example.
+    """Query of a minimax program: the sum of a vector over all records, clipped per example.
 
     Args:
-        term: of `problems.saddle`.
+        term: name of a term in `problems.saddle`.
         x: (p,).
         y: (q,).
         bound: clipping norm (l2) of every vector minus `centre`.

@@ -121,7 +121,7 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
 
 
 def graph_text(graph: Mapping[str, Any]) -> str:
-    """Write number of edges, range of degrees, spectral gap and range of weights of a graph.
+    """Write number of edges, range of degrees and spectral gap of a graph.
 
     Args:
         graph: entry "topology" of `result.json`.
@@ -130,22 +130,20 @@ def graph_text(graph: Mapping[str, Any]) -> str:
         A phrase without a full stop.
 
     Example:
-        >>> path = {"agents": 3, "edges": [[0, 1], [1, 2]], "spectral_gap": 1 / 3, "neighbour_weight": [0.5, 1.0, 0.5]}
+        >>> path = {"agents": 3, "edges": [[0, 1], [1, 2]], "spectral_gap": 1 / 3}
         >>> graph_text(path)
-        "2 links, degree 1 to 2, spectral gap 0.3333, neighbours' weight 0.500 to 1.000"
+        '2 edges, degree 1 to 2, spectral gap 0.3333'
     """
     edges, directed = graph.get("edges") or [], bool(graph.get("directed"))
     degrees = [0] * int(graph.get("agents") or 0)
     for agent in (agent for edge in edges for agent in edge[: 1 if directed else 2]):
         degrees[agent] += 1
-    link = "arc" if directed else "link"
-    parts = [f"1 {link}" if len(edges) == 1 else f"{len(edges)} {link}s"]
+    kind = "directed edge" if directed else "edge"
+    parts = [f"{len(edges)} {kind}{'s' * (len(edges) != 1)}"]
     parts += [f"{'out-' * directed}degree {_from_to([str(min(degrees)), str(max(degrees))])}"] if degrees else []
-    gap, weights = graph.get("spectral_gap"), [w for w in graph.get("neighbour_weight") or [] if w is not None]
+    gap = graph.get("spectral_gap")
     # A smaller gap would be 0 in four decimals.
     parts += [f"spectral gap {gap:.4f}" if gap >= 1e-3 else f"spectral gap {gap:.2g}"] if gap else []
-    if weights:
-        parts.append(f"neighbours' weight {_from_to([f'{min(weights):.3f}', f'{max(weights):.3f}'])}")
     return ", ".join(parts)
 
 
@@ -195,12 +193,12 @@ def communication_text(communication: Any) -> str:
     Args:
         communication: a `Communication`.
     """
-    numbers, messages = (f"{count:,}".replace(",", " ") for count in (communication.numbers, communication.messages))
+    floats, messages = (f"{count:,}".replace(",", " ") for count in (communication.numbers, communication.messages))
     least, most = min(communication.by_agent, default=0), max(communication.by_agent, default=0)
     spread = f"; {least} to {most} messages of an agent" if least < most else ""
     size, units = communication.bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
     power = min(len(units) - 1, max(0, int(math.log10(size) // 3))) if size >= 1.0 else 0
-    return f"{messages} messages with {numbers} numbers, {size / 1000.0**power:.3g} {units[power]}{spread}."
+    return f"{messages} messages with {floats} floats, {size / 1000.0**power:.3g} {units[power]}{spread}."
 
 
 def _from_to(ends: Sequence[str]) -> str:
@@ -267,7 +265,7 @@ _GRAPHS = {
     "small_world": "small-world graph",
     "preferential_attachment": "preferential-attachment graph",
     "directed_exponential": "directed exponential graph",
-    "isolated": "set without links",
+    "isolated": "set without edges",
     # File in a run folder whose graph was a Python object.
     "topology": "network",
 }

@@ -60,7 +60,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
         figure.suptitle(
             f"{finding.title}: {finding.words}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
         )
-        path.write_bytes(picture_of(figure))
+        path.write_bytes(picture_of(figure, "png"))
     return path
 
 

@@ -34,12 +34,12 @@ from rich.text import Text
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.auditing.network_gossip import pairwise
-from decentral_dp.auditing.network_training import Coupled, neighbour_mu
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.formatting import at_least_text, epsilon_text
 from decentral_dp.participants import Network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
@@ -66,7 +66,7 @@ class Attack(NamedTuple):
         shown: μ is at least this.
         claimed: μ of linear gossip; of the selected messages, if the observer selects senders; of fresh noise in every
             round, if agents are offline; NaN for pairwise noise.
-        certified: by `auditing.network_training`, at most `everything`; by `correlated_noise` for pairwise noise.
+        certified: by `hidden_states.hidden_mu`, at most `everything`; by `correlated_noise` for pairwise noise.
         everything: μ against an adversary that sees all messages and all shared noise; NaN if the victim's message has
             no noise.
     """
@@ -209,10 +209,10 @@ class WatchedGossip(NamedTuple):
         visible = np.repeat(self.mixing[[self.observer]] != 0.0, rounds, axis=0)
         noise = np.ones((rounds, m))
         noise[:, self.observer] = np.inf
-        coupled = Coupled([factors * self.mixing] * rounds, noise, visible, np.zeros((rounds, m)))
+        every = np.broadcast_to(factors * self.mixing, (rounds, m, m))
         everything = float(np.linalg.norm(self.movement))
         movement = np.repeat(self.movement[:, None], m, axis=1)
-        certified = min(float(neighbour_mu(coupled, [self.victim], movement)[0]), everything)
+        certified = min(_certified_mu(every, noise, visible, self.victim, movement), everything)
         return Attack(case, method, shown, self.linear(), certified, everything)
 
 
@@ -296,13 +296,20 @@ class OfflineGossip(NamedTuple):
             visible[t, m:] = visible[t - 1, : size - m] if t else True
             movement[t, :m] = sends * float(t < self.reads)
         noise[:, self.observer :: m] = np.inf
-        return float(neighbour_mu(Coupled(factors, noise, visible, np.zeros(noise.shape)), [self.victim], movement)[0])
+        return _certified_mu(np.stack(factors), noise, visible, self.victim, movement)
 
     def attack(self, case: str) -> Attack:
         """Return the empirical μ and the privacy costs."""
         network = self.network()
         everything = float(np.sqrt(sum(_online(network, t + 1)[self.victim] for t in range(self.reads))))
         return Attack(case, "exact", self.shown(), self.price(held=False), min(self.price(), everything), everything)
+
+
+def _certified_mu(factors: Array, noise: Array, visible: NDArray[np.bool_], victim: int, movement: Array) -> float:
+    """Compute μ of one victim for R of each round, (T, m, m)."""
+    rounds, m = noise.shape
+    hidden = HiddenRounds(factors, np.arange(rounds), noise, visible, np.zeros((rounds, m)), np.zeros(m))
+    return float(hidden_mu(hidden, [victim], movement)[0])
 
 
 def _online(network: OverTime, t: int) -> NDArray[np.bool_]:
@@ -469,9 +476,7 @@ def _picked_price(bend: float, children: list[int]) -> float:
     visible[2, 3] = visible[3, children] = True
     movement = np.zeros((4, 6))
     movement[0, 0] = 1.0
-    return float(
-        neighbour_mu(Coupled([passes, passes, passes, ridge], noise, visible, 0.0 * movement), [0], movement)[0]
-    )
+    return _certified_mu(np.stack([passes, passes, passes, ridge]), noise, visible, 0, movement)
 
 
 def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:

@@ -83,7 +83,7 @@ class AuditPlan:
     """A game that is ready to be played."""
 
     job: PlannedJob
-    vantage: str
+    adversary: str
     runs: int
     confidence: float
     seed: int
@@ -102,7 +102,7 @@ class AuditPlan:
 def plan_audit(
     scenario: str | Path | Mapping[str, Any] | Scenario | PlannedJob,
     runs: int,
-    vantage: str,
+    adversary: str,
     confidence: float = 0.95,
     seed: int = 0,
     overrides: Sequence[str] = (),
@@ -113,9 +113,9 @@ def plan_audit(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
         runs: on each of the two data sets, at least 20.
-        vantage: "everybody" sees all messages (or all releases of a coordinator), "published" the values published at
-            the end, "agent:K" the messages that agent K receives. A job whose privacy.adversary is "final_models" or
-            "final_average" has this view, too: the adversary receives these values only.
+        adversary: "all_messages" observes all messages (of a coordinator, all releases), "published" the values
+            published at the end, "agent:K" the messages that agent K receives. For a job whose privacy.adversary is
+            "final_models" or "final_average" also this one, which receives these values only.
         confidence: of the bound, in [0.5, 1).
         seed: of the noise of these runs, which is public.
         overrides: "table.key=value" with a TOML value.
@@ -138,12 +138,12 @@ def plan_audit(
     else:
         job = scenario
     require_records(job.records, "audit")
-    plan = AuditPlan(job, vantage, runs, confidence, seed, canaries)
+    plan = AuditPlan(job, adversary, runs, confidence, seed, canaries)
     refuse(plan, _REFUSALS)
     if canaries is not None:
         # The attack sees published values only.
         draw_canaries(job, canaries, b"plan")
-        return replace(plan, vantage="published", runs=1)
+        return replace(plan, adversary="published", runs=1)
     return plan
 
 
@@ -163,19 +163,17 @@ def _explain_unit(plan: AuditPlan) -> str:
     return ""
 
 
-def _list_vantages(plan: AuditPlan) -> str:
-    """Return the vantage points of the job if the plan has another one, or ""."""
-    kind, _, number = plan.vantage.partition(":")
+def _list_adversaries(plan: AuditPlan) -> str:
+    """Return the adversaries of the job if the plan has another one, or ""."""
+    kind, _, number = plan.adversary.partition(":")
     # A coordinator sends no messages to single agents.
     receivers = 0 if plan.job.plans_ahead else plan.job.n_agents
     is_agent = kind == "agent" and number.isdigit() and int(number) < receivers
     view = plan.job.scenario.privacy.adversary
-    hidden = () if view == "all_messages" else (view,)
-    if is_agent or plan.vantage in ("everybody", "published", *hidden):
+    names = ("all_messages", "published", *(() if view == "all_messages" else (view,)))
+    if is_agent or plan.adversary in names:
         return ""
-    return ", ".join(("everybody", "published", *hidden)) + (
-        f" or agent:0 to agent:{receivers - 1}" if receivers else ""
-    )
+    return ", ".join(names) + (f" or agent:0 to agent:{receivers - 1}" if receivers else "")
 
 
 _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
@@ -204,7 +202,12 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         "this ε is for {of.job.unit.noun}, and {it}",
         "leave privacy.unit and privacy.neighbours out",
     ),
-    Refusal(_list_vantages, "audit", "this job has no vantage point {of.vantage!r}", "take {it}"),
+    Refusal(
+        _list_adversaries,
+        "audit",
+        "wrong adversary for this job (got {of.adversary!r}, expected {it})",
+        "take one of these",
+    ),
     Refusal(
         lambda plan: (
             plan.canaries is None
@@ -224,12 +227,12 @@ _PROBES = 4
 
 
 def choose_score(
-    vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
+    adversary: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
 ) -> tuple[Callable[[Transcript], float], bool]:
-    """Choose the score for a vantage point.
+    """Choose the score for an adversary.
 
     Args:
-        vantage: "everybody", "published" or "agent:K".
+        adversary: "all_messages", "published" or "agent:K".
         neighbours: the two data sets.
         roots: number of a run → its noise key, of runs that the score may learn from.
         lawful: whether random choices have their stated distribution.
@@ -246,7 +249,7 @@ def choose_score(
             probe.is_replayable and probe.releases.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
         )
 
-    if vantage == "everybody" and lawful and all(map(is_replayed, probes)):
+    if adversary == "all_messages" and lawful and all(map(is_replayed, probes)):
         if not is_amplified(neighbours.first):
             sides = neighbours.first, neighbours.second
             return lambda transcript: log_ratio(
@@ -255,18 +258,18 @@ def choose_score(
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         if rates is not None and all(has_separate_samples(neighbours, probe) for probe in probes):
             return partial(mixture_log_ratio, neighbours, rates=rates), True
-    return _learn_projection(vantage, neighbours, roots), False
+    return _learn_projection(adversary, neighbours, roots), False
 
 
 def _learn_projection(
-    vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
+    adversary: str, neighbours: Neighbours, roots: Callable[[int], bytes]
 ) -> Callable[[Transcript], float]:
     """Learn the inner product with the mean difference divided by variances, from runs with common noise."""
     first: list[Array] = []
     second: list[Array] = []
     for k in range(_LEARNT):
         for side, numbers in ((neighbours.first, first), (neighbours.second, second)):
-            numbers.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
+            numbers.append(visible_numbers(adversary, neighbours.observe(side, roots(k)), neighbours))
     difference = np.mean(first, axis=0) - np.mean(second, axis=0)
     variance = 0.5 * (np.var(first, axis=0) + np.var(second, axis=0))
     # A constant coordinate decides by any difference; in few runs a variance may be small by chance.
@@ -275,32 +278,32 @@ def _learn_projection(
     centre = 0.5 * (np.mean(first, axis=0) + np.mean(second, axis=0))
 
     def project(transcript: Transcript) -> float:
-        value = float(np.nansum(direction * (visible_numbers(vantage, transcript, neighbours) - centre)))
+        value = float(np.nansum(direction * (visible_numbers(adversary, transcript, neighbours) - centre)))
         return value if np.isfinite(value) else 0.0
 
     return project
 
 
-def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:
-    """Return all floats that are visible from a vantage point.
+def visible_numbers(adversary: str, transcript: Transcript, neighbours: Neighbours) -> Array:
+    """Return all floats that are visible to an adversary.
 
     Args:
-        vantage: as of `plan_audit`.
+        adversary: as of `plan_audit`.
         transcript: of a run.
         neighbours: their graph gives the in-neighbours of an agent.
 
     Returns:
         (k,), in the order of the releases.
     """
-    if vantage in ("published", "final_models"):
+    if adversary in ("published", "final_models"):
         return transcript.published
-    if vantage == "final_average":
+    if adversary == "final_average":
         # One channel, agent by agent.
         return np.ravel(average_agents({"y": transcript.published.reshape(neighbours.first.n_agents, -1)})["y"])
-    if vantage == "everybody":
+    if adversary == "all_messages":
         return np.concatenate([values.ravel() for values in transcript.releases.values()])
     # The messages of the in-neighbours; of an algorithm with a server, of all agents.
-    agent = int(vantage.partition(":")[2])
+    agent = int(adversary.partition(":")[2])
     job: Any = neighbours.first
     near: Sequence[int] = range(job.n_agents)
     if not job.central:
@@ -347,13 +350,14 @@ class AuditResult:
     Args:
         title: of the scenario.
         claimed: ε of the paper's theorem, for the worst agent; None without one.
-        certified: ε at delta for the vantage point, of the agent whose record is replaced.
+        certified: ε at delta for the adversary, of the agent whose record is replaced.
         shown: empirical lower bound on ε.
         delta: δ.
+        adjacency: the neighbouring relation: "replace one record of one agent".
         confidence: of the lower bound.
         method: "exact" (the distribution of the likelihood ratio is known), "likelihood" or "counting" (from runs),
             "difference" (without noise), or "one run" (canaries in a single run).
-        vantage: "everybody", "published" or "agent:K".
+        adversary: "all_messages", "published" or "agent:K".
         runs: of each data set.
         null_shown: lower bound for two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
@@ -372,9 +376,10 @@ class AuditResult:
     certified: float
     shown: float
     delta: float
+    adjacency: str
     confidence: float
     method: Method
-    vantage: str
+    adversary: str
     runs: int
     null_shown: float
     status: Status
@@ -543,6 +548,7 @@ def play_game(
         neighbours = find_neighbours(plan.job, plan.root("search", 0))
         null_pair = neighbours._replace(second=null(neighbours))
         bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
+    privacy = statement_of(plan.job)
     claim, certified_epsilon = claim_of(plan.job), float(_certified(plan)[neighbours.victim])
     claimed_epsilon = None if claim is None else claim.epsilon_max
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified_epsilon else "ok"
@@ -552,14 +558,15 @@ def play_game(
         certified_epsilon,
         bound.epsilon,
         plan.job.scenario.privacy.delta,
+        privacy.adjacency,
         bound.confidence,
         bound.method,
-        plan.vantage,
+        plan.adversary,
         bound.runs,
         bound.null,
         status,
         tuple(describe_audit(plan, neighbours, bound, status, certified_epsilon, claimed_epsilon)),
-        statement_of(plan.job).summary,
+        privacy.summary,
     )
     if out is not None:
         # An audit reads the private records.
@@ -568,9 +575,9 @@ def play_game(
 
 
 def _certified(plan: AuditPlan) -> Array:
-    """Return (m,) certified ε for the vantage point of an audit."""
+    """Return (m,) certified ε for the adversary of an audit."""
     job = plan.job
-    if isinstance(job, GossipJob) and job.published is not None and plan.vantage == job.scenario.privacy.adversary:
+    if isinstance(job, GossipJob) and job.published is not None and plan.adversary == job.scenario.privacy.adversary:
         return job.published
     return job.budget.epsilon
 
@@ -604,7 +611,7 @@ def _bound_epsilon(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbour
     if plan.job.mechanism.adds_noise is False or not has_noise:
         return _bound_by_difference(plan, neighbours)
     contradiction = ""
-    if plan.vantage == "everybody":
+    if plan.adversary == "all_messages":
         contradiction = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
         exact = None if contradiction else _bound_exactly(plan, neighbours, null_pair)
         if exact is not None:
@@ -619,7 +626,7 @@ def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     for k in range(_COINS):
         root = plan.root("first", k)
         observations = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
-        values = [[t.published] if plan.vantage == "published" else list(t.releases.values()) for t in observations]
+        values = [[t.published] if plan.adversary == "published" else list(t.releases.values()) for t in observations]
         for side in (0, 1):
             pairs = zip(values[0], values[side + 1], strict=True)
             differs[side] = differs[side] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
@@ -658,7 +665,7 @@ def _bound_by_runs(
 
     lawful: whether random choices have their stated distribution.
     """
-    score, is_likelihood = choose_score(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful)
+    score, is_likelihood = choose_score(plan.adversary, neighbours, lambda k: plan.root("learn", k), lawful)
     sides = {"first": neighbours.first, "second": neighbours.second, "null": null_pair.second}
     scores: dict[str, list[float]] = {group: [] for group in sides}
     sizes = list[Sizes]()

@@ -75,15 +75,14 @@ def counting_limit(runs: int, delta: float, risk: float) -> float:
 
 
 def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
-    """Compute a lower bound on ε at δ from log-likelihood ratios, which fails with probability at most `risk`.
+    """Compute a lower bound on ε at δ from log-likelihood ratios, with failure probability at most `risk`.
 
-    P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so the rate of the other data set need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥
-    t)). t is the k-th largest score for a fixed k. The probability above it is at least the low end of the
-    Clopper–Pearson interval for k of n.
+    P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so P₁ need not be estimated, and ε ≥ t + log(1 − δ/P₀(L ≥ t)). t is the k-th largest
+    score for a fixed k. The lower Clopper–Pearson limit for k of n bounds P₀(L ≥ t) from below.
 
     Args:
-        first: (n,) log-likelihood ratios of the first data set over the second, of runs of the first.
-        second: the same ratios, of runs of the second.
+        first: (n,) log-likelihood ratios of the first data set over the second, in runs on the first.
+        second: the same ratios, in runs on the second.
         delta: δ.
         risk: probability of failure.
 

@@ -161,12 +161,13 @@ def _check_row_locality(job: PlannedJob) -> CheckRow:
 
 def _check_neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
     """Return the rows "neighbours" and "search"."""
-    leak, excess = "", None
+    leak, unbounded, excess = "", "", None
     n_compared, n_searched, worst, is_bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
     for comparison in compare_pairs(transcript, pairs, seed):
         n_compared += 1
         leak = leak or comparison.leak
+        unbounded = unbounded or comparison.unbounded
         change = comparison.worst_change
         if comparison.pair.record >= 0:
             n_searched += 1
@@ -187,6 +188,9 @@ def _check_neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: C
     elif not is_bounded:
         why = "No noisy value that reads records states a sensitivity."
         search = replace(search, verdict="not tried", ratio=None, why=why)
+    elif unbounded:
+        why = f"{unbounded} states no finite sensitivity, so its change has no bound to compare with."
+        search = replace(search, verdict="not tried", ratio=None, why=why)
     return [neighbours, search]
 
 
@@ -195,7 +199,8 @@ def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
     rows = []
     for name, keys in _NETWORKS.items():
-        requirement, n_compared, why = f"topology.{' and '.join(keys)}: as neighbours and search", 0, ""
+        requirement, n_compared = f"topology.{' and '.join(keys)}: as neighbours and search", 0
+        why, unbounded = "", ""
         try:
             job = _build_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
         except InputError as error:
@@ -209,9 +214,13 @@ def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -
             for comparison in compare_pairs(transcript, pairs // 4, seed):
                 n_compared += 1
                 why = why or (comparison.problem if is_certified else comparison.leak)
+                unbounded = unbounded or (comparison.unbounded if is_certified else "")
         except USER_ERRORS as error:
             why = _describe_fault(error, "run")
-        rows.append(_make_row(name, requirement, why, n_compared))
+        row = _make_row(name, requirement, why, n_compared)
+        if unbounded and not why:
+            row = replace(row, why=f"{unbounded} states no finite sensitivity: only noiseless values were compared.")
+        rows.append(row)
     return rows
 
 

@@ -585,6 +585,11 @@ class PairComparison:
         return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
 
     @property
+    def unbounded(self) -> str:
+        """The first noisy value without a finite sensitivity: "y in round 2"; "" if there is none."""
+        return next((f"{c.channel} in round {c.round}" for c in self.changes if not c.sensitivity < np.inf), "")
+
+    @property
     def problem(self) -> str:
         """The error of a change beyond its sensitivity, else of a leak; "" without either."""
         change = next((c for c in self.changes if not c.is_within), None)

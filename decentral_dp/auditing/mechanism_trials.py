@@ -52,10 +52,10 @@ _ROOT = seeded_root(0, b"mechanism trials")
 
 
 def find_fault(m: OutsideMechanism) -> str:
-    """Return the first fault of a mechanism, or "".
+    """Return a description of the first failed check of a mechanism, or "" if all pass.
 
     Raises:
-        InputError, UserCodeError: its methods fail.
+        InputError, UserCodeError: a method of the mechanism fails.
     """
     if fault := _check_keys(m):
         return fault

@@ -271,6 +271,7 @@ class Inference:
         title: of the scenario.
         scores: of each run, the run folder first.
         epsilon, delta: certified for the worst agent.
+        adjacency: the neighbouring relation: "replace one record of one agent".
         privacy: guarantee of the runs, as in `PrivacyStatement.summary`.
         ceiling: largest expected AUC at (epsilon, delta).
         claimed: (ε, δ, ceiling) of a paper's claim; None without one.
@@ -281,6 +282,7 @@ class Inference:
     scores: tuple[AttackScores, ...]
     epsilon: float
     delta: float
+    adjacency: str
     privacy: str
     ceiling: float
     claimed: tuple[float, float, float] | None
@@ -310,6 +312,8 @@ class Inference:
             "status": self.status,
             "epsilon": self.epsilon,
             "delta": self.delta,
+            "adjacency": self.adjacency,
+            "adversary": "published",
             "privacy": self.privacy,
             "ceiling": self.ceiling,
             "claimed": claim,
@@ -387,6 +391,7 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
         job: of the runs.
         scores: attacks on each run, at least one.
     """
+    statement = statement_of(job)
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     claim, claimed = claim_of(job), None
     if claim is not None:
@@ -398,7 +403,8 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
         scores=tuple(scores),
         epsilon=epsilon,
         delta=delta,
-        privacy=statement_of(job).summary,
+        adjacency=statement.adjacency,
+        privacy=statement.summary,
         ceiling=within_run(epsilon, delta),
         claimed=claimed,
         aucs={name: Interval(*np.clip(auc, 0.0, 1.0).tolist()) for name, auc in aucs.items()},

@@ -48,10 +48,8 @@ the same variance, hence (adaptive composition) a pair with at most
 and the views in two neighbouring data sets are a pair with at most μ + 2ν: float64 to real, real to real, real to
 float64 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
 
-All noise counts here, not only the victim's, and float64 variates are not exactly normal. With n draws the
-distributions of both data sets are within e^{±σ/2} of the ideal ones except for δ_n (`float_slack.noise_alone`), so
-
-    δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
+All noise counts here, not only the victim's, and float64 variates are not exactly normal: see
+`simulation.jobs.published.epsilon_in_float64`.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.simulation.jobs.published import epsilon_in_float64
+from decentral_dp.simulation.jobs.published import LARGEST_VARIATE, certified_in_float64
 
 # Products of two numbers, in addition to agents³, that take as long as a round of an observer on one core.
 _PER_ROUND = 7e4
@@ -266,10 +264,6 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
         spread = error @ spread @ error.T + np.diag(gossip.noise[t, gossip.hidden] ** 2) + gain @ gain.T
 
 
-# No normal variate in float64 is larger, and one in 10^440 real ones.
-LARGEST_VARIATE = 45.0
-
-
 class Messages(NamedTuple):
     """The numbers that messages depend on.
 
@@ -340,5 +334,4 @@ def certified_epsilon(
     """
     inside = np.isnan(mu)
     distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
-    epsilon = epsilon_in_float64(distance, draws[:, None], dimension, delta, total_epsilon)
-    return np.where(inside, np.nan, np.minimum(epsilon, total_epsilon))
+    return np.where(inside, np.nan, certified_in_float64(distance, draws[:, None], dimension, delta, total_epsilon))

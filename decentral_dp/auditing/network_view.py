@@ -6,21 +6,12 @@ For `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
   on the state (`mean_estimation`), averaged over all records so far. `auditing.network_gossip` has the formulas, and
   the bound for float64.
 - Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
-  `auditing.network_training`. The ε of linear gossip is reported for comparison. It is no bound for training.
+  `privacy.accounting.hidden_states`, with the numbers of `simulation.jobs.published`. The ε of linear gossip is
+  reported for comparison. It is no bound for training.
 
-Training needs a bound on how far a step moves two hidden states apart: a linear model of features clipped to declared
-bounds, with per-example clipping. With ω = I + W, η a step, L the largest curvature of a record's loss, m the ridge,
-and h = `step_factor`,
-
-    dp_dsgd            R_ij = h(1) |ω_ij|
-    ldp_single_level   R_ij = |ω_ij| for j ≠ i,     R_ii = h(ω_ii)
-    D_t = η_t · 2C/N_t
-
-A secret minibatch is accounted as if the record were read in every round, without amplification. On a time-varying
-network, ω and R are those of the edges of a round. The resulting message travels on the graph of the next round, and
-the observer may see a message that is lost there. An agent that is offline in the next round does not send. Its
-neighbours keep its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run, so no
-agent can choose its neighbours by received messages.
+An observer sees the messages of its neighbours, and its members have s = ∞. The message of round t travels on the graph
+of round t + 1, and the observer may see a message that is lost there. All graphs and losses are public before the run,
+so no agent can choose its neighbours by received messages.
 
 Pairs that a symmetry of the network maps to each other have one ε: on a ring or a hypercube with equal noise, one for
 each distance. If their numbers of records differ, μ is between those of the victims with most and fewest records, since
@@ -40,18 +31,19 @@ from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
-from decentral_dp.auditing.network_training import Coupled, neighbour_mu, step_factor
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, quoted, refuse
-from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.training import CrossEntropy, Training
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.jobs.published import Steps, compute_steps, sent_messages
+from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
 
@@ -60,138 +52,10 @@ if TYPE_CHECKING:
 
 # Seconds for a pair and round: about ten banded systems with two diagonals for each agent.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
-# Rounding of one operation in float64, times a margin for terms that the bounds of a step leave out.
-_ROUNDING = 64.0 * 2.0**-53
 # Largest number of agents, and of different observers of one kind, for the search of symmetries.
 _MOST_SEARCHED, _MOST_COMPARED = 128, 8
 # Largest number of edges in all rounds for that search.
 _MOST_NUMBERS = 10_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """T rounds of training in public numbers.
-
-    Args:
-        mixing: ω = I + W of every round, (m, m) mixing weights each.
-        visible: whether agent i may receive the message of round t from agent j, or is j; (m, m) each.
-        factors: R of every round, (m, m) each: Lipschitz factors of a step in l2.
-        movement: D, (T, m) l2 movement of the victim's noiseless message by its replaced record.
-        noise: s, (T, m) standard deviations of the noise; 0 without a message.
-        rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages; +inf if messages may leave
-            their grid.
-
-    References:
-        docs/proofs/37 and 38.
-    """
-
-    mixing: tuple[Array, ...]
-    visible: tuple[NDArray[np.bool_], ...]
-    factors: tuple[Array, ...]
-    movement: Array
-    noise: Array
-    rounding: Array
-
-
-def compute_steps(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Training) -> Steps:
-    """Compute the public numbers of a job.
-
-    Args:
-        job: planned.
-        algorithm: its algorithm.
-        problem: its problem, a linear model of features of bounded norm.
-    """
-    length = cast(float, problem.length)
-    rounds = np.arange(job.rounds)
-    step = algorithm.learning_rate.series(job.rounds)
-    averaged_counts = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
-    noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
-    own_point = isinstance(algorithm, LdpSingleLevel)
-    mixing, visible = _compute_weights(job)
-    curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
-    identity = np.eye(job.n_agents)
-    sends = sent_messages(job)
-    factors = []
-    for omega, eta, senders in zip(mixing, step, sends, strict=True):
-        weight = np.diag(omega) if own_point else 1.0
-        own_factor = step_factor(weight, curvature, float(eta), problem.l2, scalar)
-        factor = np.abs(omega)
-        if own_point:
-            np.fill_diagonal(factor, own_factor)
-        else:
-            factor = factor * own_factor
-        factors.append(np.where(senders[:, None], factor, identity))
-    clip = job.clip.bounds("y", rounds)
-    movement = (step * 2.0 * clip)[:, None] / averaged_counts * summation_slack(averaged_counts, problem.q)
-    movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
-    start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
-    most = averaged_counts.max(axis=1).astype(np.float64)
-    rounding = _bound_training_rounding(
-        mixing, tuple(factors), step, noise, most, problem, length, float(clip.max()), start
-    )
-    return Steps(mixing, visible, tuple(factors), movement, noise, rounding)
-
-
-def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
-    """Return (T, m) whether an agent sends the message of a round, in the next round."""
-    senders = senders_of(job.algorithm, job.public_network)
-    if senders is None:
-        return np.ones((job.rounds, job.n_agents), dtype=np.bool_)
-    return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
-
-
-def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
-    """Return ω of every round, and the agents that may receive its messages."""
-    changes, identity = job.topology.over_time, np.eye(job.n_agents)
-    if changes is None:
-        mixing = identity + job.topology.mixing.toarray()
-        return (mixing,) * job.rounds, ((mixing != 0.0) | (identity > 0.0),) * job.rounds
-    received_weights = [changes.received_weights(t).toarray() for t in range(job.rounds)]
-    sent_weights = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
-    return (
-        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received_weights),
-        tuple((w != 0.0) | (identity > 0.0) for w in sent_weights),
-    )
-
-
-def _bound_training_rounding(
-    mixing: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, counts: Array, problem: Training,
-    length: float, clip: float, start: float,
-) -> Array:  # fmt: skip
-    """Return (T, m) bounds on the rounding of a step: its computation, and the grids of messages.
-
-    Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
-    """
-    q, c = problem.q, float(problem.model.outputs)
-    # An agent that does not send keeps a rounded message.
-    sends = noise > 0.0
-    cells = GAUSSIAN.grid(np.where(sends, noise, 1.0), q)
-    cells_per_coordinate = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
-    root_q, out, largest, received_error = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
-    for t, eta in enumerate(step):
-        # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
-        output = length * root_q * largest
-        gradient = (output + 2.0) * length * np.sqrt(c)
-        terms = counts[t] + q + 8.0 * c + 32.0
-        drift = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
-            gradient * (1.0 + length) + clip
-        )
-        error = _ROUNDING * terms * drift
-        out[t] = np.where(
-            sends[t],
-            factors[t] @ (root_q * received_error) + 2.0 * (root_q * cells_per_coordinate * cells[t] + error),
-            0.0,
-        )
-        grown = np.abs(mixing[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
-        last_sent = 0.0 if sends[t].all() else largest
-        largest = max(last_sent, float((grown + error + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
-        received_error = np.where(sends[t], cells[t], received_error)
-        if not largest < 2.0**52 * cells[t].min(where=sends[t], initial=np.inf):
-            out[t:] = np.where(sends[t:], np.inf, 0.0)
-            break
-    # Rounded up to 30 binary digits: equal agents have equal bounds in every order of summation.
-    mantissa, exponent = np.frexp(out)
-    return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**30), exponent - 30))
 
 
 def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
@@ -270,9 +134,9 @@ def observer_mu(
         is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
-        coupled = Coupled(steps.factors, noise, is_received, steps.rounding)
+        hidden = HiddenRounds(steps.factors, steps.factor_index, noise, is_received, steps.rounding, np.zeros(m))
         if victims.size:
-            mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
+            mu[row, victims] = hidden_mu(hidden, victims, steps.movement)
         if progress is not None:
             progress(row + 1, len(observers))
     certified_mu = np.full(mu.shape, np.nan)
@@ -290,11 +154,12 @@ def observer_mu(
 
 
 ASSUMPTIONS = (
-    "The observer follows the protocol and remembers its own noise, records and messages, and all messages from its "
-    "neighbours. It may know the graph, weights, learning rates, noise scales, counts, and all other records.",
-    "It sees nothing else: edges between other agents are private, their noise is secret and independent, and final "
-    "values are not published.",
-    "One train record of the victim is replaced. A coalition that includes its holder learns the record.",
+    "Adversary: one honest-but-curious agent, or colluding ones. It follows the protocol, and remembers its own noise, "
+    "records and messages, and all messages that it receives. It may have the graph, weights, learning rates, noise "
+    "scales, counts, and all other records.",
+    "It observes nothing else: messages between other agents are private, their noise is secret and independent, and "
+    "final values are not published.",
+    "Adjacency: replace one train record of one agent, the victim. A coalition with the victim has the record.",
     "Certified ε holds for float64 messages and noise. It includes rounding, and is at most the certified ε of all "
     "messages. Exact ε holds for real numbers and ideal noise.",
 )
@@ -310,11 +175,11 @@ _MOST_LISTED = 4
 
 @dataclass(frozen=True, eq=False)
 class NetworkView:
-    """The ε of each agent's records against each observer; NaN for members of the observer.
+    """The ε of each agent's records against each adversary; NaN for members of the adversary.
 
     Args:
         pairs: μ of every pair, exact in real arithmetic, and for training a bound.
-        distance: (o, m) edges between the victim and the nearest member of the observer.
+        distance: (o, m) edges between the victim and the nearest member of the adversary.
         delta: δ.
         epsilon: (o, m) ε at δ in real arithmetic with ideal noise.
         certified: (o, m) ε at δ for float64 messages.
@@ -358,22 +223,22 @@ class NetworkView:
 
     @property
     def observes_single_agents(self) -> bool:
-        """Whether the observers are all agents, one at a time."""
+        """Whether the adversaries are all agents, one at a time."""
         return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
 
-    def observer(self, row: int) -> str:
-        """Return the name of an observer: "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
+    def adversary(self, row: int) -> str:
+        """Return the name of an adversary: "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
         names = [self.labels[i] for i in self.pairs.observers[row]]
         if len(names) > _MOST_LISTED:
             return f"{len(names)} agents ({names[0]}, …, {names[-1]})"
         return ("agents " if len(names) > 1 else "agent ") + ", ".join(names)
 
     def __repr__(self) -> str:
-        observers, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
-        epsilon_of_all_messages = epsilon_text(float(self.certified_total.max()))
-        observers_text = f"{observers} observer{'s' if observers > 1 else ''} of {len(self.labels)} agents"
-        epsilon = f"ε at most {most} (all messages {epsilon_of_all_messages}) at δ = {self.delta:g}, certified"
-        return f"<NetworkView {self.name!r}: {observers_text}, {epsilon}>"
+        number, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
+        every = epsilon_text(float(self.certified_total.max()))
+        word = "adversaries" if number > 1 else "adversary"
+        spent = f"ε at most {most} (all messages {every}) at δ = {self.delta:g}, certified"
+        return f"<NetworkView {self.name!r}: {number} {word} of {len(self.labels)} agents, {spent}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
         """Return the largest ε of the pairs at each distance in edges.
@@ -386,10 +251,31 @@ class NetworkView:
         distance, outside = self.distance[is_outside], values[is_outside]
         return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
-    def to_frame(self) -> pd.DataFrame:
-        """Tabulate one row for each observer and each victim outside it: the columns of `network.parquet`.
+    def to_dict(self) -> dict[str, Any]:
+        """Return all ε with their context as JSON values: rows are adversaries, columns are victims; infinity is "inf".
 
-        observer is text, such as "0+3", and victim a number; observer_name and victim_name are names of agents.
+        An entry is None if the victim is a member of the adversary. Training has "epsilon_linear", which is no bound,
+        instead of "epsilon_exact".
+        """
+        training = self.linear is not None
+        content = {
+            "delta": self.delta,
+            "adjacency": "replace one train record of one agent",
+            "agents": self.labels,
+            "adversaries": [[self.labels[i] for i in members] for members in self.pairs.observers],
+            "distance": self.distance,
+            "epsilon_certified": self.certified,
+            "epsilon_exact": None if training else self.epsilon,
+            "epsilon_linear": self.reference if training else None,
+            "all_messages": {"epsilon_certified": self.certified_total, "epsilon_exact": self.epsilon_total},
+            "assumptions": self.assumptions,
+        }
+        return cast(dict[str, Any], plain(content))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tabulate one row for each adversary and each victim outside it: the columns of `network.parquet`.
+
+        adversary is text, such as "0+3", and victim a number; adversary_name and victim_name are names of agents.
         Training also has mu_linear, epsilon_linear, mu_certified and mu_everything.
         """
         import pandas as pd
@@ -405,7 +291,7 @@ class NetworkView:
         }  # fmt: skip
         return pd.DataFrame(
             {
-                "observer": names[row],
+                "adversary": names[row],
                 "victim": victim,
                 "distance": self.distance[row, victim],
                 "mu": self.pairs.mu[row, victim],
@@ -414,7 +300,7 @@ class NetworkView:
                 "epsilon_total": self.epsilon_total[victim],
                 "certified_total": self.certified_total[victim],
                 "delta": self.delta,
-                "observer_name": labels[row],
+                "adversary_name": labels[row],
                 "victim_name": np.array(self.labels, dtype=object)[victim],
                 **training,
             }
@@ -443,8 +329,8 @@ class Unpriced:
     price_classes: NDArray[np.int64] | None = None
 
     def view(self, progress: Callback | None = None) -> NetworkView:
-        """Compute the ε of every pair. progress: called with a `Progress` of "observers"."""
-        job, system, reporter = self.job, self.system, Reporter(progress, "observers")
+        """Compute the ε of every pair. progress: called with a `Progress` of "adversaries"."""
+        job, system, reporter = self.job, self.system, Reporter(progress, "adversaries")
         linear: Array | None = None
         if self.steps is None or self.price_classes is None:
             pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
@@ -506,7 +392,7 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
-        raise InputError("network: every agent is an observer, so no pair is left. Fix: name fewer agents.")
+        raise InputError("network: every agent colludes, so no pair is left. Fix: name fewer agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.learning_rate.series(job.rounds)
     averaged_counts = job.sampling.averaged_counts(rounds[:, None], counts)
@@ -514,7 +400,7 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
     # A step subtracts (1 + ridge) y − ridge x for the mean, and l2 y in training.
-    steps = compute_steps(job, algorithm, problem) if isinstance(problem, Training) else None
+    steps = compute_steps(job) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
     movement = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged_counts

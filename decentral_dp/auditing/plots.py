@@ -49,7 +49,7 @@ def write_pairs(view: NetworkView, folder: Path) -> list[Path]:
 
 
 def heat_map(figure: Figure, view: NetworkView) -> None:
-    """Draw the certified ε of every pair on a logarithmic colour scale; grey: members of the observer."""
+    """Draw the certified ε of every pair on a logarithmic colour scale; grey: members of the adversary."""
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -73,10 +73,10 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
     if len(names) > 24 or any(len(name) > 3 for name in names):
         ax.tick_params("x", rotation=90)
     single = view.observes_single_agents
-    rows = view.labels if single else [view.observer(row) for row in range(len(view.pairs.observers))]
+    rows = view.labels if single else [view.adversary(row) for row in range(len(view.pairs.observers))]
     _name_ticks(ax.yaxis, [cut_name(name, LONGEST_NAME) for name in rows])
     ax.set_xlabel("agent with the record")
-    ax.set_ylabel("agent that observes" if single else "observer")
+    ax.set_ylabel("adversary (agent)" if single else "adversary")
     _title(figure, view)
 
 
@@ -101,7 +101,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     ax.set_xlim(0.5, int(view.distance.max()) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
     ax.legend(loc="best", fontsize=8.0, frameon=True, edgecolor="none")
-    ax.set_xlabel("edges between observer and agent")
+    ax.set_xlabel("distance from the adversary, in edges")
     ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
     _title(figure, view)
 

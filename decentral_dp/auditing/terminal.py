@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import typer
@@ -23,7 +25,7 @@ from decentral_dp.reporting.terminal import ProgressBar, console
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import graph_line
-from decentral_dp.simulation.result import read_result, refuse_damaged
+from decentral_dp.simulation.result import plain, read_result, refuse_damaged
 from decentral_dp.simulation.summary import statement_of, title_of, topology_summary
 
 
@@ -50,6 +52,18 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
     out.print()
     for remark in remarks:
         out.print(Text(f"– {remark}"))
+
+
+def _print_json(content: Mapping[str, Any]) -> None:
+    """Print one JSON object and nothing else. content: JSON values, infinities as "inf"."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+
+def _print_paths(paths: Iterable[Path | None]) -> None:
+    """Print the written files."""
+    for path in paths:
+        if path is not None:
+            typer.echo(printable(str(path)))
 
 
 # audit
@@ -79,13 +93,14 @@ def audit_command(
     scenario: str,
     *,
     runs: int | None,
-    vantage: str,
+    adversary: str,
     confidence: float,
     seed: int,
     out: Path | None,
     override: Sequence[str],
     canaries: int | None,
     membership: bool,
+    as_json: bool,
 ) -> bool:
     """Run the command `audit`. Return whether nothing was refuted or broken.
 
@@ -94,29 +109,33 @@ def audit_command(
     """
     path = Path(scenario)
     if membership:
-        if vantage != "everybody" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
-            raise InputError("--membership: wrong arguments. Fix: give a run folder, --runs and --out only.")
-        with ProgressBar("runs") as progress:
+        if adversary != "all_messages" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
+            raise InputError("--membership: wrong arguments. Fix: give a run folder, --runs, --out and --json only.")
+        with ProgressBar("runs", quiet=as_json) as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
+        if as_json:
+            _print_json(inference.to_dict())
+            return inference.status not in UNSOUND
         print_inference(inference)
-        if out is not None:
-            typer.echo(printable(str(out)))
+        _print_paths([out])
         return inference.status not in UNSOUND
-    plan = plan_audit(scenario, 200 if runs is None else runs, vantage, confidence, seed, override, canaries)
+    plan = plan_audit(scenario, 200 if runs is None else runs, adversary, confidence, seed, override, canaries)
     run = path if out is None and path.is_dir() else None
     file = out if run is None else run / "audit.json"
     if run is not None:
         # The run must be readable before its audit is computed.
         with refuse_damaged(run, "audit"):
             read_result(run)
-    print_plan(plan)
-    with ProgressBar("runs") as progress:
+    if not as_json:
+        print_plan(plan)
+    with ProgressBar("runs", quiet=as_json) as progress:
         result = play_game(plan, file, progress)
-    print_audit(result)
-    if file is not None:
-        typer.echo(printable(str(file)))
-    if run is not None:
-        typer.echo(printable(str(add_to_run(result, run))))
+    page = None if run is None else add_to_run(result, run)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        print_audit(result)
+        _print_paths([file, page])
     return result.status not in UNSOUND
 
 
@@ -131,7 +150,7 @@ def print_plan(plan: AuditPlan) -> None:
         console().print(Text(text))
         return
     text = (
-        f"{plan.runs} runs of each of two data sets, vantage {plan.vantage!r}. Counting can show at most "
+        f"{plan.runs} runs of each of two data sets, adversary {plan.adversary!r}. Counting can show at most "
         f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
         "no limit."
     )
@@ -149,7 +168,7 @@ def print_audit(result: AuditResult) -> None:
         "δ": delta_text(result.delta),
         "guarantee": result.privacy,
         "method": result.method,
-        "vantage": result.vantage,
+        "adversary": result.adversary,
     }
     table = _table(["", ""], [], facts.items())
     table.show_header = False
@@ -159,14 +178,17 @@ def print_audit(result: AuditResult) -> None:
 # network
 
 
-def network_command(scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str]) -> None:
+def network_command(
+    scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str], as_json: bool
+) -> None:
     """Run the command `network`: print the ε of network DP, and write tables and figures.
 
     Args:
         scenario: a shipped name, or a file.
         overrides: "table.key=value".
         out: the folder; nothing is written without one.
-        coalitions: agents that share their observations, as "0,3"; by default every agent observes by itself.
+        coalitions: colluding agents, as "0,3"; by default each agent is an adversary.
+        as_json: whether to print one JSON object instead of text.
 
     Raises:
         InputError: a job or coalitions that are not supported.
@@ -175,7 +197,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
     network = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
-    with ProgressBar("observers") as progress:
+    with ProgressBar("adversaries", quiet=as_json) as progress:
         view = network.view(progress)
     paths: list[Path] = []
     if out is not None:
@@ -184,10 +206,13 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out)]
-    print_view(view, title_of(job.scenario), graph_line(topology_summary(job)))
-    console().print(Text(f"All messages: {statement_of(job).summary}"))
-    for path in paths:
-        typer.echo(printable(str(path)))
+    title, graph, privacy = title_of(job.scenario), topology_summary(job), statement_of(job)
+    if as_json:
+        context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}
+        return _print_json(plain({**context, "network": view.to_dict()}))
+    print_view(view, title, graph_line(graph))
+    console().print(Text(f"Against all messages: {privacy.summary}"))
+    _print_paths(paths)
 
 
 def print_view(view: NetworkView, title: str, graph: str) -> None:
@@ -196,12 +221,12 @@ def print_view(view: NetworkView, title: str, graph: str) -> None:
     out.print(Text(title or "Network", style="bold"))
     out.print(Text(f"Graph: {graph}"))
     training = view.linear is not None
-    exactness = "that of linear gossip, which is no bound" if training else "exact in real arithmetic"
-    out.print(f"ε of one record at δ = {delta}: largest certified, and {exactness}:")
+    other = "Linear: ε of linear gossip, no bound" if training else "Exact: in real arithmetic"
+    out.print(f"ε at δ = {delta} of one record of a victim at this distance. Certified: upper bound. {other}.")
     least = "linear: least" if training else "exact: least"
-    table = _table(["observer"], ["distance", "pairs", "certified ε", least, "mean", "largest"])
+    table = _table(["adversary"], ["distance", "pairs", "certified ε", least, "mean", "largest"])
     groups = [("one agent", slice(None))] if view.observes_single_agents else [
-        (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
+        (view.adversary(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
     ]  # fmt: skip
     for name, rows in groups:
         certified_epsilon, distance = view.certified[rows], view.distance[rows]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -282,14 +283,62 @@ def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | 
 # On the terminal.
 
 
+def list_names(registry: str | None) -> dict[str, dict[str, str]]:
+    """Return registry → name → summary of one registry; of all registries for None."""
+    everything = registries()
+    return everything if registry is None else {registry: everything[registry]}
+
+
 def print_list(registry: str | None) -> None:
     """Print names and summaries of a registry; of all registries for None."""
-    out, everything = console(), registries()
-    for kind in everything if registry is None else [registry]:
+    out = console()
+    for kind, lines in list_names(registry).items():
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)
-        for name, line in everything[kind].items():
+        for name, line in lines.items():
             table.add_row(Text(name, no_wrap=True), Text(line))
         out.print(Text(kind, style="bold"), table, *([""] if registry is None else []), sep="\n")
+
+
+class Matches(NamedTuple):
+    """The descriptions of a name.
+
+    Args:
+        components: with this name.
+        keys: with this ending, each with the components that read it.
+        files: kind of file, "scenario" or "study" → its text.
+    """
+
+    components: tuple[Description, ...] = ()
+    keys: Mapping[KeyText, Sequence[str]] = MappingProxyType({})
+    files: Mapping[str, str] = MappingProxyType({})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the descriptions as JSON values."""
+        return {
+            "components": [{**c._asdict(), "keys": [key._asdict() for key in c.keys]} for c in self.components],
+            "keys": [{**key._asdict(), "read_by": list(readers)} for key, readers in self.keys.items()],
+            "files": dict(self.files),
+        }
+
+
+def find_entry(name: str) -> Matches:
+    """Find the components, keys, scenarios and studies of a name. Raises InputError if there are none."""
+    lists = registries(titles=False)
+    known = [registry for registry, lines in lists.items() if name in lines]
+    if in_module(name) is not None:
+        return Matches((_describe_custom(name),))
+    components = tuple(describe(registry, name) for registry in known if registry not in _FILES)
+    files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
+    if not known and (Path(name).is_file() or name.endswith(".toml")):
+        files = ["scenario"]
+    keys_found = {} if known or files else keys_ending(name)
+    if not (known or files or keys_found):
+        ends = {key.name.rpartition(".")[2] for key, _ in keys()} - {ANY}
+        close = get_close_matches(name, sorted(ends.union(*lists.values(), (k.name for k, _ in keys()))), n=_NEAREST)
+        near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
+        raise InputError(f'list: no name or key {quoted(name)}{near} Fix: take a name of "decentral-dp list".')
+    texts = {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
+    return Matches(components, keys_found, texts)
 
 
 def print_entry(name: str) -> None:
@@ -297,27 +346,12 @@ def print_entry(name: str) -> None:
 
     Descriptions before a scenario or study are comments, so that the output can be saved as a file.
     """
-    lists = registries(titles=False)
-    known = [registry for registry, lines in lists.items() if name in lines]
-    if in_module(name) is not None:
-        texts, files = [_describe_custom(name)], []
-    else:
-        texts = [description_text(describe(registry, name)) for registry in known if registry not in _FILES]
-        files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
-    if not texts and not files:
-        if Path(name).is_file() or name.endswith(".toml"):
-            files = ["scenario"]
-        else:
-            texts = [key_entries(name)]
-    if not any((*texts, *files)):
-        ends = {key.name.rpartition(".")[2] for key, _ in keys()} - {ANY}
-        close = get_close_matches(name, sorted(ends.union(*lists.values(), (k.name for k, _ in keys()))), n=_NEAREST)
-        near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
-        raise InputError(f'list: no name or key {quoted(name)}{near} Fix: take a name of "decentral-dp list".')
-    for what in files:
-        texts.append(find(name, what).read_text(encoding="utf-8", errors="replace"))
+    matches = find_entry(name)
+    texts = [*map(description_text, matches.components), *matches.files.values()]
+    texts += [key_entries(matches.keys)] if matches.keys else []
     for text in texts[:-1]:
-        print(textwrap.indent(printable(text), "# " if files else "", lambda line: True).replace("# \n", "#\n") + "\n")
+        commented = textwrap.indent(printable(text), "# " if matches.files else "", lambda line: True)
+        print(commented.replace("# \n", "#\n") + "\n")
     print(printable(texts[-1].rstrip("\n")))
 
 
@@ -343,36 +377,38 @@ def _key_line(key: KeyText) -> str:
     return f"  {key.name}: {'; '.join(filter(None, (meaning, bounds)))}"
 
 
-def _describe_custom(name: str) -> str:
+def _describe_custom(name: str) -> Description:
     """Describe a custom component. Raises InputError if there is none."""
     entry: Any = component(name, [Path.cwd()], "list")
     if hasattr(entry, "step"):
-        return description_text(_algorithm(entry_of_class(entry, name))._replace(name=name))
+        return _algorithm(entry_of_class(entry, name))._replace(name=name)
     parameters = inspect.signature(entry).parameters.values() if callable(entry) else ()
     options = tuple(
         KeyText(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
     )
-    return description_text(
-        Description(
-            name, "", "", inspect.getdoc(entry) or "", options, usage=f'kind = "{name}", or the key of its table'
-        )
-    )
+    usage = f'kind = "{name}", or the key of its table'
+    return Description(name, "", "", inspect.getdoc(entry) or "", options, usage=usage)
 
 
-def key_entries(name: str) -> str:
-    """Write the entries of all keys that end with a name; "" if there are none.
+def keys_ending(name: str) -> dict[KeyText, list[str]]:
+    """Return the keys that end with a name, each with the components that read it.
 
     Example:
-        >>> print(key_entries("delta").splitlines()[0])
-        privacy.delta
+        >>> [key.name for key in keys_ending("delta")][0]
+        'privacy.delta'
     """
     ending = re.escape(name).replace(r"\.", ".").split(".")
     pattern = re.compile(r"(?:.*\.)?" + r"\.".join(rf"(?:{part}|\*)" for part in ending))
     readers: dict[KeyText, list[str]] = {}
     for key, reader in keys():
         if pattern.fullmatch(key.name):
-            readers.setdefault(key, []).append(reader)
-    return "\n\n".join(_entry(key, [kind for kind in kinds if kind]) for key, kinds in readers.items())
+            readers.setdefault(key, []).extend([reader] if reader else [])
+    return readers
+
+
+def key_entries(readers: Mapping[KeyText, Sequence[str]]) -> str:
+    """Write the entries of keys with the components that read them."""
+    return "\n\n".join(_entry(key, kinds) for key, kinds in readers.items())
 
 
 def _entry(key: KeyText, readers: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ Log = Annotated[
         help="Progress as JSON lines, on stderr or added to a file; or for TensorBoard or MLflow.",
     ),
 ]
-Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, next to png; repeatable.")]
+Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Figures also as png or pdf; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
 Verbose = Annotated[bool, Option("--verbose", help="All notes, settings and scores.")]
 Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
@@ -272,8 +272,7 @@ def invoke_report(
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # A changed folder may be damaged.
     with refuse_damaged(folder, "report"):
-        # The page shows the PNGs.
-        write_plots(folder, ["png", *(f.value for f in formats or [])])
+        write_plots(folder, [f.value for f in formats or []])
         page = write_report(folder)
     typer.echo(printable(str(page)))
 
@@ -318,13 +317,21 @@ def invoke_compare(
 @app.command("network")
 def invoke_network(
     scenario: Name,
-    out: Annotated[File, Option(help="Folder for network.parquet and the figures.")] = None,
-    coalition: Annotated[Repeated, Option(metavar="AGENTS", help="Colluding agents, e.g. 0,3; repeatable.")] = None,
+    out: Annotated[File, Option(metavar="DIR", help="Folder for network.parquet and the figures.")] = None,
+    coalition: Annotated[
+        Repeated,
+        Option(metavar="AGENTS", help="Colluding agents as one adversary, e.g. 0,3; repeatable. Default: each agent."),
+    ] = None,
     override: Set = None,
+    as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Print ε against honest-but-curious neighbours (network DP)."""
-    annex("network_command")(scenario, override or [], out, coalition or [])
+    """Print ε against honest-but-curious neighbours (network DP).
+
+    Each agent is an adversary that observes only the messages that it receives. The output has the certified ε of the
+    other agents' records by their distance in the graph, next to ε against an adversary that observes all messages.
+    """
+    annex("network_command")(scenario, override or [], out, coalition or [], as_json)
 
 
 @app.command("audit")
@@ -334,9 +341,12 @@ def invoke_audit(
         Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
     ],
     runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
-    vantage: Annotated[
-        str, Option(metavar="WHO", help="everybody, published, agent:K, or privacy.adversary.")
-    ] = "everybody",
+    adversary: Annotated[
+        str,
+        Option(
+            metavar="NAME", help="It observes all_messages, published values, agent:K, or what privacy.adversary names."
+        ),
+    ] = "all_messages",
     confidence: Annotated[float, Option(help="Confidence of the lower bound.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Public seed of the audit.")] = 0,
     out: Annotated[
@@ -347,6 +357,7 @@ def invoke_audit(
     membership: Annotated[
         bool, Option("--membership", help="Membership inference on train and test records, over --runs (10) runs.")
     ] = False,
+    as_json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Estimate an empirical lower bound on ε.
@@ -359,13 +370,14 @@ def invoke_audit(
     sound = annex("audit_command")(
         scenario,
         runs=runs,
-        vantage=vantage,
+        adversary=adversary,
         confidence=confidence,
         seed=seed,
         out=out,
         override=override or [],
         canaries=canaries,
         membership=membership,
+        as_json=as_json,
     )
     _exit_with_1_unless(sound)
 
@@ -426,24 +438,29 @@ def invoke_list(
         ),
     ] = None,
     schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of scenario files, for editors.")] = False,
+    as_json: Json = False,
     trust: Trust = False,
 ) -> None:
     """List components, scenarios, studies and measures, or describe one.
 
     The text of a scenario or a study is printed unchanged, so that it can be saved as a file.
     """
-    if schema:
-        import json
+    import json
 
+    if schema:
         from decentral_dp.config.schema import Scenario
 
         return typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
-    from decentral_dp.cli.describe import print_entry, print_list, registries
+    from decentral_dp.cli.describe import find_entry, list_names, print_entry, print_list, registries
 
-    if name is None or name in registries(titles=False):
+    is_list = name is None or name in registries(titles=False)
+    if as_json:
+        content = list_names(name) if is_list else find_entry(str(name)).to_dict()
+        typer.echo(json.dumps(content, indent=2))
+    elif is_list:
         print_list(name)
     else:
-        print_entry(name)
+        print_entry(str(name))
 
 
 @app.command("new")
@@ -467,7 +484,7 @@ def invoke_new(
 ) -> None:
     """Write a commented scenario to edit.
 
-    It reads the names of the file's columns, and whether the first record holds numbers below them. Labels, ranges,
+    It reads the names of the file's columns, and whether the first record holds numbers or words. Labels, ranges,
     words and dates are public facts that you declare: inferring them from the records would leak information.
     Undeclared ones are placeholders.
     """

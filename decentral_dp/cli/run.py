@@ -33,6 +33,7 @@ from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.result import STATEMENT, RunResult, is_published, read_result, refuse_damaged
 from decentral_dp.simulation.run import Run
+from decentral_dp.simulation.statement import VERBOSE_LINES
 
 if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import Comparison
@@ -52,10 +53,10 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
 
     Example:
         >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
-        'ring_breast_cancer-epsilon=2.0-kind=complete'
+        'ring_breast_cancer-privacy.epsilon=2.0-topology.kind=complete'
     """
     changed = dict(override.partition("=")[::2] for override in overrides)
-    parts = [f"{key.rpartition('.')[2]}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
+    parts = [f"{key.strip()}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
     name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
     return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
 
@@ -164,7 +165,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     baseline = guess if known_baselines else ""
     columns += [[baseline]] if baseline else []
     for name in names:
-        cells = ["train_loss" if name == "lower_loss" and result.is_one_level else name, _value(metrics[name])]
+        cells = [name, _value(metrics[name])]
         if not single:
             worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
             # Scores of a problem have no known direction: lowest, then highest.
@@ -194,22 +195,21 @@ def print_run(run: Run, verbose: bool = False) -> None:
 
     Args:
         run: the run.
-        verbose: whether to print all notes, settings and scores; by default at most about 15 lines.
+        verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
     """
     out, result = console(), run.result
-    out.print()
     out.print(Text(headline(result), style="bold"))
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason), sep=": ")
     x = run.published["x"]
-    items = [("Data", data_text(result)), *result.privacy.lines]
+    items = [("Data", data_text(result))]
+    items += [line for line in result.privacy.lines if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := result.privacy.mechanism_text) else []
     if result.algorithm and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():
         values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
         items.append(("Result", f"x = {values}" if x.size == 1 else f"x = ({values})"))
     if verbose:
         items = [("Title", result.title), *items, *method_lines(result)]
-        items += [] if result.privacy.shared is None else [("Correlated", result.privacy.shared.text)]
     print_items(out, items)
     print_scores(out, result, verbose)
     comparison = compare_with_baselines(result, {name: beside.result for name, beside in run.baselines.items()})

@@ -309,7 +309,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     """Return the entry of an instance of an algorithm's dataclass. Raises InputError for a class."""
     if isinstance(algorithm, type):
         raise InputError(
-            f"algorithm: got the class {algorithm.__name__}, expected an instance. Fix: give {algorithm.__name__}(…)."
+            f"algorithm: got the class {algorithm.__name__}, expected an instance. Fix: pass {algorithm.__name__}(…)."
         )
     algorithm_type = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is algorithm_type), None)

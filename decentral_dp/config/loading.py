@@ -20,13 +20,14 @@ import tomli_w
 from pydantic import BaseModel, ValidationError, create_model
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.schema import Scenario, common_table, own_types, table_of
+from decentral_dp.config.schema import Scenario, TopologyTable, common_table, own_types, table_of
 from decentral_dp.data import DATASETS
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.topology import GENERATORS
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
@@ -57,6 +58,8 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
     near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
     suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     name = quoted_path(name_or_file)
+    if os.path.isdir(path):
+        raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: give the path of a .toml file in it.")
     problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
     raise InputError(
         f"{kind}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
@@ -113,6 +116,7 @@ def _validate(content: Mapping[str, Any]) -> Scenario:
         name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]
     }
     model = _model_of(**registered_kinds)
+    _refuse_unread_by_graph(content, model)
     try:
         scenario = model.model_validate(content)
     except ValidationError as error:
@@ -143,9 +147,46 @@ def refuse_unread(
         if key not in declared_keys:
             registered = REGISTRIES[table].items() if kind in REGISTRIES[table] else ()
             takers = ", ".join(name for name, entry in registered if key in own_types(entry))
-            if not takers:
-                raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root)}.")
-            raise InputError(f"{table}.{key}: {kind} takes none, only {takers}. Leave it out.")
+            raise _unread(table, key, kind, takers, root, instead=_STEPS_FOR.get(key, frozenset()) & {*declared_keys})
+
+
+def _refuse_unread_by_graph(content: Mapping[str, Any], root: type[BaseModel]) -> None:
+    """Refuse undeclared keys of a registered kind of graph. Raises InputError."""
+    table = content.get("topology")
+    kind = table.get("kind") if isinstance(table, Mapping) else None
+    if not isinstance(table, Mapping) or not isinstance(kind, str) or kind not in GENERATORS:
+        return
+    parameters = {name: {key.name for key in graph.parameters} for name, graph in GENERATORS.items()}
+    for key in table:
+        if key not in (*TopologyTable.model_fields, *parameters[kind]):
+            takers = ", ".join(name for name, keys in parameters.items() if key in keys)
+            raise _unread("topology", str(key), kind, takers, root, more=parameters[kind])
+
+
+def _unread(
+    table: str,
+    key: str,
+    kind: str,
+    takers: str,
+    root: type[BaseModel],
+    instead: Collection[str] = (),
+    more: Collection[str] = (),
+) -> InputError:
+    """Return the refusal of a key that a kind does not declare.
+
+    Args:
+        table: of the key.
+        key: its name.
+        kind: of the table.
+        takers: the kinds that declare it, or "".
+        root: model of scenarios, for suggestions.
+        instead: keys of the table with the same purpose.
+        more: keys of the table that `root` does not have.
+    """
+    if not takers:
+        return InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, more)}.")
+    fix = f"use {' and '.join(f'{table}.{name}' for name in sorted(instead))}" if instead else "leave it out"
+    return InputError(f"{table}.{key}: {kind} takes none, only {takers}. Fix: {fix}.")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -212,8 +253,8 @@ def read_toml(path: Path, kind: str = "scenario") -> dict[str, Any]:
     try:
         return tomllib.loads(regular(path, kind).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        fix = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Fix the file"
-        raise InputError(f"{kind}: {path} is not valid TOML ({error}). {fix}.") from None
+        fix = f"write one with decentral-dp new --data {path}" if path.suffix == ".csv" else "correct the file"
+        raise InputError(f"{kind}: {path} is not valid TOML ({error}). Fix: {fix}.") from None
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(f"{kind}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
@@ -314,11 +355,17 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     names = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
+        if len(names) == 1 and (hint := _table_hint(path, first["input"], root)):
+            return f"{path}: unknown table. Fix: use {hint}."
         return f"{path}: unknown key{_suggestion(names, root)}."
     path = _path([n for n in names if _is_key(n)])
-    if first["type"] == "missing":
-        lacking = [_path([str(n) for n in e["loc"] if _is_key(str(n))]) for e in complaints if e["type"] == "missing"]
-        return f"{', '.join(lacking)}: missing. Fix: add {'it' if len(lacking) == 1 else 'them'}."
+    problem = "empty" if first["type"] == "too_short" and not first["input"] else first["type"]
+    if problem in ("missing", "empty"):
+        lacking = [
+            _path([str(n) for n in e["loc"] if _is_key(str(n))]) for e in complaints if e["type"] == first["type"]
+        ]
+        fix = "add {}" if problem == "missing" else "fill {} in"
+        return f"{', '.join(lacking)}: {problem}. Fix: {fix.format('it' if len(lacking) == 1 else 'them')}."
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
@@ -334,6 +381,7 @@ _EXPECTED_TEXTS = {
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
+    "too_short": "at least {min_length} values",
     "finite_number": "a finite number",
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "a number of at least {ge:g}",
@@ -369,6 +417,8 @@ def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
     return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
+# Key of a step → keys of other algorithms with the same purpose.
+_STEPS_FOR = {"learning_rate": frozenset("xyz"), "y": frozenset(["learning_rate"])}
 _STEP = "algorithm.learning_rate (training) or algorithm.x, .y and .z (bilevel)"
 _AGENTS, _ROUNDS, _BATCH = (
     "topology.agents",
@@ -387,13 +437,24 @@ OTHER_KEYS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
         "target_delta": "privacy.delta",
         **dict.fromkeys(("epochs", "num_rounds", "n_rounds", "num_epochs", "max_iter", "iterations", "steps"), _ROUNDS),
-        **dict.fromkeys(("n_clients", "num_clients", "clients", "n_agents", "num_agents", "nodes", "n_nodes"), _AGENTS),
-        "graph": "topology",
+        **dict.fromkeys(("n_clients", "num_clients", "clients", "n_agents", "num_agents"), _AGENTS),
+        **dict.fromkeys(("nodes", "n_nodes", "num_nodes", "n", "workers", "num_workers", "n_workers"), _AGENTS),
+        "graph": "topology.kind or topology.file",
         **dict.fromkeys(("batch_size", "batch", "minibatch"), _BATCH),
         **dict.fromkeys(("sample_rate", "sampling_rate"), 'problem.sampling = { kind = "poisson", rate = … }'),
         "momentum": "algorithm.momentum",
+        "weight_decay": "problem.l2 (training)",
         "dataset": "problem.data",
         "n_jobs": "the option --jobs of decentral-dp study",
+    }
+)
+# Tables that other libraries use. Unknown table → our table.
+OTHER_TABLES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("optimizer", "optimiser", "optim", "training", "train", "trainer", "federated"), "algorithm"),
+        **dict.fromkeys(("dp", "differential_privacy", "privacy_engine", "accountant"), "privacy"),
+        **dict.fromkeys(("network", "graph"), "topology"),
+        **dict.fromkeys(("dataset", "data", "dataloader"), "problem"),
     }
 )
 # Unknown key → why no key does this.
@@ -401,7 +462,8 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
     {
         "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
         "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
-        "lr_scheduler": "a step size is a number or { scale, decay, points }",
+        "lr_scheduler": "a learning rate is a number or { scale, decay, points }",
+        "optimizer": "an algorithm has one update rule. dp_dsgd has algorithm.momentum and .second_moment_decay",
     }
 )
 # Unknown algorithm → our kind.
@@ -432,18 +494,36 @@ GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
-    """Suggest a key: the one of another table with this name, or one of this table with a similar name."""
+def _table_hint(name: str, content: Any, root: type[BaseModel]) -> str:
+    """Suggest our table for an unknown one, and our keys for its keys; "" without any."""
+    if not isinstance(content, Mapping):
+        return ""
+    table = OTHER_TABLES.get(name)
+    same = {path.removeprefix(f"{table}."): path for path in _key_paths(root) if path.startswith(f"{table}.")}
+    ours = {**same, **OTHER_KEYS}
+    hints = [f"for {key}: {ours[key]}" for key in content if key in ours]
+    return "; ".join([f"[{table}]", *hints] if table else hints)
+
+
+def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[str] = ()) -> str:
+    """Suggest a key: the one of another table with this name, or one of this table with a similar name.
+
+    Args:
+        names: the parts of the unknown key.
+        root: type of the outermost table.
+        more: keys of the inner table that `root` does not have.
+    """
     key = names[-1]
     if reason := KEYS_NOT_OFFERED.get(key):
         return f"; {reason}"
     if ours := OTHER_KEYS.get(key):
-        return f"; use {ours}"
+        return f". Fix: use {ours}"
     paths = _key_paths(root)
     if candidates := [path for path in paths if path.rpartition(".")[2] == key]:
         return f"; did you mean {' or '.join(map(quoted, candidates[:3]))}"
     above = _path([name for name in names[:-1] if _is_key(name)])
-    return nearest_of(key, [name for path in paths for table, _, name in [path.rpartition(".")] if table == above])
+    same_table = [name for path in paths for table, _, name in [path.rpartition(".")] if table == above]
+    return nearest_of(key, [*same_table, *sorted(more)])
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:

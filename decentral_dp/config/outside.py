@@ -372,7 +372,7 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
             raise InputError(
-                f"{location} gives {key} as {type(columns[key]).__name__} (expected a list). Fix it there."
+                f"{location} gives {key} as {type(columns[key]).__name__} (expected a list). Fix: return a list."
             )
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     _check_classes(columns.get("classes"), classes, name)
@@ -382,7 +382,7 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
             f"{location} has features of shape {features.shape} and labels of shape {labels.shape} (expected (n, d) "
-            "and (n,)). Fix it there."
+            "and (n,)). Fix: return arrays of these shapes."
         )
     declared_classes = classes if classes is not None else columns.get("classes")
     codes, labels_of_codes = encode_labels(labels, declared_classes, certified=certified, source=name)

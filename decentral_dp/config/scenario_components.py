@@ -367,7 +367,8 @@ def clip_of(s: Scenario, norm: Norm) -> Clip:
     """Return the clipping norms of privacy.clip, with their schedules."""
     shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clips.items() if isinstance(v, Schedule)}
     bounds = by_channel(s.privacy.clips)
-    return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()))
+    envelope = s.privacy.adversary != "all_messages"
+    return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()), envelope=envelope)
 
 
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:

@@ -370,7 +370,7 @@ class RunTable(Table):
     """Rounds between two evaluations. The first and the last round are always evaluated."""
 
     measures: Annotated[list[str], Field(min_length=1)] | None = None
-    """Metrics that are evaluated, such as ["test_auc", "train_loss"]. Default: all, those of probabilities only for
+    """Metrics that are evaluated, such as ["test_auc", "lower_loss"]. Default: all, those of probabilities only for
     one-level training. `list measures` lists them."""
 
     average: Count | Annotated[float, Field(gt=0.0, lt=1.0)] = 1
@@ -386,12 +386,6 @@ class RunTable(Table):
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of torch: "cpu" or "cuda". Read by custom torch losses and by models of minimax problems. Bilevel problems
     clip on the CPU, and all noise is drawn there."""
-
-    @field_validator("measures")
-    @classmethod
-    def _names_in_files(cls, names: list[str] | None) -> list[str] | None:
-        # In one-level training, the lower loss is the training loss.
-        return names and ["lower_loss" if name == "train_loss" else name for name in names]
 
     @property
     def agents_per_block(self) -> int | None:

@@ -182,12 +182,9 @@ PARTITIONS: Mapping[str, str] = {
 }
 
 
-_SCOPE = (
-    " The guarantee is for neighbouring data sets with the same partition: every record keeps its agent, split and "
-    "index. It does not cover what the partition reveals about labels, by owners and counts of records."
-)
+_SCOPE = " ε assumes the same partition, and does not cover the labels that it reveals."
 # Reports on records whose partition reads labels, or may read them, print one of these.
-LABEL_NOTE = f"The partition of these records reads labels, and is public.{_SCOPE}"
+LABEL_NOTE = f"The partition reads labels and is public.{_SCOPE}"
 FUNCTION_NOTE = f"The function of problem.partition may read labels, and the partition is public.{_SCOPE}"
 
 

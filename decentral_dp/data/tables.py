@@ -290,26 +290,34 @@ def refuse_values(names: Sequence[str], location: str) -> None:
             )
 
 
-def require_numbers(path: Path, names: Collection[str], location: str, form: CsvFormat = USUAL_CSV) -> None:
-    """Raise InputError for columns whose first record is not a number. Their names may be cells of a file without a
-    header.
+def word_columns(path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
+    """Return the columns whose first record holds a word.
+
+    Column names of a file without a header line are cells. A number below a name shows that there is a header line.
 
     Args:
         path: path of a CSV file.
-        names: columns of numbers, dates or missing values.
-        location: beginning of the message, which prints neither names nor cells.
+        names: columns of numbers, dates, words or missing values.
+        where: beginning of the message, which prints neither names nor cells.
         form: format of the file.
+
+    Raises:
+        InputError: columns of words in a file whose first record holds no number.
     """
-    columns = []
-    for k, (name, *cells) in _parse_csv(path, location, form, header=None, nrows=2).items():
+    words, has_number = {}, False
+    for k, (name, *cells) in _parse_csv(path, where, form, header=None, nrows=2).items():
         text = _with_point(cells[0].strip(), form.decimal) if cells else ""
-        if name.strip() in names and not (_VALUE.fullmatch(text) or is_number_or_gap(text)):
-            columns.append(str(k + 1))
-    if columns:
+        is_value = _VALUE.fullmatch(text) is not None
+        has_number = has_number or (is_value and text.lower() not in GAPS)
+        if name.strip() in names and not (is_value or is_number_or_gap(text)):
+            words[name.strip()] = k + 1
+    if words and not has_number:
         raise InputError(
-            f"{location}: the first record holds no number in column {', '.join(columns)}. Fix: problem.columns."
-            "categories or drop for columns of words; or put a header line above the records."
+            f"{where}: the first record holds no number in column {', '.join(map(str, words.values()))}, nor in any "
+            "other, so the first line may be a record. Fix: put a header line above the records. If there is one, "
+            "declare the columns of words by problem.columns.categories or drop."
         )
+    return list(words)
 
 
 def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> Any:

@@ -40,6 +40,8 @@ class Clip:
         y: C of channel y.
         z: C of channel z.
         shares: (channel, C_t/C by round) of clipping norms with a schedule.
+        envelope: whether gradients of cross-entropy in a linear model are those of envelopes (`models.envelope`);
+            default False, scaled gradients.
 
     Raises:
         InputError: a clipping norm is NaN, or positive and below `SMALLEST_CLIP`.
@@ -50,6 +52,7 @@ class Clip:
     y: float = np.inf
     z: float = np.inf
     shares: tuple[tuple[str, StepSize], ...] = field(default=(), kw_only=True)
+    envelope: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for channel in CHANNELS:
@@ -74,7 +77,8 @@ class Clip:
         if not self.shares:
             return self
         shares = dict(self.shares)
-        return Clip(self.norm, *(self.bound(c) * (shares[c](t) if c in shares else 1.0) for c in CHANNELS))
+        bounds = (self.bound(c) * (shares[c](t) if c in shares else 1.0) for c in CHANNELS)
+        return Clip(self.norm, *bounds, envelope=self.envelope)
 
     def divide(self, times: float) -> Clip:
         """Return clipping norms C/times: times · (v clipped to C/times) is times · v, clipped to C.
@@ -96,7 +100,7 @@ class Clip:
         # NaN fails this comparison, too.
         if not all(bounds[c] <= LARGEST_CLIP or self.bound(c) == np.inf for c in bounds):
             raise ValueError(f"times: no finite clipping norm is left (got {times:g})")
-        return Clip(self.norm, *bounds.values())
+        return Clip(self.norm, *bounds.values(), envelope=self.envelope)
 
 
 _LEAST_FACTOR = 1e-290

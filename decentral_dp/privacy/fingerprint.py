@@ -64,7 +64,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def imports_of_folder(path: Path) -> list[Path]:
-    """Return files of the same folder that a Python file imports, directly or not, sorted by name."""
+    """Return the files in the same folder that a Python file imports directly or indirectly, sorted by name."""
     path = path.resolve()
     return sorted(module for module in _Files().imports(path) if module.parent == path.parent)
 

@@ -316,7 +316,7 @@ class Laplace(NoiseMechanism):
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         """Bound what float64 variates add to (ε, δ): (2e-15·d, 1.3e-16·(2d + e^ε − 1)).
 
-        How that was measured is in `float_slack`; see docs/proofs/09.
+        The module `float_slack` and docs/proofs/09 describe the measurement.
         """
         is_charged = loss > 0.0
         with np.errstate(over="ignore"):

@@ -19,7 +19,6 @@ Algorithms that send second derivatives instead of products with a vector need m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -304,7 +303,6 @@ class StepFacts(NamedTuple):
         start: root mean square of a network's random initial weights; 0 for a linear model.
         linear: whether the model is linear.
         features: d if the model supports centring, else 0.
-        longest_gradient: bound on the norm of a record's gradient; infinite without one.
     """
 
     classes: int
@@ -312,7 +310,6 @@ class StepFacts(NamedTuple):
     start: float
     linear: bool
     features: int = 0
-    longest_gradient: float = math.inf
 
 
 @runtime_checkable

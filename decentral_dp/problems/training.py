@@ -52,7 +52,9 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import Learner, ModelTable, OneByOne
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
+from decentral_dp.models.envelope import envelope_slopes
 from decentral_dp.models.linear_terms import as_features, blocks, class_index
+from decentral_dp.models.protocol import norm_sums
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
@@ -222,9 +224,7 @@ class Training(StackedProblem):
         weights = self.model.start
         start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
         linear = self.length is not None
-        # Slopes p − e of a softmax have norm at most √2.
-        longest = math.sqrt(2.0) * self.length if self.length is not None and self.n_classes > 2 else math.inf
-        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0, longest)
+        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0)
 
     def with_clip(self, clip: Clip) -> Training:
         return replace(self, clip=clip)
@@ -263,10 +263,19 @@ class Training(StackedProblem):
         if "lower_grad_y" not in term_names:
             return Terms()
 
-        def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
-            return self.loss.slopes(outputs, records.label[agents, part])
+        model, radius = self.model, None
+        if clip.envelope and isinstance(self.loss, CrossEntropy) and isinstance(model, DenseLayers):
+            with np.errstate(over="ignore", invalid="ignore"):
+                radius = clip.y / np.sqrt(norm_sums(records.features, "l2") + model.bias**2)
 
-        if isinstance(model := self.model, DenseLayers):
+        def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
+            labels = records.label[agents, part]
+            slopes = self.loss.slopes(outputs, labels)
+            if radius is None:
+                return slopes
+            return envelope_slopes(slopes, outputs, labels.astype(np.int64), radius[agents, part])
+
+        if isinstance(model, DenseLayers):
             whole, centre = _FULL_CLIP_SLOPE if self._in_proportion else 0.0, x if self.p else None
             total = model.clipped_sums(
                 y, records.features, cotangents, clip.y, clip.norm, whole, centre, self._bias_share

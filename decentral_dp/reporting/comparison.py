@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -26,7 +28,7 @@ from decentral_dp.formatting import delta_text, epsilon_text, score_text, senten
 from decentral_dp.reporting import style
 from decentral_dp.reporting.page import render
 from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, scenario_text
-from decentral_dp.simulation.metrics import MEASURES, metric_label
+from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.result import (
     RunResult,
     is_complete,
@@ -214,11 +216,11 @@ class Comparison:
         return remarks
 
     def write(self, folder: str | Path, formats: Sequence[Any] = ()) -> Path:
-        """Write `comparison.html`, which loads nothing, and its figure `comparison.png`.
+        """Write `comparison.html`, which loads nothing, with its figure.
 
         Args:
             folder: created if it does not exist.
-            formats: of the figure in addition to PNG: "svg", "pdf".
+            formats: of files of the figure: "svg", "png", "pdf". Default: none.
 
         Returns:
             The path of the page.
@@ -229,8 +231,10 @@ class Comparison:
         with style.package_style():
             drawn = comparison_figure(self)
             if drawn is not None:
-                style.write_figure(drawn, folder / "comparison", ["png", *formats], mode)
-            page = _render(self, "comparison", drawn)
+                style.write_figure(drawn, folder / "comparison", formats, mode)
+            pages = {run.name: run.folder / "report.html" for run in self.runs}
+            links = {name: quote(os.path.relpath(page, folder)) for name, page in pages.items() if page.is_file()}
+            page = _render(self, "comparison", drawn, links)
         path = folder / "comparison.html"
         write_whole(path, page.encode(), mode)
         return path
@@ -376,7 +380,9 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     return [ComparisonTable("Settings that differ", shown, False, note), *tables]
 
 
-def _render(comparison: Comparison, template: str, figure: Figure | None) -> str:
+def _render(
+    comparison: Comparison, template: str, figure: Figure | None, links: Mapping[str, str] = MappingProxyType({})
+) -> str:
     heads = [("", ""), *((run.name, "") for run in comparison.runs)]
     tables = [
         (t, TextTable(heads, [True, *(t.numbers for _ in comparison.runs)], [(name, *texts) for name, texts in t.rows]))
@@ -388,6 +394,7 @@ def _render(comparison: Comparison, template: str, figure: Figure | None) -> str
         runs=comparison.runs,
         remarks=comparison.remarks,
         tables=tables,
+        links=links,
         picture=None if figure is None else style.picture_of(figure),
     )
 
@@ -409,24 +416,33 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
     grid = figure.subplots(down, min(_COLUMNS, len(names)), squeeze=False)
     pairs = itertools.cycle(itertools.product(("-", "--", ":", "-."), style.SERIES_COLOURS))
     looks: list[tuple[str, Any]] = [(colour, dash) for _, (dash, colour) in zip(runs, pairs, strict=False)]
+    references: dict[str, str] = {}
     for ax, name in zip(grid.flat, names, strict=False):
         spent = name == "epsilon_spent"
         # On a logarithmic axis there is no point for an ε of 0 or ∞.
         shown = [
-            (c, *look) for c, look in zip(curves[name], looks, strict=True) if c and (not spent or np.any(c.mean > 0))
+            (style.thin(c), *look)
+            for c, look in zip(curves[name], looks, strict=True)
+            if c and (not spent or np.any(c.mean > 0))
         ]
         for c, colour, dash in shown:
             ax.plot(c.rounds, c.mean, dash, color=colour, marker="o" if c.rounds.size <= 25 else None)
+            ax.margins(x=0.015)
             if c.overflow is not None:
                 ax.axvline(c.overflow, color=colour, linestyle=":", linewidth=1.2)
         measure = MEASURES.get(name.removesuffix("_unreleased"))
         style.scale_axis(ax, "values" if measure is None else measure.axis, np.concatenate([c.mean for c, *_ in shown]))
-        ax.set_title(metric_label(name), fontweight="normal")
+        ax.set_title(name, fontweight="normal")
+        for value in sorted({run.result.baselines[name] for run in runs if name in run.result.baselines}):
+            ax.axhline(value, color=style.GREY, linestyle=":", linewidth=1.2)
+            references["majority class"] = style.GREY
         endless = [run.name for run in runs if spent and math.isinf(run.result.privacy.epsilon_max)]
         ax.set_xlabel(textwrap.fill(f"round (∞: {', '.join(endless)})" if endless else "round", 60))
     for ax in grid.flat[len(names) :]:
         ax.set_visible(False)
     handles = [Line2D([], [], color=colour, linestyle=dash) for colour, dash in looks]
     labels = [run.name if run.result.status == "ok" else f"{run.name} ({run.result.status})" for run in runs]
+    handles += [Line2D([], [], color=colour, linestyle=":") for colour in references.values()]
+    labels += references
     figure.legend(handles, labels, loc="outside lower center", ncols=_COLUMNS, title="run")
     return figure

@@ -6,10 +6,10 @@ written out, then the text is escaped. Every ε is rounded up.
 
 from __future__ import annotations
 
-import base64
 import math
 import re
-from collections.abc import Iterable, Mapping
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from markupsafe import Markup, escape
 from decentral_dp import formatting
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import SPLITS
-from decentral_dp.errors import Stopped, printable
+from decentral_dp.errors import InputError, Stopped, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.reporting.report import Report, read_report
+from decentral_dp.simulation.metrics import metric_words
 from decentral_dp.simulation.result import mode_of
 
 # A number and its name: "δ = 1e-5", "0.590 ± 0.02".
@@ -59,7 +60,7 @@ def draw_run(folder: Path, report: Report | None = None) -> None:
 
 
 def write_report(folder: Path, report: Report | None = None) -> Path:
-    """Write `folder/report.html` with the figures `plots/*.png` inlined, and return its path.
+    """Write `folder/report.html` with the figures `plots/*.svg` in it, and return its path.
 
     Args:
         folder: of the run.
@@ -81,7 +82,7 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
         plain = {k: v for k, v in plain.items() if type(v) in (int, float) and k != "rounds"}
     scales = {k: v for k, v in scenario.get("privacy", {}).items() if isinstance(v, Mapping) and "scale" in v}
     clip, printed = result.privacy.clip, {text for _, text in report.lines}
-    plots = sorted(own(folder / "plots", folder, "report").glob("*.png"))
+    plots = sorted(own(folder / "plots", folder, "report").glob("*.svg"))
     markup = render(
         "run",
         **vars(report)
@@ -95,6 +96,7 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
         notes=[(head, items) for head, items in result.privacy.grouped_notes if head not in printed],
         price_kinds=[k for k in SPLITS if any(k in price.price for price in result.privacy.prices)],
         pictures={path.stem: own(path, folder, "report").read_bytes() for path in plots},
+        files=sorted(path.name for path in folder.iterdir()),
         algorithm=algorithm,
         kind=str(ran.get("kind") or ""),
         citations=() if algorithm is None else algorithm.citations,
@@ -104,14 +106,14 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
     return path
 
 
-def run_view(report: Report, pictures: Iterable[bytes] = ()) -> str:
+def run_view(report: Report, figures: Mapping[str, bytes]) -> str:
     """Return the markup of a run for a notebook.
 
     Args:
         report: of the run.
-        pictures: PNG files of figures.
+        figures: name → SVG file.
     """
-    return render("run_view", **vars(report), pictures=pictures)
+    return render("run_view", **vars(report), figures=figures)
 
 
 def render(template: str, **values: Any) -> str:
@@ -153,6 +155,79 @@ def with_formulas(sentence: str) -> Markup:
     return Markup(" ").join(words)
 
 
+_SHAPES = frozenset(("svg", "g", "defs", "clipPath", "path", "rect", "use", "text", "tspan", "image"))
+_DRAWING = frozenset(("viewBox", "d", "x", "y", "width", "height", "transform", "style", "clip-path", "id", "href"))
+_CALLS = re.compile(r"(?:rotate|scale|translate|matrix)\(|url\(#")
+_IMAGE = re.compile(r"#[\w-]+|data:image/png;base64,[\w+/=\s]*")
+# Verdana has almost the widths of the font that the layout is computed with.
+_FONTS = "'DejaVu Sans', Verdana, sans-serif"
+
+
+def inline_svg(content: bytes, name: str, label: str) -> Markup:
+    """Return an SVG file of matplotlib as an element of a page.
+
+    Another person may have written the file. Only shapes and text are kept, without scripts and addresses.
+
+    Args:
+        content: of the file.
+        name: prefix of its identifiers, unique on the page.
+        label: text for screen readers.
+
+    Raises:
+        InputError: the file is no SVG.
+    """
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError as error:
+        raise InputError(f"{name}.svg: cannot be read ({error}). Fix: draw the figures again.") from None
+    prefix = re.sub(r"\W", "_", name)
+
+    def attributes(node: ElementTree.Element, tag: str) -> Iterator[Markup]:
+        for key, value in node.items():
+            key = key.rpartition("}")[2]
+            if key not in _DRAWING or (tag, key) in (("g", "id"), ("svg", "height")):
+                continue
+            if not _IMAGE.fullmatch(value) if key == "href" else re.search(r"[(\\]", _CALLS.sub("", value)):
+                continue
+            # The parts of every figure have the same identifiers.
+            value = f"{prefix}-{value}" if key == "id" else re.sub(r"(^|\()#", rf"\1#{prefix}-", value)
+            yield Markup(' {}="{}"').format(key, " ".join(value.replace("'DejaVu Sans'", _FONTS).split()))
+
+    def element(node: ElementTree.Element) -> Markup:
+        tag = node.tag.rpartition("}")[2]
+        if tag not in _SHAPES:
+            return Markup()
+        words = printable(node.text or "") if tag in ("text", "tspan") else ""
+        role = Markup(' role="img" aria-label="{}" stroke-linejoin="round"').format(printable(label))
+        head = Markup("").join(attributes(node, tag)) + (role if node is root else "")
+        # No tag of another kind is in the list, and only text is escaped.
+        body = escape(words) + Markup("").join(map(element, node))
+        return Markup(f"<{tag}{head}>{body}</{tag}>")
+
+    return element(root)
+
+
+# Values that differ by a larger factor are drawn on a logarithmic axis, from half of the smallest.
+_LINEAR_RANGE = 30.0
+
+
+def axis_places(values: Sequence[float]) -> list[float]:
+    """Return the places of nonnegative values on an axis, in percent of its length. Infinite values are at its end.
+
+    Example:
+        >>> axis_places([0.0, 2.0, math.inf])
+        [0.0, 90.0, 100.0]
+    """
+    positive = [value for value in values if 0.0 < value < math.inf]
+    low, high = min(positive, default=1.0), max(positive, default=1.0)
+    if high <= _LINEAR_RANGE * low:
+        parts = [value / high for value in values]
+    else:
+        start, end = math.log(low) - math.log(2.0), math.log(high)
+        parts = [(math.log(value) - start) / (end - start) if value > 0.0 else 0.0 for value in values]
+    return [100.0 if math.isinf(part) else 90.0 * part for part in parts]
+
+
 def _margin(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
@@ -172,6 +247,8 @@ def _environment() -> Environment:
     texts = {name.removesuffix("_text"): f for name, f in vars(formatting).items() if name.endswith("_text")}
     made.filters |= texts | {
         "article": formatting.article,
+        "anchor": lambda text: text.lower().replace(" ", "-"),
+        "axis_places": axis_places,
         "capitalise": formatting.capitalise,
         "graph_noun": formatting.graph_noun,
         "sentence": formatting.sentence,
@@ -179,9 +256,10 @@ def _environment() -> Environment:
         # At the start of a sentence.
         "agents": lambda n: f"{_NUMERALS[n] if n < len(_NUMERALS) else n} agent{'s' * (n != 1)}",
         "breakable": breakable,
-        "data_uri": lambda png: Markup(f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"),
         "formula": formula,
+        "inline_svg": inline_svg,
         "margin": _margin,
+        "metric_words": metric_words,
         "minus": lambda text: str(text).replace("-", "−"),
         "number": lambda value: None if value is None else float(value),
         "unbroken": unbroken,

@@ -18,7 +18,7 @@ from decentral_dp.files.regular import own
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
-from decentral_dp.simulation.metrics import metric_label
+from decentral_dp.simulation.metrics import JUDGES
 from decentral_dp.simulation.result import mode_of
 
 if TYPE_CHECKING:
@@ -60,13 +60,11 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
             # A fixed x has no upper level.
             if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
                 continue
-            is_train_loss = metric == "lower_loss" and r.result.is_one_level
-            label = "train loss" if is_train_loss else metric_label(metric)
-            if axis == "score on held-out records":
-                label = label.replace(" on held-out records", "")
             c = r.curve(metric) or curve(r.metrics, metric)
-            if c is not None and (np.any(c.mean > 0) if scale == "log" else np.isfinite(c.mean).any()):
-                curves[label] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
+            if c is not None and scale == "log":
+                c = c._replace(mean=np.where(c.mean > 0, c.mean, np.nan))
+            if c is not None and np.isfinite(c.mean).any():
+                curves[metric] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
         if not curves:
             return False
         ax = figure.subplots()
@@ -74,8 +72,8 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
             draw_baselines(ax, r, ["test_accuracy"])
         style.draw_curves(ax, curves)
         ax.set_ylabel(f"{axis}, exact lower solution" if r.result.solves_lower else axis)
-        (label, (first, *_)), *_ = curves.items()
-        style.title(ax, style.change(label if label[1:2].isupper() else capitalise(label), first))
+        (metric, (first, *_)), *_ = curves.items()
+        style.title(ax, style.change(metric, first))
         values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
         style.scale_axis(ax, scale, values)
         if scale == "share":
@@ -131,6 +129,7 @@ def utility(figure: Figure, r: Report) -> bool:
     score = None if r.judge is None else r.curve(r.judge["name"])
     if r.judge is None or score is None or spent is None or not privacy.is_noisy or privacy.view != "all_messages":
         return False
+    score = style.thin(score)
     _, at_score, at_spent = np.intersect1d(score.rounds, spent.rounds, return_indices=True)
     epsilon_spent = spent.mean[at_spent]
     shown = np.isfinite(epsilon_spent) & (epsilon_spent > 0)
@@ -148,10 +147,9 @@ def utility(figure: Figure, r: Report) -> bool:
     ax.set_xlabel(
         f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
     )
-    ax.set_ylabel(f"held-out {r.judge['word']}")
-    style.title(
-        ax, f"Held-out {r.judge['word']} {r.judge['text']} at ε = {epsilon_text(float(epsilon_spent[shown][-1]))}"
-    )
+    ax.set_ylabel(r.judge["name"])
+    ax.margins(x=0.02)
+    style.title(ax, f"{r.judge['name']} {r.judge['text']} at ε = {epsilon_text(float(epsilon_spent[shown][-1]))}")
     return True
 
 
@@ -159,9 +157,10 @@ def draw_baselines(ax: Axes, r: Report, names: Sequence[str]) -> None:
     """Draw reference lines of the majority class, and of the run without noise if there is one."""
     lines = {"majority class": r.result.baselines, "non-private": r.non_private}
     for (label, scores), dash in zip(lines.items(), (":", "--"), strict=True):
-        known = [value for name in names if (value := scores.get(name)) is not None]
-        if known and math.isfinite(known[0]):
-            ax.axhline(known[0], color=style.GREY, linestyle=dash, linewidth=1.2, label=f"{label}: {known[0]:.2f}")
+        known = [(name, value) for name in names if (value := scores.get(name)) is not None and math.isfinite(value)]
+        for name, value in known[:1]:
+            text = f"{label}: {value:.{JUDGES[name]}f}"
+            ax.axhline(value, color=style.GREY, linestyle=dash, linewidth=1.2, label=text)
 
 
 _DRAWN_COORDINATES = 100
@@ -267,6 +266,8 @@ def _draw_range(ax: Axes, rounds: NDArray[Any], values: NDArray[Any], label: str
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
+# More edges are drawn as pixels, since their paths would make a page too large.
+_DRAWN_EDGES = 1000
 
 
 def topology(figure: Figure, r: Report) -> bool:
@@ -286,12 +287,16 @@ def topology(figure: Figure, r: Report) -> bool:
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
-    ax.add_collection(LineCollection(list(positions[edges]), colors=style.GREY, linewidths=1.1, alpha=faint))
+    lines: list[Any] = [LineCollection(list(positions[edges]), colors=style.GREY, linewidths=1.1, alpha=faint)]
+    ax.add_collection(lines[0])
     if graph.get("directed"):
         # An arrow head beyond the middle of each edge, which no agent hides.
         (x, y), (dx, dy) = positions[edges[:, 0]].T, 0.6 * (positions[edges[:, 1]] - positions[edges[:, 0]]).T
         heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
         heads.set(color=style.GREY, alpha=faint)
+        lines.append(heads)
+    for drawn in lines:
+        drawn.set_rasterized(len(edges) > _DRAWN_EDGES)
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
@@ -364,14 +369,14 @@ FIGURES: Mapping[str, Draw] = {
 }
 
 
-def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report: Report | None = None) -> list[Path]:
+def write_plots(folder: Path, formats: Sequence[style.Format] = (), report: Report | None = None) -> list[Path]:
     """Draw all figures of a run into `folder/plots`, and return their paths.
 
     Figures without numbers are removed.
 
     Args:
         folder: of the run.
-        formats: of the files; the page shows "png".
+        formats: of more files; the page shows the SVG files.
         report: of the run; by default it is read from the folder.
 
     Raises:
@@ -383,7 +388,7 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), report
     with style.package_style():
         for name, draw in FIGURES.items():
             figure = style.new_figure(*SIZE)
-            endings = formats if draw(figure, report) else ()
+            endings = ("svg", *formats) if draw(figure, report) else ()
             paths += style.write_figure(figure, folder / "plots" / name, endings, mode_of(folder))
     return paths
 
@@ -404,9 +409,15 @@ class Picture:
             self.figure.savefig(path)
         return Path(path)
 
-    def _repr_png_(self) -> bytes:
+    @property
+    def svg(self) -> bytes:
+        """The content of its SVG file."""
         with style.package_style():
             return style.picture_of(self.figure)
+
+    def _repr_png_(self) -> bytes:
+        with style.package_style():
+            return style.picture_of(self.figure, "png")
 
 
 def draw(name: str, report: Report) -> Picture | None:

@@ -22,7 +22,6 @@ from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import (
     agent_names,
-    capitalise,
     delta_text,
     epsilon_text,
     power_text,
@@ -30,7 +29,7 @@ from decentral_dp.formatting import (
     spans,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.metrics import ENDINGS, JUDGES, MEASURES
+from decentral_dp.simulation.metrics import JUDGES, MEASURES
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
 
@@ -84,7 +83,7 @@ class ScoreTable(NamedTuple):
 
     Args:
         columns: heads.
-        rows: label and texts of each metric of the published values.
+        rows: name and texts of each metric of the published values.
         others: the same of other values, if the published ones have this metric too.
         notes: head and sentences of each group of notes.
     """
@@ -148,7 +147,7 @@ class Report:
         ledger: columns as of `Ledger.to_frame`, at the drawn rounds.
         x: (m, p) last published values; None if the run has none.
         task: the problem that was solved, as a verb phrase.
-        judge: the main score: its name, word and text; None if the run has none.
+        judge: the main score: its name and text; None if the run has none.
         score: the main score or the loss, in words.
         lines: head and sentence of each note on data, algorithm and privacy.
         budgets: ε of every agent; None without noise.
@@ -225,14 +224,12 @@ def make_report(
         task = (entry and entry.lower_task) or f"minimised the {level} loss of {problem['kind']}"
     loss, score, judge = "upper_loss" if result.tunes_x else "lower_loss", "", None
     if (name := result.judge) is not None:
-        word, digits = JUDGES[name]
-        judge = {"name": name, "word": word, "text": f"{result.score(name):.{digits}f}"}
+        judge = {"name": name, "text": f"{result.score(name):.{JUDGES[name]}f}"}
         averaged = " of the averaged model" if result.scores_average else ""
-        score = f"{'' if trusted or averaged else 'mean '}held-out {word}{averaged} {judge['text']}"
+        score = f"{'' if trusted or averaged else 'mean '}{name}{averaged} {judge['text']}"
     elif (value := result.score(loss)) is not None:
         final = "" if result.has_diverged or trusted else "final "
-        word = "train loss" if result.is_one_level and not result.tunes_x else loss.replace("_", " ")
-        score = f"{final}{word} {power_text(value)}"
+        score = f"{final}{loss} {power_text(value)}"
     return Report(
         result=result,
         scenario=scenario,
@@ -395,7 +392,7 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     n = len(privacy.agents)
     agents = "1 agent" if n == 1 else f"{n} agents"
     central = privacy.network_text or topology["central"]
-    network = f"{agents} and a {'trusted' if privacy.network_text else 'untrusted'} server" if central else ""
+    network = f"{agents} and {'a trusted' if privacy.network_text else 'an untrusted'} server" if central else ""
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
     return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
 
@@ -467,14 +464,10 @@ def _tabulate_scores(result: RunResult) -> ScoreTable:
     rows: list[tuple[str, Sequence[str]]] = []
     others: list[tuple[str, Sequence[str]]] = []
     for _, name, stem, ending in sorted(ranked, key=lambda row: row[0]):
-        label = capitalise(MEASURES[stem].label if stem in MEASURES else stem.replace("_", " "))
-        if stem == "lower_loss" and result.is_one_level:
-            label = "Train loss (regulariser included)"
-        label += ENDINGS[ending][0] if ending and local else ""
         ends = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         values = [metrics[name], *ends][: len(columns) - 1]
         texts = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in values]
-        (others if ending and stem in metrics else rows).append((label, texts))
+        (others if ending and stem in metrics else rows).append((name, texts))
     notes = groupby(score_notes(result), key=lambda note: note[0])
     return ScoreTable(columns, rows, others, [(head, [text for _, text in group]) for head, group in notes])
 
@@ -482,12 +475,19 @@ def _tabulate_scores(result: RunResult) -> ScoreTable:
 _LISTED_AGENTS, _WORST_AGENTS, _LONGEST_NAMES = 30, 5, 60
 
 
-def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> BudgetTable | None:
+def tabulate_budgets(
+    privacy: PrivacyStatement,
+    graph: Mapping[str, Any],
+    most_rows: int = _LISTED_AGENTS,
+    worst_agents: int = _WORST_AGENTS,
+) -> BudgetTable | None:
     """Tabulate ε of every agent by channel and split; of many agents a summary and the most expensive.
 
     Args:
         privacy: of the run or plan; without noise the table is None.
         graph: as in `result.json`, for the names of agents.
+        most_rows: number of different rows above which the table is a summary.
+        worst_agents: number of agents in a summary.
     """
     budgets, claim, names = privacy.agents, privacy.claimed, agent_names(graph.get("labels"))
     if not privacy.is_noisy or not budgets:
@@ -525,15 +525,15 @@ def tabulate_budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> Bud
         merged.setdefault(tuple(map(epsilon_text, row)), []).extend(agents)
     labels = names or [str(agent) for agent in range(len(budgets))]
     body = [(_agents_text(sorted(agents), labels, bool(names)), texts) for texts, agents in merged.items()]
-    if len(merged) > _LISTED_AGENTS:
+    if len(merged) > most_rows:
         every_agent = [row for agents, row in zip(members, values, strict=True) for _ in agents]
         stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*every_agent, strict=True)]
         body = [
             (f"{label} of {len(budgets)}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
         ]
-        by_cost = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:_WORST_AGENTS]
-        worst = [(agent, row) for row in by_cost for agent in members[row]][:_WORST_AGENTS]
+        by_cost = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:worst_agents]
+        worst = [(agent, row) for row in by_cost for agent in members[row]][:worst_agents]
         body += [(f"agent {labels[agent]}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
     groups = [(group, len(list(members))) for group, members in groupby(column.group for column in columns)]
     return BudgetTable(groups, columns, body)
@@ -578,7 +578,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         # A baseline has one adversary.
         stated = [epsilons[0], *([epsilons[-1]] if len(budget_heads) > 1 else [])]
         cells.append([label, *(text(run.score(name)) for name in names), *map(epsilon_text, stated)])
-    heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), *((h, "") for h in budget_heads)]
+    heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
@@ -592,7 +592,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
             difference = (result.score(judge) or 0.0) - score
             chance = " (within the sampling error)" if abs(difference) < width else ""
             verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {JUDGES[judge][0]} {comparison}{chance}")
+            parts.append(f"{verb} {abs(difference):.3f} in {judge} {comparison}{chance}")
     chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
     listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
     sentence = f"{listed}. One run each{chance}." if parts else ""

@@ -37,7 +37,7 @@ FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 # Without software and date, so that equal figures are equal files.
 _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "png": {"metadata": {"Software": None}},
-    "svg": {"metadata": {"Date": None}},
+    "svg": {"metadata": {"Creator": None, "Date": None, "Format": None, "Type": None}},
     "pdf": {"metadata": {"CreationDate": None, "Producer": None, "Creator": None}},
 }
 
@@ -78,7 +78,7 @@ def side_label(text: str, figure: Figure) -> str:
     return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - legend) * _LETTERS_PER_INCH)))
 
 
-def picture_of(figure: Figure, ending: Format = "png") -> bytes:
+def picture_of(figure: Figure, ending: Format = "svg") -> bytes:
     """Return the content of a figure's file in one format."""
     from matplotlib.text import Text
 
@@ -92,7 +92,7 @@ def picture_of(figure: Figure, ending: Format = "png") -> bytes:
     return content.getvalue()
 
 
-def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",), mode: int = 0o666) -> list[Path]:
+def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("svg",), mode: int = 0o666) -> list[Path]:
     """Write a figure in some formats, remove it in all others, and return the paths.
 
     Args:
@@ -114,12 +114,25 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",
 
 # Most steps between ticks; placing ticks takes most of the time of a figure.
 _TICKS = 5
+# Most points of a line. More of them enlarge pages, and no screen shows them.
+MOST_POINTS = 400
+
+
+def thin(c: Curve) -> Curve:
+    """Return at most `MOST_POINTS` points of a curve: every k-th mean, with the extremes up to the next one.
+
+    The last point is kept.
+    """
+    starts = np.unique(np.linspace(0, c.rounds.size - 1, min(MOST_POINTS, c.rounds.size)).round().astype(int))
+    low, high = np.fmin.reduceat(c.low, starts), np.fmax.reduceat(c.high, starts)
+    return Curve(c.rounds[starts], c.mean[starts], low, high, c.overflow)
 
 
 def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     """Draw label → (curve, colour, line style): mean as a line, lowest to highest agent as a band."""
     from matplotlib.ticker import MaxNLocator
 
+    curves = {label: (thin(c), colour, dash) for label, (c, colour, dash) in curves.items()}
     for label, (c, colour, style) in curves.items():
         marker = "o" if c.rounds.size <= 25 else None
         ax.fill_between(c.rounds, c.low, c.high, color=colour, alpha=0.16, linewidth=0)
@@ -130,8 +143,10 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
         note = f" overflow from round {min(broken)} "
         ax.annotate(note, (min(broken), 0.97), xycoords=("data", "axes fraction"), color=GREY, ha="right", va="top")
     ax.set_xlabel("round")
-    first, last = min(c.rounds[0] for c, *_ in curves.values()), max(c.rounds[-1] for c, *_ in curves.values())
-    margin = 0.02 * (last - first + 1) if last > first else 0.5
+    first = min(c.rounds[np.isfinite(c.mean)].min(initial=c.rounds[-1]) for c, *_ in curves.values())
+    last = max(c.rounds[-1] for c, *_ in curves.values())
+    # Markers at the ends stay whole.
+    margin = 0.015 * (last - first) if last > first else 0.5
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=_TICKS, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     labels = ax.get_legend_handles_labels()[1]
@@ -209,8 +224,9 @@ def change(name: str, c: Curve) -> str:
     first, last = c.ends
     if c.overflow is not None:
         return f"{name} overflows at round {c.overflow}"
-    if c.mean.size == 1:
-        return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
+    drawn = c.rounds[np.isfinite(c.mean)]
+    if drawn.size == 1:
+        return f"{name} at round {drawn[0]:.0f}: {power_text(last)}"
     if abs(last - first) <= 0.01 * abs(first):
         return f"{name} starts and ends at {power_text(last)}"
     return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}"

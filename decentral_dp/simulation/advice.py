@@ -36,7 +36,7 @@ _FEWEST_OF_A_RISE, _FEWEST = 3, 10
 _LEAST_R2_GAIN = 0.05
 # A loss increased if the mean of its last fifth exceeds its start by more than this share of it.
 _RISEN_SHARE = 0.1
-_LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
+_LOSSES = ("lower_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
 
@@ -66,8 +66,6 @@ def learning(
         return []
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
     step = "algorithm.learning_rate.scale" if job.sends_steps else "the steps"
-    if job.components.one_level:
-        metrics = {**metrics, "name": np.where(metrics["name"] == "lower_loss", "train_loss", metrics["name"])}
     return [text for text in (score, loss_sentence(metrics, step, bool(score))) if text]
 
 

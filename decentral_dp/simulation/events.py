@@ -20,7 +20,7 @@ class Progress(NamedTuple):
         done: finished units.
         total: number of units.
         unit: "rounds" of a run, "cells" of a study, "runs" of an audit, "audits" of a table of them, "pairs" of a
-            check, "observers" of a network view, "steps" of a tuner.
+            check, "adversaries" of a network view, "steps" of a tuner.
         loss: of a run, the upper loss, or the lower one if x is not tuned. It reads records; NaN if it is not measured.
         epsilon: of a run, spent by the worst agent.
         failed: of a study, failed cells.

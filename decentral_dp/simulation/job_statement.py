@@ -128,7 +128,7 @@ def unverified(job: PlannedJob) -> list[str]:
     if entry.custom:
         parts.append(
             f"{entry.kind} reaches records through bounded queries only and opens no bounded value. Its releases are "
-            "recorded and accounted. Nothing tries the rest of its code except `decentral-dp check`."
+            "recorded and accounted. Only `decentral-dp check` tests the rest of its code."
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(
@@ -237,16 +237,20 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, is_central: bool, u
     # Noise that neighbours share cancels in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
-    total = np.sqrt((noise**2 @ members).sum() / (1 if is_central else n_agents))
-    multiplier = (noise / math.sqrt(c.dimension) / contribution).min(axis=1)
-    multiplier = multiplier[np.isfinite(multiplier)]
+    # An agent that does not send has infinite noise in the ledger, and adds none.
+    is_sent = np.isfinite(noise)
+    total = np.sqrt((np.where(is_sent, noise, 0.0) ** 2 @ members).sum() / (1 if is_central else n_agents))
     return Signal(
-        one_release=float(np.median((drift / noise).min(axis=1))),
+        one_release=_median(np.where(is_sent, drift / noise, math.inf).min(axis=1)),
         all_releases=float((drift @ members).sum() / total),
-        noise_multiplier=float(np.median(multiplier[np.isfinite(multiplier)]))
-        if np.isfinite(multiplier).any()
-        else None,
+        noise_multiplier=_median((noise / math.sqrt(c.dimension) / contribution).min(axis=1)),
     )
+
+
+def _median(values: Array) -> float | None:
+    """Return the median of the finite values; None without any."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else None
 
 
 def signal_cautions(signal: Mapping[str, Signal], n_agents: int, is_central: bool) -> list[str]:

@@ -129,7 +129,6 @@ _SPREAD = ("", "_min", "_max")
 _LOSS = (*_SPREAD, *(f"_unreleased{end}" for end in _SPREAD))
 _TEST = (*_LOSS, *(f"_last{end}" for end in _SPREAD))
 
-_LOWER_LOSS = "lower loss (train), or train_loss: the loss that training at one level minimises"
 _FIRST = "evaluated round at which a metric first reaches a level; any metric, any level"
 _DISTANT = "largest {} towards a neighbour; …_2, …_3: that far away"
 _DIVERGED = (
@@ -141,7 +140,7 @@ _DIVERGED = (
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         "upper_loss": Measure("upper loss (validation)", _LOSS),
-        "lower_loss": Measure("lower loss (train)", _LOSS, meaning=_LOWER_LOSS),
+        "lower_loss": Measure("train loss, regulariser included", _LOSS),
         "test_loss": Measure("loss on held-out records", _TEST),
         "test_auc": Measure("AUC on held-out records", _TEST, better="higher", axis="flat"),
         "test_accuracy": Measure("accuracy on held-out records", _TEST, better="higher", axis="flat"),
@@ -203,8 +202,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "worst_group_loss": Measure("loss of the worst group (train)"),
     }
 )
-# The main held-out score of a run is the first of these: its name in sentences, and its decimals.
-JUDGES = {"test_auc": ("AUC", 3), "test_accuracy": ("accuracy", 2), "test_r2": ("R²", 2)}
+# The main held-out score of a run is the first of these. Each has its decimals.
+JUDGES = {"test_auc": 3, "test_accuracy": 2, "test_r2": 2}
 
 
 def metric_words(name: str) -> str | None:
@@ -214,17 +213,17 @@ def metric_words(name: str) -> str | None:
         >>> metric_words("upper_loss"), metric_words("test_loss_max"), metric_words("mine")
         ('upper loss (validation)', 'loss on held-out records, highest agent', None)
         >>> metric_words("network_epsilon_distance_2")
-        'largest ε towards an agent 2 links away'
+        'largest ε against an agent at distance 2'
         >>> metric_words("rounds_to_test_accuracy_0.9")
         'rounds until 0.9 is reached, accuracy on held-out records'
     """
-    for start, price in (
+    for start, epsilon in (
         ("network_epsilon_distance_", "ε"),
         ("network_linear_distance_", "linear ε (no bound for training)"),
     ):
-        links = name.removeprefix(start)
-        if links != name and links.isdecimal():
-            return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"
+        distance = name.removeprefix(start)
+        if distance != name and distance.isdecimal():
+            return f"largest {epsilon} against an agent at distance {distance}"
     if name.startswith("rounds_to_"):
         metric, _, level = name.removeprefix("rounds_to_").rpartition("_")
         return f"rounds until {level} is reached, {metric_label(metric)}"

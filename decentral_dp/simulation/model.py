@@ -219,8 +219,8 @@ class TrainedModel:
         m, target = len(self.published), "numbers"
         if self.classes:
             target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
-        origin = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        suffix = "" if m == 1 else f", {origin if self.agent is None else f'agent {self.agent}'}"
+        shared = f"mean of {m} agents" if self.linked else f"of {m} agents without edges"
+        suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
         return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
     @property
@@ -230,7 +230,7 @@ class TrainedModel:
             return self.published[self.agent : self.agent + 1]
         if not self.linked:
             raise InputError(
-                f"predict: the {len(self.published)} agents have no links, and so no model in common. Say whose is to "
+                f"predict: the {len(self.published)} agents have no edges, and so no model in common. Say whose is to "
                 "predict: predict(table, agent=0), model.of_agent(0), or --agent 0."
             )
         return np.asarray(self.published.mean(axis=0, keepdims=True))

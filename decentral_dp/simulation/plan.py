@@ -32,7 +32,7 @@ from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
-from decentral_dp.simulation.statement import PrivacyStatement, Setting
+from decentral_dp.simulation.statement import UNVERIFIED, VERBOSE_LINES, PrivacyStatement, Setting
 from decentral_dp.simulation.summary import (
     method_name,
     problem_summary,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 # Columns of the text of a plan without a terminal.
 _WIDTH = 100
+# Rows of the table of agents without --verbose.
+_MOST_ROWS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,18 +204,26 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
-    items += [line for line in privacy.lines if line[0] not in ("Note", *(() if verbose else ("Correlated", "Seen")))]
+    items += [line for line in privacy.lines if line[0] != "Note" and (verbose or line[0] not in VERBOSE_LINES)]
     items += [("Mechanism", text)] if (text := privacy.mechanism_text) else []
+    items += [("Variables", text)] if verbose and (text := privacy.variables_text) else []
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
     )
     items += [("Settings", plan.settings_text)] if verbose and plan.settings_text else []
     # The notes of a guarantee contain those on the data.
     notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
+    if privacy.unverified and not verbose:
+        count = len(privacy.unverified)
+        notes = (
+            *(note for note in notes if not note.startswith(UNVERIFIED)),
+            f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them.",
+        )
     warnings = [*plan.setting_warnings, *(notes if not verbose else privacy.cautions), plan.unmeasured]
     items += [("Warning", text) for text in warnings if text]
     print_items(out, items)
-    if (budgets := tabulate_budgets(privacy, graph)) is not None:
+    summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}
+    if (budgets := tabulate_budgets(privacy, graph, **summary)) is not None:
         out.print()
         agents, rows = zip(*budgets.rows, strict=True)
         cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True)]

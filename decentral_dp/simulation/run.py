@@ -270,8 +270,9 @@ class Run:
         from decentral_dp.reporting.page import run_view
         from decentral_dp.reporting.plots import draw
 
-        pictures = [draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")]
-        return run_view(self.report, [picture._repr_png_() for picture in pictures if picture is not None][:2])
+        figures = {name: draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")}
+        drawn = [(name, figure.svg) for name, figure in figures.items() if figure is not None]
+        return run_view(self.report, dict(drawn[:2]))
 
     def __repr__(self) -> str:
         result = self.result

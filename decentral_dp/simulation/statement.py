@@ -214,6 +214,10 @@ class ReleasePrice:
     rate: Mapping[str, float] = field(default_factory=dict)
 
 
+# Heads of `PrivacyStatement.lines` that the terminal prints with --verbose only.
+VERBOSE_LINES = ("Correlated", "Seen")
+
+
 @dataclass(frozen=True)
 class Signal:
     """The signal-to-noise ratio of a channel (upper bound).
@@ -459,17 +463,31 @@ class PrivacyStatement:
         """The mechanism with the clipping norms and noise multipliers of its channels; "" without noise.
 
         The noise multiplier z of a channel is the standard deviation of the noise over the largest contribution of one
-        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C.
+        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C. The
+        variables of bilevel problems are explained.
         """
         if not self.is_noisy or not self.mechanisms:
             return ""
         parts = [self.mechanism.capitalize()]
-        norms = {} if self.clip is None else {c: b for c, b in self.clip.items() if c in self.signal}
-        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
-        is_single = len(self.signal) == 1
-        parts += [f"clipping norm {_by_channel(norms, is_single)}"] if norms else []
-        parts += [f"noise multiplier {_by_channel(levels, is_single)}"] if levels else []
+        # A channel of another name has the clip of its first term.
+        norms = {c: bound for c, bound in (self.clip or {}).items() if c != "norm"}
+        parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
+        parts += [f"noise multiplier {text}"] if (text := self.noise_multipliers_text) else []
         return ", ".join(parts)
+
+    @property
+    def noise_multipliers_text(self) -> str:
+        """The noise multiplier of each channel."""
+        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
+        return _by_channel(levels, is_single=len(self.signal) == 1) if levels else ""
+
+    @property
+    def variables_text(self) -> str:
+        """The variables that the channels of a bilevel problem release; "" for other problems."""
+        # Bilevel problems have records of two splits.
+        is_bilevel = any(len(budget.records) > 1 for budget in self.agents.different)
+        names = [f"{c}: {_BILEVEL_VARIABLES[c]}" for c in self.signal if c in _BILEVEL_VARIABLES]
+        return ", ".join(names) if is_bilevel and len(self.signal) > 1 else ""
 
     @property
     def network_text(self) -> str:
@@ -516,6 +534,9 @@ class PrivacyStatement:
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+_BILEVEL_VARIABLES = {"x": "outer variable", "y": "inner variable", "z": "inverse Hessian times a gradient"}
 
 
 def _by_channel(values: Mapping[str, Any], is_single: bool) -> str:

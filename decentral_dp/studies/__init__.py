@@ -27,7 +27,7 @@ study resumes, and a changed one computes only its new cells.
     set = { privacy = { guarantee = "none" } }
     # scenario = "quadratic"            # another base for this variant
 
-    [[plots]]                           # plots/NAME.png
+    [[plots]]                           # plots/NAME.svg and plots/NAME.png
     name = "accuracy"
     title = "Accuracy by graph"
     x = "topology"                      # an axis, "round", or a measure such as "spectral_gap"
@@ -37,7 +37,7 @@ study resumes, and a changed one computes only its new cells.
     where = { topology = ["ring", "star"] }   # only these values of an axis, one or a list
     log = ""                            # "x", "y" or "xy"
 
-    # [[gains]]                         # plots/NAME.png and gains.csv: differences, seed by seed, of variants that
+    # [[gains]]                         # plots/NAME.svg and gains.csv: differences, seed by seed, of variants that
     #                                   # differ in the algorithm, or in the topology
     # name = "pays"
     # title = "When tuning pays"

@@ -160,13 +160,13 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> ClaimVerdict:
-    """Decide a claim for every left side and every right side with the same labels on the axes that neither fixes.
+    """Decide a claim for all pairs of a left and a right side with equal labels on the axes that neither fixes.
 
     Args:
-        claim: of the study.
-        study: its kind and seeds.
-        counted: values of `tables.rows_of_means`.
-        axes: of the study.
+        claim: a claim of the study.
+        study: the study, with its kind and seeds.
+        counted: values from `tables.rows_of_means`.
+        axes: axes of the study.
     """
     named = {name for side in _sides(claim) for name in (*side.where, side.best)}
     shared = [k for k, axis in enumerate(axes) if axis.name not in named]

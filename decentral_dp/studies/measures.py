@@ -183,7 +183,8 @@ _KEYS = {
 
 def axis_label(name: str, cells: pd.DataFrame) -> str:
     """Return the label of an axis or a measure, for an ε with its guarantee and δ where all cells agree."""
-    words = epsilon_words(name, cells)
+    # The stem of a target already has the word.
+    words = epsilon_words(name, cells).removeprefix("target").removeprefix(", ")
     return f"{metric_stem(name)} ({words})" if words else metric_stem(name)
 
 

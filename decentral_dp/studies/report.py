@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,14 +87,15 @@ class Findings:
         return len(self.cells) - len(self.failed)
 
 
-# Ratio of width to height from which a figure has the whole width of the page.
-_WIDE_RATIO = 2.0
+# Width in points from which a figure has the whole width of the page.
+_WIDE = 460.0
 
 
 def study_page(
     findings: Findings,
     plots: Path,
     notes: Sequence[str],
+    files: Sequence[str],
 ) -> str:
     """Return the HTML page of a study.
 
@@ -101,15 +103,16 @@ def study_page(
         findings: the finished study.
         plots: folder of its figures.
         notes: unverified parts of each cell.
+        files: names of the files of the folder.
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     pictures = []
     for name, title in named:
-        if (path := plots / f"{name}.png").exists():
-            png = path.read_bytes()
-            wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
-            pictures.append((png, title or name, wide > _WIDE_RATIO * high))
+        if (path := plots / f"{name}.svg").exists():
+            svg = path.read_bytes()
+            width = re.search(rb'viewBox="0 0 (\S+)', svg)
+            pictures.append((name, svg, title or name, width is not None and float(width[1]) > _WIDE))
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
         column: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
@@ -130,6 +133,7 @@ def study_page(
         notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
         pictures=pictures,
         toml=to_toml(study),
+        files=files,
     )
 
 

@@ -118,7 +118,7 @@ def _compute_cells(
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):
-        raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
+        raise InputError(f"None of the {len(tasks)} cells can run: {refused[0]}")
     # Cells with the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
@@ -154,7 +154,7 @@ def _write(
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
     figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
-    paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name)]
+    paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, ("svg", "png"))]
     findings = Findings(
         study,
         varied,
@@ -175,14 +175,16 @@ def _write(
     texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
         texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
-    texts["report.html"] = study_page(
-        findings,
-        out / "plots",
-        [note for record in records for note in record["notes"]],
-    )
     for name, text in texts.items():
         write_whole(out / name, text.encode())
     write_whole(out / "study.toml", to_toml(study, out).encode())
+    page = study_page(
+        findings,
+        out / "plots",
+        [note for record in records for note in record["notes"]],
+        [path.name for path in out.iterdir()],
+    )
+    write_whole(out / "report.html", page.encode())
     return findings
 
 

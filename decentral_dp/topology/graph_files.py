@@ -158,7 +158,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
         file_weights=None if wrong_weight or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
         n_weighted=sum(weight is not None for weight in weights.values()),
         wrong_weight=wrong_weight,
-        notes=(f"parallel links count once: {n_repeats} left out",) if n_repeats else (),
+        notes=(f"parallel edges count once: {n_repeats} left out",) if n_repeats else (),
         directed=directed,
     )
 
@@ -210,7 +210,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     if graph.is_directed() and not arcs:
         # The two arcs of an edge are not parallel.
         n_repeats = len(links) - len({link.endpoints for link in links})
-        result = result._replace(notes=(f"parallel links count once: {n_repeats} left out",) if n_repeats else ())
+        result = result._replace(notes=(f"parallel edges count once: {n_repeats} left out",) if n_repeats else ())
     attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in nodes_with_attributes]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # A repeated label is ambiguous, and the number of another node would be wrong.

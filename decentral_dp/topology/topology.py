@@ -271,8 +271,8 @@ def from_edges(
         raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     n_known = int(pairs.max(initial=0)) + 1
-    n_repeats = len(ends) - len(pairs)
-    notes = (f"parallel links count once: {n_repeats} left out",) if n_repeats else ()
+    repeated = len(ends) - len(pairs)
+    notes = (f"parallel edges count once: {repeated} left out",) if repeated else ()
     graph = graphs.Graph(n_known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
 
@@ -378,7 +378,7 @@ def time_varying(
     links, m = changes.off_diagonal(base.mixing), base.n_agents
     fault, weights = "", None
     if base.directed and kind in ("matching", "one_peer_exponential"):
-        fault = f"is of links that go both ways, and {base.name} is directed. Fix: take a sequence or resample"
+        fault = f"needs an undirected graph, and {base.name} is directed. Fix: use a sequence or resample"
     elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
         fault = f'links agents at distances 1, 2, 4, …, and {base.name} lacks links. Fix: topology.kind = "complete"'
     elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
@@ -392,7 +392,7 @@ def time_varying(
     elif kind == "resample" and draw is not None:
         weights = changes.resample(draw, m, seed)
     if weights is None:
-        raise InputError(f'topology.over_time: "{kind}" {fault or f"is none of {changes.KINDS}"}.')
+        raise InputError(f'topology.over_time: "{kind}" {fault or f"is not one of {changes.KINDS}"}.')
     return replace(base, over_time=replace(weights, directed=base.directed))
 
 

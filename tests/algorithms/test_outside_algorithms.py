@@ -69,7 +69,7 @@ def test_by_file_it_is_planned_and_run(folder: Path, name: str) -> None:
 def test_an_object_of_ours_is_ours(scenario: Any) -> None:
     from decentral_dp.algorithms.gossip.single_level import DpDsgd
 
-    run = decentral_dp.run(scenario(), algorithm=DpDsgd(StepSize(0.5)))
+    run = decentral_dp.run(scenario(privacy={"clip": 1.0}), algorithm=DpDsgd(StepSize(0.5)))
     assert run.scenario.algorithm.kind == "dp_dsgd"
     assert not any("unverified" in note.lower() for note in run.result["privacy"]["notes"])
 
@@ -235,6 +235,7 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     (folder / "fitted.py").write_text(BILEVEL, encoding="utf-8")
     content = tomllib.loads(BLOCKS["momentum.toml"])
     content["algorithm"] = {"kind": "fitted:Fitted", "rounds": 3, "learning_rate": {"scale": 0.5}}
+    content["privacy"]["clip"] = {"y": 1.0}
     del content["privacy"]["mechanism"]
     run = decentral_dp.run(load(content, folder=folder))
     assert run.result["privacy"]["epsilon_max"] == pytest.approx(4.0, rel=1e-2)

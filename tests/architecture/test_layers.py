@@ -268,7 +268,7 @@ def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:
     check = f"{run}; print([m for m in ('torch', 'ray', 'pandas', 'scipy.linalg') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert out.stdout.strip() == "[]"
-    assert (tmp_path / "r" / "plots" / "noise.png").is_file()
+    assert (tmp_path / "r" / "plots" / "noise.svg").is_file()
 
 
 @pytest.mark.parametrize("statement", ["import decentral_dp", "import decentral_dp.cli.main"])

@@ -401,6 +401,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "38-steps-and-clips": (
         "test_no_jacobian_exceeds_the_factor_and_some_reach_it",
         "test_steps_of_the_package_keep_their_factors",
+        "test_no_step_moves_models_apart_and_scaled_gradients_do",
+        "test_a_gradient_is_that_of_the_envelope",
     ),
     "39-push-sum": (
         "test_without_noise_it_is_a_loop_over_messages",

@@ -47,10 +47,6 @@ FENCES = re.compile(r"^ *```.*?^ *```|^ *\$\$.*?\$\$", re.MULTILINE | re.DOTALL)
 DOCSTRINGS = re.compile(r'"""(.*?)"""', re.DOTALL)
 COMMENTS = re.compile(r"(?:^|(?<=  ))#:? .*(?:\n *# .*)*", re.MULTILINE)
 ERRORS = re.compile(r"\braise \w+\((.*?)\)$", re.MULTILINE | re.DOTALL)
-# (file, wording) → reason.
-EXCEPTIONS = {
-    ("decentral_dp/simulation/jobs/gossip_plan.py", "priced"): "the error refers to the function `price`",
-}
 VERB = re.compile(
     "(?:Audit|Build|Check|Choose|Compare|Compute|Draw|Estimate|Load|Make|Predict|Read|Resume|Return|Run|Test|Write) "
 )
@@ -94,13 +90,11 @@ def sources() -> list[Path]:
 
 
 def test_no_banned_wording() -> None:
-    assert len(EXCEPTIONS) <= 5
     found = []
     for path in sources():
         name = path.relative_to(ROOT).as_posix()
-        allowed = [wording for file, wording in EXCEPTIONS if file == name]
         for line, text in prose(path):
-            found += [f"{name}:{f}" for f in faults(text, line) if not any(f": {w!r};" in f for w in allowed)]
+            found += [f"{name}:{fault}" for fault in faults(text, line)]
     assert not found, "\n".join(found)
 
 

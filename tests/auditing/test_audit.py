@@ -76,9 +76,9 @@ def test_noiseless_runs_are_always_distinguished() -> None:
     assert found.to_dict()["shown"] == "inf"
 
 
-@pytest.mark.parametrize("vantage", ["published", "agent:1"])
-def test_a_large_epsilon_shows_from_all_vantages(vantage: str) -> None:
-    found = audit("network_view", overrides=LOUD, runs=60, vantage=vantage)
+@pytest.mark.parametrize("adversary", ["published", "agent:1"])
+def test_a_large_epsilon_shows_to_all_adversaries(adversary: str) -> None:
+    found = audit("network_view", overrides=LOUD, runs=60, adversary=adversary)
     assert found.method == "counting"
     assert 0.0 < found.shown <= found.certified
 
@@ -121,9 +121,9 @@ def test_an_uncharged_channel_is_refuted() -> None:
 # The audit of the audit -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
-def test_different_data_sets_in_the_control_are_detected(vantage: str, overrides: list[str]) -> None:
-    plan = plan_audit("network_view", 60, vantage, overrides=overrides)
+@pytest.mark.parametrize(("adversary", "overrides"), [("all_messages", ONE), ("published", LOUD)])
+def test_different_data_sets_in_the_control_are_detected(adversary: str, overrides: list[str]) -> None:
+    plan = plan_audit("network_view", 60, adversary, overrides=overrides)
     found = play_game(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0
     assert found.status == "broken"
@@ -176,6 +176,20 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
     assert command("audit", "network_view", "--runs", 20, *sets).code == 1
 
 
+def test_the_command_prints_json(command: Command) -> None:
+    sets = [part for key in ONE for part in ("--set", key)]
+    said = command("audit", "network_view", "--runs", 20, "--json", *sets)
+    printed = json.loads(said.out)
+    assert (said.code, said.err, printed) == (0, "", audit("network_view", overrides=ONE, runs=20).to_dict())
+    context = {name: printed[name] for name in ("delta", "adjacency", "adversary", "status")}
+    assert context == {
+        "delta": 1e-5,
+        "adjacency": "replace one record of one agent",
+        "adversary": "all_messages",
+        "status": "ok",
+    }
+
+
 def test_an_attack_refutes_a_claim_of_published_noise() -> None:
     """The published noise of double_spider hides nothing of its claim."""
     changes = {"privacy.guarantee": "as_published", "algorithm.rounds": 5}
@@ -189,9 +203,9 @@ def test_an_attack_refutes_a_claim_of_published_noise() -> None:
     ("arguments", "words"),
     [
         (["quadratic", "--runs", 19], "20"),
-        (["quadratic", "--vantage", "nobody"], "vantage"),
-        (["quadratic", "--vantage", "agent:8"], "agent:7"),
-        (["dp_sgda", "--vantage", "agent:0"], "published"),
+        (["quadratic", "--adversary", "nobody"], "adversary"),
+        (["quadratic", "--adversary", "agent:8"], "agent:7"),
+        (["dp_sgda", "--adversary", "agent:0"], "published"),
         (["quadratic", "--confidence", 1.0], "confidence"),
         (["quadratic", "--out", "missing/audit.json"], "no folder"),
         (["."], "result.json"),

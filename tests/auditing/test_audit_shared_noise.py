@@ -69,7 +69,7 @@ def test_scores_have_their_certified_distribution(case: str) -> None:
     assert 0.6 < np.std(apart) < 1.4
     # The effective noise scale is that of the ledger, which is tight on these graphs.
     channels = {charged.channel: charged for charged in job.ledger.charged_channels}
-    assert set(channels) == set(job.scenario.privacy.clip)
+    assert set(channels) == set(job.scenario.privacy.clips)
     for (index, channel), noise in seen.noise.items():
         if index > 0 and noise is not None:
             charged = channels[channel]

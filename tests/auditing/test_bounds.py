@@ -78,7 +78,7 @@ def test_canaries_differ_only_in_the_label() -> None:
 def test_canaries_without_and_with_noise() -> None:
     bare = ['privacy.guarantee="none"', "algorithm.rounds=400", "algorithm.x.scale=4.0"]
     loud = audit("auc_digits", overrides=bare, canaries=100)
-    assert (loud.method, loud.runs, loud.vantage, loud.null_shown) == ("one run", 1, "published", 0.0)
+    assert (loud.method, loud.runs, loud.adversary, loud.null_shown) == ("one run", 1, "published", 0.0)
     assert loud.shown > 0.5
     quiet = audit("dp_sgda", canaries=100)
     assert quiet.shown <= quiet.certified

@@ -138,6 +138,15 @@ def test_unplanned_releases_are_detected(folder: Path, old: str, new: str, told:
     assert told in why(found, "conformance")
 
 
+def test_a_release_without_a_bound_is_not_reported_as_searched(folder: Path) -> None:
+    """A gradient at an unreleased state is planned as bounded."""
+    found = check(changed(folder, "open.py", ("lower_grad_y(s.x, own.y)", "lower_grad_y(s.x, s.y)")), pairs=4)
+    assert (verdicts(found)["conformance"], verdicts(found)["search"]) == ("failed", "not tried")
+    assert found.rows[NAMES.index("search")].ratio is None
+    assert "y in round 2 states no finite sensitivity" in why(found, "search")
+    assert "only noiseless values were compared" in why(found, "absent agents")
+
+
 LATE = {
     # A noiseless mean on a free channel, or inside a message, and a release that exceeds its sensitivity.
     "free channel": (

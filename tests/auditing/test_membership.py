@@ -352,7 +352,7 @@ def test_other_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
     rewrite_result(tmp_path)
-    assert "has shape (1, 7)" in refused(tmp_path)
+    assert "wrong shape (got (1, 7)" in refused(tmp_path)
 
 
 EPSILONS = (0.0, 0.1, 1.0, 3.0, 8.0)

@@ -15,6 +15,8 @@ from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.accounting.float_slack import noise_alone
+from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
@@ -134,13 +136,20 @@ def test_the_certified_number_by_hand() -> None:
     got = certified_epsilon(pairs.mu, np.array([0.01]), np.array([n]), 1, delta, every)[0]
     assert np.isnan(got[0])
     assert got[3] == 2.5
-    sigma, lost = n * 20 * 2.0**-35, n * 2e-14
     for k in (1, 2):
-        left = (delta - lost) * math.exp(-sigma / 2) - math.exp(9.0) * lost
-        assert got[k] == pytest.approx(float(gaussian_epsilon(pairs.mu[0, k] + 0.02, left)) + sigma, rel=1e-9)
+        mu = pairs.mu[0, k] + 0.02
+        reach = min(every[k], 1.0 + float(gaussian_epsilon(mu, delta)))
+        by_share = []
+        for share in (2.0**-10, 2.0**-14, 2.0**-18, 2.0**-22, 2.0**-26):
+            lost = share * delta * math.exp(-reach)
+            tau = float(noise_alone(n, GAUSSIAN.bits(1), lost))
+            left = (delta - lost) * math.exp(-tau) - share * delta
+            by_share.append(float(gaussian_epsilon(mu, left)) + 2.0 * tau)
+        assert got[k] == pytest.approx(min(by_share), rel=1e-12)
+        assert got[k] > gaussian_epsilon(mu, delta)
     # If the samplers may use δ, or without a bound, only the ε of all messages is left.
     np.testing.assert_array_equal(
-        certified_epsilon(pairs.mu, np.array([0.01]), np.array([10**9]), 1, delta, every)[0, 1:], every[1:]
+        certified_epsilon(pairs.mu, np.array([0.01]), np.array([10**15]), 1, delta, every)[0, 1:], every[1:]
     )
     np.testing.assert_array_equal(
         certified_epsilon(pairs.mu, np.array([np.inf]), np.array([n]), 1, delta, every)[0, 1:], every[1:]

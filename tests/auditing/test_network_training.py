@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from decentral_dp.auditing import network_training
 from decentral_dp.auditing.network_gossip import pairwise
-from decentral_dp.auditing.network_training import Coupled, step_factor
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.simulation.jobs.published import step_factor
 
 
-def neighbour_mu(coupled: Coupled, victim: int, moved: Any) -> float:
+def neighbour_mu(coupled: HiddenRounds, victim: int, moved: Any) -> float:
     """Return the privacy cost μ of one victim."""
-    everybody = np.repeat(moved[:, None], coupled.noise.shape[1], axis=1)
-    return float(network_training.neighbour_mu(coupled, [victim], everybody)[0])
+    movement = np.repeat(moved[:, None], coupled.noise.shape[1], axis=1)
+    return float(hidden_mu(coupled, [victim], movement)[0])
 
 
 def metropolis(graph: nx.Graph) -> Any:
@@ -27,13 +27,25 @@ def metropolis(graph: nx.Graph) -> Any:
     return links + np.diag(1.0 - links.sum(axis=1))
 
 
-def watched(mixed: Any, observer: int, rounds: int, factor: float = 1.0) -> Coupled:
+def watched(mixed: Any, observer: int, rounds: int, factor: float = 1.0) -> HiddenRounds:
     m = len(mixed)
     seen = np.zeros((rounds, m), dtype=bool)
     seen[:, mixed[observer] != 0.0] = True
     noise = np.ones((rounds, m))
     noise[:, observer] = np.inf
-    return Coupled([factor * mixed] * rounds, noise, seen, np.zeros((rounds, m)))
+    return HiddenRounds(
+        factor * mixed[None], np.zeros(rounds, dtype=np.int64), noise, seen, np.zeros((rounds, m)), np.zeros(m)
+    )
+
+
+def with_factors(coupled: HiddenRounds, factors: Any) -> HiddenRounds:
+    """Replace R of each round."""
+    return coupled._replace(factors=np.stack(factors), factor_index=np.arange(len(factors)))
+
+
+def each_round(coupled: HiddenRounds) -> Any:
+    """R of each round."""
+    return coupled.factors[coupled.factor_index]
 
 
 def always(rounds: int, size: float = 1.0) -> Any:
@@ -76,7 +88,7 @@ def test_numbers_of_paths_stars_and_rings(case: str) -> None:
     assert linear_mu(mixed, observer, victim, moved) == pytest.approx(linear, abs=6e-7)
 
 
-def by_least_squares(coupled: Coupled, victim: int, moved: Any) -> float:
+def by_least_squares(coupled: HiddenRounds, victim: int, moved: Any) -> float:
     """The same problem, dense, by a solver of scipy."""
     rounds, m = coupled.noise.shape
     scale = 1.0 / coupled.noise
@@ -85,7 +97,7 @@ def by_least_squares(coupled: Coupled, victim: int, moved: Any) -> float:
         rows = slice(t * m, (t + 1) * m)
         matrix[rows, rows] = -np.diag(scale[t])
         if t:
-            matrix[rows, slice((t - 1) * m, t * m)] = scale[t][:, None] * coupled.factors[t]
+            matrix[rows, slice((t - 1) * m, t * m)] = scale[t][:, None] * each_round(coupled)[t]
         right[t * m + victim] = scale[t, victim] * moved[t]
     free = ~coupled.observed.ravel()
     found = lsq_linear(matrix[:, free], -right, bounds=(0.0, np.inf), tol=1e-14, method="bvls")
@@ -98,8 +110,8 @@ def test_agrees_with_another_solver(seed: int) -> None:
     graph = nx.gnp_random_graph(6, 0.5, seed=seed)
     graph.add_edges_from(nx.path_graph(6).edges)
     coupled = watched(metropolis(graph), 0, 5)
-    factors = [f * rng.uniform(0.3, 1.6) for f in coupled.factors]
-    coupled = coupled._replace(factors=factors, noise=coupled.noise * rng.uniform(0.3, 3.0, coupled.noise.shape))
+    coupled = with_factors(coupled, [f * rng.uniform(0.3, 1.6) for f in each_round(coupled)])
+    coupled = coupled._replace(noise=coupled.noise * rng.uniform(0.3, 3.0, coupled.noise.shape))
     moved = rng.uniform(0.0, 2.0, 5)
     for victim in range(1, 6):
         found = neighbour_mu(coupled, victim, moved)
@@ -108,29 +120,29 @@ def test_agrees_with_another_solver(seed: int) -> None:
         assert found <= np.sqrt(np.square(moved / coupled.noise[:, victim]).sum()) * (1 + 1e-9)
 
 
-def with_silent_agents(coupled: Coupled, seed: int) -> Coupled:
+def with_silent_agents(coupled: HiddenRounds, seed: int) -> HiddenRounds:
     """Some agents keep their last message in some rounds, without noise, and do not send it."""
     rng = np.random.default_rng(seed)
     rounds, m = coupled.noise.shape
     silent = rng.random((rounds, m)) < 0.4
     silent[np.isinf(coupled.noise)] = False
-    factors = [f.copy() for f in coupled.factors]
+    factors = each_round(coupled).copy()
     for t in range(rounds):
         factors[t][silent[t]] = np.eye(m)[silent[t]]
         if t:
             factors[t][np.ix_(~silent[t], silent[t - 1])] *= np.eye(m)[np.ix_(~silent[t], silent[t - 1])]
-    return coupled._replace(
-        factors=factors, noise=np.where(silent, 0.0, coupled.noise), observed=coupled.observed & ~silent
+    return with_factors(coupled, factors)._replace(
+        noise=np.where(silent, 0.0, coupled.noise), observed=coupled.observed & ~silent
     )
 
 
-def by_elimination(coupled: Coupled, victim: int, moved: Any) -> float:
+def by_elimination(coupled: HiddenRounds, victim: int, moved: Any) -> float:
     """Solve the same problem in the d of noisy hidden messages: every d is affine in them."""
     rounds, m = coupled.noise.shape
     free = np.argwhere(~coupled.observed & (coupled.noise > 0.0)).tolist()
     before, rows = np.zeros((m, len(free) + 1)), []
     for t in range(rounds):
-        arrives = coupled.factors[t] @ before
+        arrives = each_round(coupled)[t] @ before
         arrives[victim, -1] += moved[t]
         before = np.where(coupled.noise[t][:, None] == 0.0, arrives, 0.0)
         for column, (when, agent) in enumerate(free):
@@ -154,7 +166,7 @@ def test_messages_without_noise_are_priced_as_what_they_hold(seed: int) -> None:
         moved = rng.uniform(0.0, 2.0, 6) * (coupled.noise[:, victim] > 0.0)
         found, wanted = neighbour_mu(coupled, victim, moved), by_elimination(coupled, victim, moved)
         assert wanted * (1.0 - 1e-9) <= found <= wanted * (1.0 + 1e-6) + 1e-9
-        assert system_mu(coupled.factors, coupled, victim, moved) <= found * (1.0 + 1e-9)
+        assert system_mu(each_round(coupled), coupled, victim, moved) <= found * (1.0 + 1e-9)
         assert found <= np.linalg.norm(moved[moved > 0.0] / coupled.noise[moved > 0.0, victim]) * (1.0 + 1e-9)
 
 
@@ -164,14 +176,15 @@ def test_a_message_without_noise_that_is_seen_has_no_price() -> None:
     noise = path.noise.copy()
     noise[2, 1] = 0.0
     silent = path._replace(noise=noise)
-    assert neighbour_mu(silent, 0, np.array([0.0, 0.0, 1.0])) == pytest.approx(1.0)
-    # d = 0 keeps what came before from it.
-    assert neighbour_mu(silent, 0, always(3)) == pytest.approx(3.0**0.5)
+    # The last message of v is not seen.
+    assert neighbour_mu(silent, 0, np.array([0.0, 0.0, 1.0])) == 0.0
+    # k = 0 in earlier rounds keeps them from it.
+    assert neighbour_mu(silent, 0, always(3)) == pytest.approx(2.0**0.5)
     noise[1, 0] = 0.0
     assert neighbour_mu(silent, 0, always(3)) == np.inf
 
 
-def system_mu(factors: Any, coupled: Coupled, victim: int, moved: Any) -> float:
+def system_mu(factors: Any, coupled: HiddenRounds, victim: int, moved: Any) -> float:
     """μ of the linear system m_t = F_t m_{t−1} + moved_t e_v + noise, by the covariance of all that is seen."""
     rounds, m = coupled.noise.shape
     own = np.where(np.isinf(coupled.noise), 0.0, coupled.noise)
@@ -188,14 +201,14 @@ def system_mu(factors: Any, coupled: Coupled, victim: int, moved: Any) -> float:
     return float(np.sqrt(a @ np.linalg.pinv(b @ b.T, rcond=1e-13) @ a))
 
 
-def worst_system(coupled: Coupled, victim: int, moved: Any, seed: int, least: float) -> float:
+def worst_system(coupled: HiddenRounds, victim: int, moved: Any, seed: int, least: float) -> float:
     """Hill climbing over matrices F, entry by entry R times a number in [least, 1], and signs of contributions."""
     rng = np.random.default_rng(seed)
-    shape = (len(coupled.factors), *coupled.factors[0].shape)
+    shape = each_round(coupled).shape
     shrink, sign = rng.choice([least, 1.0], shape), np.ones(len(moved))
 
     def shown(shrunk: Any, signs: Any) -> float:
-        return system_mu([f * k for f, k in zip(coupled.factors, shrunk, strict=True)], coupled, victim, signs * moved)
+        return system_mu(shrunk * each_round(coupled), coupled, victim, signs * moved)
 
     best = shown(shrink, sign)
     for _ in range(60):
@@ -247,7 +260,7 @@ def test_a_factor_that_is_too_small_would_show() -> None:
     """Factors that are a tenth too small: some systems exceed the bound."""
     less = [
         worst_system(coupled, victim, moved, seed, 0.0)
-        / neighbour_mu(coupled._replace(factors=[0.9 * f for f in coupled.factors]), victim, moved)
+        / neighbour_mu(coupled._replace(factors=0.9 * coupled.factors), victim, moved)
         for coupled, victim, moved, seed in systems()
     ]
     assert max(less) > 1.001
@@ -258,10 +271,10 @@ def test_a_view_without_a_neighbour_would_show() -> None:
     coupled = watched(metropolis(nx.path_graph(4)), 3, 6)
     blind = coupled.observed.copy()
     blind[:, 2] = False
-    shown = system_mu(coupled.factors, coupled, 0, always(6))
+    shown = system_mu(each_round(coupled), coupled, 0, always(6))
     assert shown <= neighbour_mu(coupled, 0, always(6))
     # Nothing is seen then but the observer's own messages, and no input of it may be hidden.
-    with pytest.raises(ValueError, match="must see all its inputs"):
+    with pytest.raises(ValueError, match="must see all inputs"):
         neighbour_mu(coupled._replace(observed=blind), 0, always(6))
 
 
@@ -273,8 +286,8 @@ def test_a_message_travels_on_the_graph_of_the_next_round() -> None:
     noise = np.ones((3, 3))
     noise[:, 2] = np.inf
     seen = np.array([linked[t + 1][2] != 0.0 for t in range(3)])
-    coupled = Coupled(linked[:3], noise, seen, np.zeros((3, 3)))
-    shown = system_mu(coupled.factors, coupled, 0, once(3, 2.0))
+    coupled = HiddenRounds(np.stack(linked[:3]), np.arange(3), noise, seen, np.zeros((3, 3)), np.zeros(3))
+    shown = system_mu(each_round(coupled), coupled, 0, once(3, 2.0))
     assert 0.6 < shown <= neighbour_mu(coupled, 0, once(3, 2.0))
     early = coupled._replace(observed=np.array([linked[t][2] != 0.0 for t in range(3)]))
     assert neighbour_mu(early, 0, once(3, 2.0)) < 1e-9
@@ -286,10 +299,10 @@ def test_noise_of_the_observer_hides_nothing() -> None:
     right = neighbour_mu(coupled, 0, moved)
     assert right == pytest.approx(0.733799, abs=6e-7)
     assert by_least_squares(coupled, 0, moved) == pytest.approx(0.733799, abs=6e-7)
-    assert system_mu(coupled.factors, coupled, 0, moved) <= right * (1.0 + 1e-9)
+    assert system_mu(each_round(coupled), coupled, 0, moved) <= right * (1.0 + 1e-9)
     blind = coupled._replace(observed=np.array([[False, False, True]] * 3))
     assert neighbour_mu(blind._replace(noise=np.ones((3, 3))), 0, moved) == pytest.approx(0.209657, abs=6e-7)
-    with pytest.raises(ValueError, match="must see all its inputs"):
+    with pytest.raises(ValueError, match="must see all inputs"):
         neighbour_mu(blind, 0, moved)
 
 

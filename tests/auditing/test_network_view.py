@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def test_epsilon_distance_and_table(job: Job, view: NetworkView) -> None:
     frame = view.to_frame()
     assert len(frame) == job.n_agents * (job.n_agents - 1)
     for row in frame.itertuples():
-        assert row.distance == hops[int(row.observer)][row.victim]
+        assert row.distance == hops[int(row.adversary)][row.victim]
         assert row.epsilon == pytest.approx(gaussian_epsilon(row.mu, row.delta), rel=1e-6, abs=1e-12)
         assert row.epsilon <= row.epsilon_total * (1 + 1e-9)
     assert np.isnan(np.diagonal(view.epsilon)).all()
@@ -98,7 +99,7 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
     assert pooled.pairs.observers == ((0, 4),)
     np.testing.assert_array_equal(pooled.distance[0], np.minimum(view.distance[0], view.distance[4]))
     assert (pooled.epsilon[0, 1:4] >= np.fmax(view.epsilon[0], view.epsilon[4])[1:4] - 1e-12).all()
-    assert set(pooled.to_frame()["observer"]) == {"0+4"}
+    assert set(pooled.to_frame()["adversary"]) == {"0+4"}
     assert observer_numbers([["4", "0"], ["2"]], job.topology.labels) == [[4, 0], [2]]
 
 
@@ -213,7 +214,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     code, out, err = command(*asked)
     assert (code, err) == (0, "")
     frame = pd.read_parquet(tmp_path / "o" / "network.parquet")
-    assert set(frame["observer"]) == {"0", "0+3"}
+    assert set(frame["adversary"]) == {"0", "0+3"}
     # The printed numbers are those of the table, with their assumptions.
     total = float(frame["certified_total"].max())
     line = next(line for line in out.splitlines() if line.split()[:2] == ["all", "messages"])
@@ -230,6 +231,20 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
         assert words in err
 
 
+def test_the_command_prints_json(command: Any) -> None:
+    said = command("network", "network_view", "--json", "--coalition", "0,3", *SMALL)
+    printed = json.loads(said.out)
+    view = decentral_dp.network_view(
+        "network_view", coalitions=[[0, 3]], set={"topology.agents": 6, "algorithm.rounds": 5}
+    )
+    assert (said.code, said.err) == (0, "")
+    numbers = np.array(printed["network"]["epsilon_certified"], dtype=np.float64)
+    np.testing.assert_array_equal(numbers, view.certified)
+    assert printed["network"]["adversaries"] == [["0", "3"]]
+    assert printed["network"]["all_messages"]["epsilon_certified"] == view.certified_total.tolist()
+    assert (printed["privacy"]["guarantee"], printed["network"]["delta"]) == ("certified", view.delta)
+
+
 def test_a_view_of_an_object_with_names() -> None:
     graph = nx.relabel_nodes(nx.path_graph(5), dict(enumerate(["carl", "ben", "anna", "dora", "emil"])))
     few = {"algorithm.rounds": 5}
@@ -241,11 +256,11 @@ def test_a_view_of_an_object_with_names() -> None:
     )
     np.testing.assert_array_equal(by_name.certified, on_a_path.certified)
     frame = by_name.to_frame()
-    assert set(frame["observer_name"]) == {"carl+emil", "ben"}
+    assert set(frame["adversary_name"]) == {"carl+emil", "ben"}
     assert frame["victim_name"].tolist() == [by_name.labels[k] for k in frame["victim"]]
     # Oracle: distances of networkx, between names.
     for row in frame.itertuples():
-        hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.observer_name.split("+"))
+        hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.adversary_name.split("+"))
         assert row.distance == hops
     assert by_name.at_distance() == frame.groupby("distance")["certified"].max().to_dict()
     for wrong, name in (([["gert"]], '"gert"'), (["carl"], '"carl"')):

@@ -15,6 +15,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED
 from decentral_dp.exchange import Bundle
 from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.published import compute_steps
 
 RECORDS, CLIP, STEP, NOISE = 20, 0.01, 0.05, 1e-4
 ONCE = [[0, 1.0], [1, 0.0]]
@@ -218,11 +219,11 @@ def test_an_unsent_message_is_not_charged() -> None:
 def test_agents_that_are_offline_together_have_one_mu(seed: int) -> None:
     """Leaves that are online in the same rounds are symmetric for all numbers of records."""
     job = job_of("star", 7, 3, {"offline": 0.3}, seed, ALWAYS)
-    steps = training.compute_steps(job, job.algorithm, job.problem)
+    steps = compute_steps(job)
     each = tuple((i,) for i in range(7))
     apart = np.where(np.eye(7, dtype=bool), -1, np.stack([np.arange(49).reshape(7, 7)] * 2))
     for more in (np.ones(7), np.linspace(1.0, 1.5, 7)):
-        some = replace(steps, movement=steps.movement * more)
+        some = steps._replace(movement=steps.movement * more)
         grouped = training.first_of_equal_pairs(some, each)
         found, wanted = (training.observer_mu(some, each, first) for first in (grouped, apart))
         assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.network_view import compute_steps, first_of_equal_pairs, observer_mu, prepare
+from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
@@ -20,6 +19,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from decentral_dp.simulation.jobs.published import compute_steps
 
 NUMBERS = {
     "problem.kind": "regression",
@@ -91,7 +91,7 @@ def message_of(job: Any, t: int, messages: Any) -> Any:
 def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -> None:
     """Messages of all sizes, near and far apart, along data and at random; some clip, some do not."""
     job: Any = job_of(problem, algorithm)
-    steps = compute_steps(job, job.algorithm, job.problem)
+    steps = compute_steps(job)
     rng, q = np.random.default_rng(1), job.problem.q
     largest = 0.0
     for trial in range(40):
@@ -100,7 +100,7 @@ def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -
         apart *= rng.random((6, 1)) < 0.5
         t = trial % 12
         moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
-        bound = steps.factors[t] @ np.linalg.norm(apart, axis=1)
+        bound = steps.factors[steps.factor_index[t]] @ np.linalg.norm(apart, axis=1)
         assert (moved <= bound * (1 + 1e-9) + 1e-12).all()
         largest = max(largest, float((moved / np.maximum(bound, 1e-300)).max()))
     assert largest > 0.5
@@ -128,17 +128,17 @@ def test_training_is_between_linear_gossip_and_all_messages() -> None:
 def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
     """Softmax regression: factors above one, by the clip."""
     job: Any = job_of("cross_entropy", **{"problem.l2": 0.0})
-    steps = compute_steps(job, job.algorithm, job.problem)
+    steps = compute_steps(job)
     assert steps.factors[0].sum(axis=1).min() > 1.01
     scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.learning_rate.scale": 1.0})
-    assert compute_steps(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
+    assert compute_steps(scalar).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
     frame = prepare(job).view().to_frame()
     assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
 
 
 def test_a_secret_batch_counts_in_every_round() -> None:
     job: Any = job_of(**{"problem.sampling": {"kind": "fixed_batch", "batch_size": 20}})
-    steps = compute_steps(job, job.algorithm, job.problem)
+    steps = compute_steps(job)
     np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
     frame = prepare(job).view().to_frame()
     assert (frame["certified"] <= frame["certified_total"]).all()
@@ -147,14 +147,14 @@ def test_a_secret_batch_counts_in_every_round() -> None:
 def test_symmetric_pairs_have_one_mu() -> None:
     """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
     job: Any = job_of("squared", **{"topology.kind": "ring"})
-    steps = compute_steps(job, job.algorithm, job.problem)
+    steps = compute_steps(job)
     assert len(set(job.counts["train"])) == 1
     each = tuple((i,) for i in range(6))
     apart = np.where(np.eye(6, dtype=bool), -1, np.stack([np.arange(36).reshape(6, 6)] * 2))
-    uneven = replace(steps, noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
+    uneven = steps._replace(noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
     # Two numbers of records, and several: μ is convex, and almost linear.
     two, several = (
-        replace(steps, movement=steps.movement * np.array(more))
+        steps._replace(movement=steps.movement * np.array(more))
         for more in ([1.0, 1.1, 1.0, 1.0, 1.1, 1.1], [1.0, 1.3, 2.0, 1.1, 1.6, 1.2])
     )
     for one, prices, bent in ((steps, 3, 1e-9), (uneven, 16, 1e-9), (two, 6, 1e-9), (several, 6, 1e-3)):
@@ -169,6 +169,20 @@ def test_symmetric_pairs_have_one_mu() -> None:
     assert first[:, 1].max() > 6
 
 
+@pytest.mark.parametrize("algorithm", ["dp_dsgd", "ldp_single_level"])
+def test_a_ridge_does_not_enlarge_messages(algorithm: str) -> None:
+    """A step keeps |1 − ηm| of a message: bounds with 1 + ηm would leave the grid."""
+    without, with_ridge = (
+        compute_steps(job_of("huber", algorithm, **{"algorithm.rounds": 200, "problem.l2": ridge, **CONSTANT}))
+        for ridge in (0.0, 0.3)
+    )
+    assert np.isfinite(with_ridge.rounding).all()
+    assert with_ridge.rounding[-1].max() < 2.0 * without.rounding[-1].max()
+    assert with_ridge.largest < without.largest
+
+
+CONSTANT = {"algorithm.learning_rate.points": [[0, 1.0]]}
+
 CHANGES: dict[str, dict[str, Any]] = {
     "matching": {"topology.over_time": "matching"},
     "one peer": {"topology.over_time": "one_peer_exponential", "topology.kind": "complete"},
@@ -179,7 +193,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_time_varying_networks_count_arriving_and_visible_messages(change: str) -> None:
     job: Any = job_of("logistic", **CHANGES[change])
-    steps, rng = compute_steps(job, job.algorithm, job.problem), np.random.default_rng(2)
+    steps, rng = compute_steps(job), np.random.default_rng(2)
     held = 0
     for t in range(12):
         here = rng.standard_normal((6, job.problem.q))
@@ -191,7 +205,9 @@ def test_time_varying_networks_count_arriving_and_visible_messages(change: str) 
         held += silent.sum()
         for public in (steps.noise, steps.movement, steps.rounding):
             assert np.array_equal(public[t] == 0.0, silent)
-        assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
+        assert (
+            moved <= steps.factors[steps.factor_index[t]] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12
+        ).all()
     assert (held > 0) == (change == "lossy")
     # The message of round t arrives in round t + 1, or never.
     heard = [omega != 0.0 for omega in steps.mixing[1:]]
@@ -203,7 +219,7 @@ def test_time_varying_networks_count_arriving_and_visible_messages(change: str) 
     assert frame["certified"].min() < 0.9 * frame["certified_total"].min()
     assert frame["mu_linear"].isna().all()
     # More received messages give no smaller μ.
-    more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
+    more = steps._replace(visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
     each = tuple((i,) for i in range(6))
     known = ~np.eye(6, dtype=bool)
     few, many = (observer_mu(one, each, first_of_equal_pairs(one, each))[known] for one in (steps, more))

@@ -202,6 +202,18 @@ def test_the_schema_is_json_schema(command: Command) -> None:
     assert {"problem", "topology", "algorithm", "privacy", "run"} <= set(schema["properties"])
 
 
+def test_list_prints_json(command: Command) -> None:
+    assert json.loads(command("list", "algorithms", "--json").out) == {"algorithms": registries()["algorithms"]}
+    assert json.loads(command("list", "--json").out).keys() == registries().keys()
+    (component,) = json.loads(command("list", "dp_dsgd", "--json").out)["components"]
+    assert (component["registry"], component["keys"][0]["name"]) == ("algorithms", "learning_rate")
+    (key,) = json.loads(command("list", "privacy.delta", "--json").out)["keys"]
+    assert key["name"] == "privacy.delta"
+    scenario = json.loads(command("list", MAIN, "--json").out)["files"]["scenario"]
+    assert tomllib.loads(scenario)["title"] == load(MAIN).title
+    assert command("list", "zzzzqq", "--json").code == 2
+
+
 @pytest.mark.parametrize(
     "arguments", [["run"], ["run", "a", "b"], ["--wrong"], ["wrong"], ["list", "a", "b"], ["report"]]
 )
@@ -263,7 +275,7 @@ def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.Monkey
 
 
 def test_run_writes_a_numbered_folder_and_prints_it(command: Command, tmp_path: Path) -> None:
-    changed = f"{MAIN}-rounds=4-evaluate_every=2-average=2"
+    changed = f"{MAIN}-algorithm.rounds=4-run.evaluate_every=2-run.average=2"
     for name in (changed, f"{changed}-2"):
         said = command("run", MAIN, *SMALL)
         assert said.code == 0
@@ -272,6 +284,16 @@ def test_run_writes_a_numbered_folder_and_prints_it(command: Command, tmp_path: 
         assert "tail average" in said.out
         assert "not small" not in said.out
         assert (tmp_path / "runs" / name / "report.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["classification", MAIN, "federated", "dp_sgda", "random_walk"])
+def test_the_output_has_at_most_fifteen_lines_of_text(command: Command, name: str) -> None:
+    few = [] if ALGORITHMS[load(name).algorithm.kind].trusts_coordinator else ["--set", "algorithm.rounds=40"]
+    for verb in ("plan", "run"):
+        said = command(verb, name, *few)
+        assert said.code == 0
+        assert 5 < len([line for line in said.out.splitlines() if line.strip()]) <= 15
+        assert "clipping norm" in said.out
 
 
 def test_the_scores_of_a_problem_are_printed(command: Command) -> None:
@@ -287,7 +309,7 @@ def test_the_run_folder_is_as_documented(finished: Path) -> None:
     assert {p.name for p in finished.iterdir()} == {
         "scenario.toml", "metrics.parquet", "ledger.parquet", "result.json", "state.npz", "plots", "report.html",
     }  # fmt: skip
-    assert list((finished / "plots").glob("*.png"))
+    assert list((finished / "plots").glob("*.svg"))
     assert finished.stat().st_mode & 0o777 == 0o755
 
     metrics = pd.read_parquet(finished / "metrics.parquet")
@@ -346,8 +368,7 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
     assert command("report", copy, "--format", "pdf").code == 0
     assert (copy / "report.html").is_file()
     drawn = {ending: sorted(p.stem for p in (copy / "plots").glob(f"*.{ending}")) for ending in ("png", "pdf", "svg")}
-    assert drawn["png"] == drawn["pdf"] != []
-    assert drawn["svg"] == []
+    assert drawn["svg"] == drawn["pdf"] != []
     for wrong in ("nowhere", tmp_path, copy / "report.html"):
         assert_one_sentence(command("report", wrong))
 

@@ -90,6 +90,21 @@ def test_columns_of_words_dates_and_agents_are_declared(tmp_path: Path) -> None:
     assert build(load(path)).shards.feature_names == ("ward=icu", "admitted", "dose")
 
 
+def test_columns_of_words_are_placeholders_without_words(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("patient,ward,dose,died\nMiller,north,3,0\nMoore,burns,4,1\n")
+    given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
+    path = write_template(tmp_path / "new.toml", **given)
+    text = path.read_text()
+    assert tomllib.loads(text)["problem"]["columns"] == {"categories": {"patient": [], "ward": []}}
+    assert not any(word in text for word in ("Miller", "Moore", "north", "burns"))
+    missing = r"problem\.columns\.categories\.patient, problem\.columns\.categories\.ward: empty\. Fix: fill them in"
+    with pytest.raises(InputError, match=missing):
+        decentral_dp.plan(path)
+    text = text.replace("patient = []", "").replace("ward = []", 'ward = ["north"]')
+    path.write_text(text.replace("[problem.columns]", '[problem.columns]\ndrop = ["patient"]'))
+    assert build(load(path)).shards.feature_names == ("ward=north", "dose")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -116,7 +131,7 @@ def test_invalid_templates_are_refused_and_not_written(options: dict[str, Any], 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("change", ["drop=['id']", "binary=['id']", "fill={id=1}", "log=['id']"])
+@pytest.mark.parametrize("change", ["drop=['id']", "fill={id=1}", "log=['id']"])
 def test_cells_of_a_file_without_a_header_are_not_printed(change: str, tmp_path: Path) -> None:
     (tmp_path / "nh.csv").write_text("Miller,Berlin,flu,yes\nMoore,Paris,none,no\n")
     with pytest.raises(InputError) as refused:

@@ -36,15 +36,16 @@ Make = Callable[..., dict[str, Any]]
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        (["privacy.epsilon=2.0", "privacy.epsilon=3.0"], "a b-epsilon=3.0"),
+        (["privacy.epsilon=2.0", "privacy.epsilon=3.0"], "a b-privacy.epsilon=3.0"),
         (["topology={kind='random', agents=6}"], "a b-topology=kind=random,agents=6"),
-        (["problem.classes=['no', 'yes']", "run.average=null"], "a b-classes=no,yes-average=null"),
+        (["problem.classes=['no', 'yes']", "run.average=null"], "a b-problem.classes=no,yes-run.average=null"),
         # Nothing leaves the folder of runs.
-        (["problem.data=../../etc/passwd"], "a b-data=.._.._etc_passwd"),
+        (["problem.data=../../etc/passwd"], "a b-problem.data=.._.._etc_passwd"),
     ],
 )
 def test_a_run_is_named_by_its_changes(overrides: list[str], name: str) -> None:
     assert printed.run_name("a b", overrides) == name
+    assert printed.run_name("a b", ["problem.seed=1"]) != printed.run_name("a b", ["topology.seed=1"])
     assert len(printed.run_name("ring", [f"title='{'ε' * 300}'"]).encode()) <= 160
 
 

@@ -53,7 +53,7 @@ REFUSED: dict[Change, str] = {
     ("huber.toml", "my_problem:", "mine:"): "no module mine",
     ("huber.toml", "my_problem:HuberPull", "my_graph:caveman"): "my_graph:caveman",
     ("caveman.toml", "size", "sise"): 'topology.sise: unknown key; did you mean "size"',
-    ("caveman.toml", "my_graph:caveman", "star"): 'topology (kind "star"): got "size"',
+    ("caveman.toml", "my_graph:caveman", "star"): "topology.size: unknown key",
     ("caveman.toml", "agents = 6", "agents = 7"): "gives 6 agents",
     ("clouds.toml", "classes = [0, 1]", ""): "problem.classes",
     ("clouds.toml", '"my_split:deal"', '"even"'): "problem.partition: got",

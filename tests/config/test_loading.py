@@ -61,7 +61,7 @@ REFUSED = {
     "problem.test=nan": "problem.test: got NaN, wanted a number",
     "problem.synthetic.separation=nan": "problem.synthetic.separation: got NaN, wanted a finite number",
     "topology.kind=rign": 'did you mean "ring"',
-    "topology.degree=3": 'topology (kind "ring"): got "degree"',
+    "topology.degree=3": "topology.degree: ring takes none, only ",
     "topology.agents=9999": "cannot share 455 records",
     "topology.agents=1": "at least 2",
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
@@ -70,7 +70,7 @@ REFUSED = {
     "topology={file='abilen'}": 'did you mean "abilene"',
     "topology={file='abilene',agents=3}": "topology.agents: got 3, but abilene has 11 agents",
     "algorithm.rounds=1.5": "algorithm.rounds: got 1.5, wanted a whole number",
-    "algorithm.rounds=10000000000": "that can be priced. Fix: use fewer rounds",
+    "algorithm.rounds=10000000000": "that can be accounted. Fix: use fewer rounds",
     "algorithm.x.scale=nan": "algorithm.x.scale: got NaN, wanted a finite number",
     "algorithm.init={w=1.0}": 'wanted "x", "y" or "z"',
     "algorithm.kind=sgd": "algorithm.kind: no algorithm 'sgd'",
@@ -379,10 +379,32 @@ def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) ->
         ("epsilon=1", 'did you mean "privacy.epsilon"'),
         ("algorithm.epsilon=1", 'did you mean "privacy.epsilon"'),
         ("privacy.epsilom=1", 'did you mean "epsilon"'),
-        ("algorithm.lr=0.1", "use algorithm.learning_rate"),
-        ("privacy.max_grad_norm=1", "use privacy.clip"),
-        ("privacy.eps=1", "use privacy.epsilon"),
-        ("algorithm.epochs=3", "use algorithm.rounds"),
+        *(
+            (f"{table}.{key}=1", f"use {ours}")
+            for keys, ours in (
+                (("lr", "step_size"), "algorithm.learning_rate"),
+                (("max_grad_norm", "clip_norm"), "privacy.clip"),
+                (("eps", "target_epsilon"), "privacy.epsilon"),
+                (("target_delta",), "privacy.delta"),
+                (("epochs", "num_rounds", "iterations"), "algorithm.rounds"),
+                (("n_clients", "num_clients", "nodes", "n"), "topology.agents"),
+                (("graph",), "topology.kind"),
+                (("batch_size",), 'problem.sampling = { kind = "fixed_batch"'),
+                (("sigma",), "privacy.noise_multiplier"),
+                (("weight_decay",), "problem.l2"),
+            )
+            for key in keys
+            for table in ("problem", "topology", "algorithm", "privacy", "run")
+        ),
+        ("algorithm.noise_multiplier=1", "use privacy.noise_multiplier"),
+        ("topology.noise_multiplier=1", "use privacy.noise_multiplier"),
+        ("privacy.momentum=0.9", "use algorithm.momentum"),
+        ("run.momentum=0.9", "use algorithm.momentum"),
+        ("algorithm.learning_rate=1", "Fix: use algorithm.x and algorithm.y and algorithm.z"),
+        ("optimizer={lr=0.1,momentum=0.9}", r"\[algorithm\]; for lr: algorithm.learning_rate.*momentum: algorithm.mom"),
+        ("dp.target_epsilon=1", r"\[privacy\]; for target_epsilon: privacy.epsilon"),
+        ("network={kind='ring',nodes=3}", r"\[topology\]; for kind: topology.kind; for nodes: topology.agents"),
+        ("topology={kind='ring',nodes=3}", "topology.nodes: unknown key. Fix: use topology.agents"),
         ("problem.class_weight=1", "no class weights"),
         ("algorithm.kind=FedAvg", "'federated'"),
         ("algorithm.kind=dp-sgd", "'central'"),
@@ -412,7 +434,9 @@ def test_synonyms_name_what_exists_and_are_no_names_of_ours() -> None:
     assert not set(loading.GRAPH_KINDS) & set(GENERATORS)
     known = set(loading._key_paths(decentral_dp.Scenario))
     assert "privacy.clip" in known
-    assert not (set(loading.OTHER_KEYS) | set(loading.KEYS_NOT_OFFERED)) & {path for path in known if "." not in path}
+    others = {*loading.OTHER_KEYS, *loading.OTHER_TABLES, *loading.KEYS_NOT_OFFERED}
+    assert not others & {path for path in known if "." not in path}
+    assert set(loading.OTHER_TABLES.values()) <= known
 
 
 @pytest.mark.parametrize("name", ["churn_redy.toml", "churn"])

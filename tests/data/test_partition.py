@@ -272,7 +272,7 @@ def test_a_deal_by_label_says_so_and_others_say_nothing() -> None:
     for spec in BY_LABEL.values():
         made = make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5)
         assert ("may read labels" if callable(spec) else "reads labels") in made.deal_assumption
-        assert "neighbouring data sets with the same partition" in made.deal_assumption
+        assert "ε assumes the same partition" in made.deal_assumption
         assert made.all_notes == (made.deal_assumption,)
     for spec in ("iid", {"kind": "column", "name": "agent"}, None):
         assert make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5).all_notes == ()

@@ -45,7 +45,7 @@ def test_actors_read_their_own_records_and_the_driver_none(
         raise AssertionError("a shard was opened")
 
     # Only this process is patched: actors import the package again.
-    for name in ("load", "digest_of_shard", "read_arrays", "names_in"):
+    for name in ("load_dataset", "digest_of_shard", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
     monkeypatch.setattr(agent_shards, "regular", manifest_alone)
     # A state is asked for whenever something is evaluated, and stays where it is.
@@ -77,7 +77,7 @@ def test_agents_of_a_coordinator_read_their_own_records(
     def opened(*_: Any, **__: Any) -> Any:
         raise AssertionError("a shard was opened")
 
-    for name in ("load", "digest_of_shard", "read_arrays", "names_in"):
+    for name in ("load_dataset", "digest_of_shard", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
     monkeypatch.setattr(agent_shards, "regular", manifest_alone)
     on_ray = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])

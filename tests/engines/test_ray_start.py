@@ -22,12 +22,8 @@ import ray
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.engines import ray as ray_engine
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import Streams
-from decentral_dp.simulation.events import Progress
-from decentral_dp.studies.schema import load_study
-from decentral_dp.studies.study import conduct
-from decentral_dp.tasks import read_outcome, write
 from tests.support.ray_processes import descendants, ray_processes
 
 
@@ -130,19 +126,13 @@ def listener() -> Iterator[Listener]:
     one.close()
 
 
-@pytest.mark.parametrize("command", ["run", "resume"])
-def test_no_file_makes_this_process_send_its_token(command: str, listener: Listener, tmp_path: Path) -> None:
-    """A scenario that names a host is refused; a study under way that names one is computed here."""
-    address = f"127.0.0.2:{listener.port}"
-    if command == "run":
-        text = Path("scenarios/quadratic.toml").read_text(encoding="utf-8")
-        (tmp_path / "s.toml").write_text(f'{text}engine = "ray"\naddress = "{address}"\n', encoding="utf-8")
-    else:
-        _begin_study(tmp_path / "study")
-        outcome = read_outcome(tmp_path / "study", "begun")
-        write(tmp_path / "study", "begun", outcome | {"address": address})
+def test_no_file_makes_this_process_send_its_token(listener: Listener, tmp_path: Path) -> None:
+    """A scenario must not name a host that receives the token."""
+    text = Path("scenarios/quadratic.toml").read_text(encoding="utf-8")
+    address = f'engine = "ray"\naddress = "127.0.0.2:{listener.port}"\n'
+    (tmp_path / "s.toml").write_text(text + address, encoding="utf-8")
     process = subprocess.run(
-        [sys.executable, "-m", "decentral_dp.cli.main", command, {"run": "s.toml", "resume": "study"}[command]],
+        [sys.executable, "-m", "decentral_dp.cli.main", "run", "s.toml"],
         cwd=tmp_path,
         env=_with_token(tmp_path, "c0ffee" * 10),
         capture_output=True,
@@ -152,23 +142,8 @@ def test_no_file_makes_this_process_send_its_token(command: str, listener: Liste
     )
     assert not listener.received
     assert "Traceback" not in process.stderr
-    assert (process.returncode, "run.address" in process.stderr) == ((2, True) if command == "run" else (0, False))
-
-
-def _begin_study(folder: Path) -> None:
-    study = load_study(
-        {
-            "scenario": "quadratic",
-            "kind": "plan",
-            "grid": {"algorithm.rounds": [1, 2]},
-        }
-    )
-
-    def stop(progress: Progress) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        conduct(study, folder, jobs=1, progress=stop)
+    assert process.returncode == 2
+    assert "run.address" in process.stderr
 
 
 def _with_token(home: Path, token: str) -> dict[str, str]:

@@ -35,7 +35,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def _is_plain(text: str) -> bool:
-    return all(c.isprintable() or c in "\n\t\r" for c in text)
+    return all(c.isprintable() or c in "\n\t\r\u00a0" for c in text)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: 
     assert load(path).title == "A ring\\x1b[2J\\x9b2J"
     # A file is TOML, which writes control characters out by itself.
     assert _is_plain(command("list", str(path)))
-    said = [command("plan", str(path)), command("run", str(path), "--out", str(out))]
+    said = [command("plan", str(path), "--verbose"), command("run", str(path), "--out", str(out), "--verbose")]
     # A folder that somebody else has written is not trusted either.
     result = json.loads((out / "result.json").read_text())
     result["title"] = f"A ring{ESCAPE}"

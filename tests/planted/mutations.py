@@ -44,6 +44,9 @@ _ATTACKS = "tests/papers/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
 _OFFLINE = "tests/auditing/test_network_view_offline.py"
+_PUBLISHED = "tests/simulation/jobs/test_published.py"
+_HIDDEN = "tests/privacy/accounting/test_hidden_states.py"
+_ENVELOPES = "tests/models/test_envelope.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
@@ -1182,16 +1185,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "hidden messages with distances of any sign, as in the linear bound",
-        "auditing/network_training.py",
-        "best = min(best, _mu_at_distances(coupled, victim, shift, np.maximum(apart, 0.0)))",
-        "best = min(best, _mu_at_distances(coupled, victim, shift, apart))",
+        "privacy/accounting/hidden_states.py",
+        "best = np.minimum(best, _mu_at(systems, np.maximum(apart, 0.0)))",
+        "best = np.minimum(best, _mu_at(systems, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
         "an observer that uses messages outside its view",
-        "auditing/network_training.py",
-        "    if inside[:, victims].any() or any(",
-        "    if inside[:, victims].any() and any(",
+        "privacy/accounting/hidden_states.py",
+        "if factors[np.ix_(inside[t], hidden[t - 1])].any():",
+        "if False:",
         (f"{_NEIGHBOURS}::test_a_view_without_a_neighbour_would_show",),
     ),
     Mutation(
@@ -1218,7 +1221,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "messages observed on the graph of the wrong round",
-        "auditing/network_view.py",
+        "simulation/jobs/published.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.sent_weights(t).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_time_varying_networks_count_arriving_and_visible_messages",),
@@ -1256,7 +1259,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "lost messages hidden from the adversary",
-        "auditing/network_view.py",
+        "simulation/jobs/published.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.received_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_time_varying_networks_count_arriving_and_visible_messages[lossy]",),
@@ -1291,31 +1294,115 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a tenth of the hidden messages' contribution omitted",
-        "auditing/network_training.py",
-        "arrives = factors @ before + coupled.rounding[t]",
-        "arrives = 0.9 * factors @ before + coupled.rounding[t]",
+        "privacy/accounting/hidden_states.py",
+        "systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]",
+        "0.9 * systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]",
         (f"{_NEIGHBOURS}::test_agrees_with_another_solver",),
     ),
     Mutation(
         "a clip that preserves contraction of every convex step",
-        "auditing/network_training.py",
-        "convex = positive / np.sqrt(1.0 - np.minimum(scaled_curvature / (4.0 * positive), 0.5))",
+        "simulation/jobs/published.py",
+        "convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))",
         "convex = positive",
         (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
     ),
     Mutation(
         "offline agents accounted with noise in every round",
-        "auditing/network_view.py",
-        "    sends = sent_messages(job)\n",
-        "    sends = np.ones_like(sent_messages(job))\n",
+        "simulation/jobs/published.py",
+        "curvature, sends = problem.loss.curvature * length**2, sent_messages(job)",
+        "curvature, sends = problem.loss.curvature * length**2, np.ones_like(sent_messages(job))",
         (f"{_OFFLINE}::test_no_view_with_repeated_messages_exceeds_its_mu",),
     ),
     Mutation(
         "noiseless messages treated as equal",
-        "auditing/network_training.py",
-        "before = np.where(noiseless, arrives, apart[t])",
-        "before = np.where(noiseless, 0.0, apart[t])",
+        "privacy/accounting/hidden_states.py",
+        "np.where(noiseless, a, apart[:, t])",
+        "np.where(noiseless, 0.0, apart[:, t])",
         (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
+    ),
+    Mutation(
+        "a ridge that enlarges messages",
+        "simulation/jobs/published.py",
+        "kept, absolute = 1.0 - eta * problem.l2, ",
+        "kept, absolute = 1.0 + eta * problem.l2, ",
+        (f"{_VIEW_OF_TRAINING}::test_a_ridge_does_not_enlarge_messages",),
+    ),
+    Mutation(
+        "a tail mean accounted as the last models",
+        "simulation/jobs/published.py",
+        "lambda job: job.scenario.tail_length > 1,",
+        "lambda job: False,",
+        (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[tail mean]",),
+    ),
+    Mutation(
+        "published models against a member that colludes",
+        "simulation/jobs/published.py",
+        "lambda job: job.scenario.privacy.colluders > 0,",
+        "lambda job: False,",
+        (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[colluders]",),
+    ),
+    Mutation(
+        "the last message of an absent agent hidden from the adversary",
+        "simulation/jobs/published.py",
+        "seen = np.arange(noise.shape[0])[:, None] >= last",
+        "seen = (np.arange(noise.shape[0])[:, None] == noise.shape[0] - 1) & (noise > 0.0)",
+        (f"{_PUBLISHED}::test_a_last_message_of_an_absent_agent_is_published",),
+    ),
+    Mutation(
+        "noise of observed agents that hides an average",
+        "privacy/accounting/hidden_states.py",
+        "hides = np.where(systems.observed[:, -1], 0.0, averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        "hides = (averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        (f"{_HIDDEN}::test_no_linear_system_shows_more",),
+    ),
+    Mutation(
+        "noise of an average without the squares of its weights",
+        "privacy/accounting/hidden_states.py",
+        "averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        "averaged * np.square(noise)).sum(axis=1)",
+        (f"{_HIDDEN}::test_values_of_another_solver",),
+    ),
+    Mutation(
+        "observed messages that may stay apart",
+        "privacy/accounting/hidden_states.py",
+        "before = np.where(seen, 0.0, a if",
+        "before = np.where(False, 0.0, a if",
+        (f"{_HIDDEN}::test_values_of_another_solver",),
+    ),
+    Mutation(
+        "scaled gradients of several classes accounted as envelopes",
+        "simulation/jobs/published.py",
+        "job.clip.envelope or not isinstance(problem.loss, CrossEntropy)",
+        "True",
+        (f"{_PUBLISHED}::test_steps_on_envelopes_do_not_grow_and_their_errors_count",),
+    ),
+    Mutation(
+        "scaled gradients of several classes for published models",
+        "problems/training.py",
+        "if clip.envelope and isinstance(self.loss, CrossEntropy)",
+        "if False and isinstance(self.loss, CrossEntropy)",
+        (f"{_ENVELOPES}::test_no_step_moves_models_apart_and_scaled_gradients_do",),
+    ),
+    Mutation(
+        "inexact slopes of envelopes that are accounted as exact",
+        "simulation/jobs/published.py",
+        " + eta * inexact",
+        "",
+        (f"{_PUBLISHED}::test_steps_on_envelopes_do_not_grow_and_their_errors_count",),
+    ),
+    Mutation(
+        "a complete graph whose noise is not that of an average",
+        "simulation/jobs/published.py",
+        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m",
+        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True) / m)",
+        (f"{_PUBLISHED}::test_a_complete_graph_hides_among_all_agents",),
+    ),
+    Mutation(
+        "a published average of messages without their grid",
+        "simulation/jobs/published.py",
+        "rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()",
+        "rounding[-1] += 0.0",
+        (f"{_PUBLISHED}::test_a_published_average_counts_the_grid",),
     ),
     Mutation(
         "network DP with centred features",
@@ -1333,14 +1420,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "softmax accounted as a loss with scalar gradients",
-        "auditing/network_view.py",
+        "simulation/jobs/published.py",
         "not isinstance(problem.loss, CrossEntropy)",
         "True",
         (f"{_VIEW_OF_TRAINING}::test_a_loss_without_a_scalar_gradient_costs_more_than_one_with",),
     ),
     Mutation(
         "a sensitivity of one clip, not two, in a neighbour's view",
-        "auditing/network_view.py",
+        "simulation/jobs/published.py",
         "movement = (step * 2.0 * clip)[:, None]",
         "movement = (step * clip)[:, None]",
         (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_counts_in_every_round",),
@@ -2126,8 +2213,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record of text written into a scenario",
         "data/tables.py",
-        '    if columns:\n        raise InputError(\n            f"{location}: the first record',
-        '    if False:\n        raise InputError(\n            f"{location}: the first record',
+        "    if words and not has_number:\n        raise InputError(",
+        "    if False:\n        raise InputError(",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(

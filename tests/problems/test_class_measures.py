@@ -143,7 +143,7 @@ def test_losses_of_ones_own_have_those_of_their_scores(classes: int) -> None:
     problem = problem_of(scores)
     (features, label), y = case(classes), RNG.standard_normal((ROWS, problem.q))
     records = problem.prepare(features, label, "l2")
-    given = np.zeros((ROWS, 1)), y, records, CLASS_MEASURES, 0.5
+    given = np.zeros((ROWS, 1)), y, records, CLASS_MEASURES
     assert_agree(measure_classes(problem, *given), of_scores(y, features, intercept=False), label)
     assert measure_classes(problem_of(lambda y, a: torch.sign(a[0]).long()), *given) == {}
     assert measure_classes(problem_of(None), *given) == {}

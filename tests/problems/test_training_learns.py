@@ -95,7 +95,7 @@ def skewed_number() -> Table:
     stay[draw.random(N) < 0.01] += 30
     columns = {"age": age, "severity": severity, "income": income, "score": score, "surgery": surgery, "stay": stay}
     flags = ["--label", "stay", "--set", "problem.kind=regression", "--set", "problem.label_range=[0, 40]"]
-    flags += ["--set", 'problem.columns={ binary = ["surgery"], log = ["income"] }']
+    flags += ["--set", 'problem.columns={ categories = { surgery = [1] }, log = ["income"] }']
     for name, ends in (("age", "18:95"), ("severity", "0:15"), ("income", "0:1000000"), ("score", "0:100")):
         flags += ["--range", f"{name}={ends}"]
     return Table(columns, flags, "test_r2", {8.0: 0.04, 1.0: 0.10})

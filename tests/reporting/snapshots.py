@@ -46,7 +46,7 @@ DIAGNOSTICS = {
 }
 
 
-_HIDDEN = re.compile(r"<(style|pre|title|script)>.*?</\1>", re.DOTALL)
+_HIDDEN = re.compile(r"<(style|pre|title|script|svg)\b[^>]*>.*?</\1>", re.DOTALL)
 _BLOCKS = re.compile(r"</(p|h\d|li|dd|tr|small|summary|figcaption|div)>")
 
 

@@ -109,7 +109,7 @@ def test_a_notebook_shows_the_tables_of_the_page_and_the_picture(folders: Path, 
     page, shown = read_page(found.write(tmp_path)), Page(found._repr_html_())
     assert shown.rows == page.rows
     assert len(shown.rows) > 10
-    assert found._repr_html_().count("data:image/png;base64,") == 1
+    assert found._repr_html_().count("<svg") == 1
 
 
 def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path) -> None:
@@ -157,9 +157,12 @@ def test_the_page_has_everything_and_loads_nothing(
     assert not re.search(r"\d\.<wbr>", page)
     assert "Settings that differ" in said
     assert said.rstrip().endswith("Page: runs/compare/comparison.html")
-    assert page.count("data:image/png;base64,") == 1
-    assert not re.search(r'(src|href)="(?!data:)', page)
-    assert sorted(p.name for p in (tmp_path / "runs" / "compare").iterdir()) == [*("comparison.html", "comparison.png")]
+    assert page.count("<svg") == 1
+    # The settings that differ are first, then the curves.
+    places = [page.index(f'id="{name}"') for name in ("settings-that-differ", "curves", "budgets", "last-metrics")]
+    assert places == sorted(places)
+    assert not re.search(r'(src|href)="(?!data:|#|[./]*[\w/-]+/report\.html")', page)
+    assert [p.name for p in (tmp_path / "runs" / "compare").iterdir()] == ["comparison.html"]
 
 
 @pytest.mark.parametrize(

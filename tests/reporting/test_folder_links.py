@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("name", ["report.html", "plots/consensus.png", ".report.html.part"])
+@pytest.mark.parametrize("name", ["report.html", "plots/consensus.svg", ".report.html.part"])
 def test_a_link_is_replaced_and_not_followed(folder: Path, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(folder.parent / "outside")
@@ -50,7 +50,7 @@ def test_a_folder_of_figures_that_leads_outside_is_refused(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["scenario.toml", "result.json", "metrics.parquet", "ledger.parquet", "state.npz", "plots/consensus.png"]
+    "name", ["scenario.toml", "result.json", "metrics.parquet", "ledger.parquet", "state.npz", "plots/consensus.svg"]
 )
 def test_an_input_that_leads_outside_is_refused(folder: Path, name: str) -> None:
     """A page is published, so it must not contain a private file."""
@@ -67,12 +67,12 @@ def test_an_input_that_leads_outside_is_refused(folder: Path, name: str) -> None
 
 
 def test_files_of_a_run_with_secret_noise_are_its_owners(folder: Path) -> None:
-    CliRunner().invoke(app, ["report", str(folder), "--format", "svg"])
+    CliRunner().invoke(app, ["report", str(folder), "--format", "pdf"])
     CliRunner().invoke(app, ["audit", str(folder), "--runs", "20"])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     public = {"scenario.toml", "ledger.parquet"}
     modes = {p.relative_to(folder).as_posix(): stat.S_IMODE(p.stat().st_mode) for p in folder.rglob("*") if p.is_file()}
-    assert {"report.html", "result.json", "metrics.parquet", "audit.json", "plots/consensus.svg"} <= modes.keys()
+    assert {"report.html", "result.json", "metrics.parquet", "audit.json", "plots/consensus.pdf"} <= modes.keys()
     assert {name for name, mode in modes.items() if mode != 0o600} == public
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -16,9 +17,20 @@ from hypothesis import strategies as st
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.page import breakable, draw_run, formula, unbroken, with_formulas, write_report
+from decentral_dp.reporting.page import (
+    axis_places,
+    breakable,
+    draw_run,
+    formula,
+    inline_svg,
+    unbroken,
+    with_formulas,
+    write_report,
+)
 from decentral_dp.reporting.plots import write_plots
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +101,71 @@ def test_a_page_is_self_contained_and_shows_every_figure(certified: Path) -> Non
     page = Page(markup)
     assert markup.startswith("<!DOCTYPE html>")
     assert {p.stem for p in (certified / "plots").iterdir()} == ALL_FIGURES
-    assert page.tags.count("img") == len(ALL_FIGURES)
-    assert all(r.startswith(("data:", "#")) or (certified / r).is_file() for r in page.resources)
+    assert len(page.labels) == len(ALL_FIGURES)
+    assert all(page.labels)
+    assert all(r.startswith(("data:", "#")) or (certified / r).exists() for r in page.resources)
     assert "script" not in page.tags
-    assert not re.search(r"https?://|url\(|@import", markup)
-    assert len(markup) < 3_000_000
+    assert not re.search(r"https?://|url\((?!#)|@import", markup)
+    assert len(markup) < 500_000
+
+
+def test_links_and_shapes_of_a_page_refer_to_one_element_each(certified: Path) -> None:
+    markup = (certified / "report.html").read_text(encoding="utf-8")
+    page = Page(markup)
+    assert len(set(page.ids)) == len(page.ids)
+    targets = {r[1:] for r in page.resources if r.startswith("#")} | set(re.findall(r"url\(#([^)]*)\)", markup))
+    assert {"results", "budget", "files"} <= targets <= set(page.ids)
+
+
+def test_a_page_is_the_same_when_it_is_drawn_again(certified: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "again")
+    draw_run(other)
+    files = {p.relative_to(other): p.read_bytes() for p in other.rglob("*") if p.suffix in (".svg", ".html")}
+    assert files == {name: (certified / name).read_bytes() for name in files}
+    assert len(files) == len(ALL_FIGURES) + 1
+
+
+def test_the_documentation_that_pages_name_exists() -> None:
+    templates = (ROOT / "decentral_dp" / "reporting" / "templates").glob("*.j2")
+    listed = [re.findall(r"documentation\((\[[^]]*\])", path.read_text(encoding="utf-8")) for path in templates]
+    pages = [page for lists in listed for pages in lists for page in json.loads(pages)]
+    assert len(pages) > 5
+    assert not [page for page in pages if not (ROOT / "docs" / f"{page}.md").is_file()]
+
+
+FOREIGN = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" onload="a()">
+<script>a()</script><style>* {{ fill: url(http://a.example) }}</style><foreignObject><b>bold</b></foreignObject>
+<a href="http://a.example"><text>linked</text></a><image href="{href}" width="9"/><use xlink:href="{href}"/>
+<path d="M 0 0" style="{style}" onclick="a()"/><text id="t">kept &lt;b&gt;\u202e</text></svg>"""
+
+
+@pytest.mark.parametrize("href", ["javascript:a()", "http://a.example/a.svg#b", "data:image/svg+xml;base64,PHN2Zz4="])
+@pytest.mark.parametrize("style", ["fill: url(http://a.example)", "fill: u\\72l(//a)", "fill: ururl(#l(//a)"])
+def test_a_foreign_figure_keeps_only_shapes_and_text(href: str, style: str) -> None:
+    markup = inline_svg(FOREIGN.format(href=href, style=style).encode(), "n", 'a "label"')
+    page = Page(markup)
+    assert set(page.tags) == {"svg", "image", "use", "path", "text"}
+    assert (page.resources, page.labels, page.ids) == ([], ['a "label"'], ["n-t"])
+    assert page.text.strip() == "kept <b>\\u202e"
+    assert "style" not in markup
+    assert "example" not in markup
+
+
+def test_a_damaged_figure_is_refused(certified: Path, tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    (folder / "plots").mkdir()
+    (folder / "plots" / "noise.svg").write_bytes((certified / "plots" / "noise.svg").read_bytes()[:500])
+    with pytest.raises(InputError, match=r"noise\.svg: cannot be read"):
+        write_report(folder)
+
+
+@given(st.lists(st.floats(min_value=0.0, allow_nan=False), min_size=1, max_size=3))
+def test_the_axis_of_an_audit_keeps_the_order_of_its_values(values: list[float]) -> None:
+    places = axis_places(values)
+    assert all(0.0 <= place <= 100.0 for place in places)
+    ordered = [place for _, place in sorted(zip(values, places, strict=True))]
+    assert ordered == sorted(ordered)
+    assert [place == 100.0 for place in places] == [math.isinf(value) for value in values]
 
 
 def test_the_budget_table_rounds_up(tmp_path: Path) -> None:
@@ -128,11 +200,13 @@ def test_metrics_are_listed_with_their_range_and_without_the_budget(tmp_path: Pa
     values |= {"test_loss_unreleased": 0.3, "upper_loss": 0.25, "upper_loss_min": 0.2, "upper_loss_max": None}
     page = page_of(tmp_path / "run", changes={"metrics": {**values, "epsilon_spent": 3.991}})
     assert "of what is not released" not in page.text
-    assert page.row("Accuracy on held-out records, last released values") == ["0.900", "0.800", "0.950"]
-    assert page.row("Loss on held-out records, unreleased state") == ["0.300", "", ""]
-    assert page.row("Upper loss (validation)") == ["0.250", "0.200", ""]
-    listed = [row[0] for row in page.rows if row]
-    assert listed.index("Upper loss (validation)") < listed.index("Loss on held-out records, unreleased state")
+    # The name of the files, then its meaning.
+    rows = {row[0]: row[1:] for row in page.rows if row}
+    assert rows["test_accuracy_lastaccuracy on held-out records, last released values"] == ["0.900", "0.800", "0.950"]
+    assert rows["test_loss_unreleasedloss on held-out records, unreleased state"] == ["0.300", "", ""]
+    assert rows["upper_lossupper loss (validation)"] == ["0.250", "0.200", ""]
+    listed = [name for name in rows if "_loss" in name]
+    assert [name.startswith("upper_loss") for name in listed] == [True, False]
     assert "3.99" not in page.text
 
 

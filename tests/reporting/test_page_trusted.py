@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 def _dot(folder: Path, report: Any) -> list[Path]:
     (folder / "plots").mkdir(exist_ok=True)
-    (folder / "plots" / "losses.png").write_bytes(DOT)
+    (folder / "plots" / "losses.svg").write_bytes(DOT)
     return []
 
 

@@ -13,8 +13,8 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots import FIGURES, write_plots
-from decentral_dp.reporting.report import curve, read_report
-from decentral_dp.reporting.style import new_figure, package_style, picture_of
+from decentral_dp.reporting.report import Curve, curve, read_report
+from decentral_dp.reporting.style import MOST_POINTS, new_figure, package_style, picture_of, thin
 from tests.support.run_folders import (
     ALL_FIGURES,
     axes_of,
@@ -40,7 +40,7 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     metrics = pd.read_parquet(certified / "metrics.parquet")
     lines = {line.get_label(): line.get_ydata() for line in axes_of("losses", certified)[0].lines}
     expected = metrics[metrics["name"] == "test_loss"]["value"].to_numpy()
-    np.testing.assert_array_equal(lines["loss on held-out records"], expected)
+    np.testing.assert_array_equal(lines["test_loss"], expected)
     found = curve(metrics, "test_accuracy_last")
     assert found is not None
     np.testing.assert_array_equal(found.low, metrics[metrics["name"] == "test_accuracy_min_last"]["value"])
@@ -49,6 +49,30 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     band = curve(by_agent, "loss")
     assert band is not None
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
+
+
+def test_a_long_curve_is_thinned_with_its_extremes_and_its_end() -> None:
+    rounds = np.arange(10_000.0)
+    low, high = np.zeros(10_000), np.ones(10_000)
+    low[777], high[8888] = -5.0, 7.0
+    thinned = thin(Curve(rounds, rounds / 2, low, high, None))
+    assert thinned.rounds.size == MOST_POINTS
+    assert (thinned.rounds[0], thinned.rounds[-1]) == (0.0, 9999.0)
+    np.testing.assert_array_equal(thinned.mean, thinned.rounds / 2)
+    assert (thinned.low.min(), thinned.high.max()) == (-5.0, 7.0)
+    short = Curve(rounds[:9], rounds[:9], low[:9], high[:9], None)
+    assert all(np.array_equal(a, b) for a, b in zip(thin(short)[:4], short[:4], strict=True))
+
+
+def test_an_axis_of_rounds_begins_where_a_curve_begins(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, rounds=40)
+    frame = pd.read_parquet(folder / "metrics.parquet")
+    is_consensus = frame["name"].str.startswith("consensus")
+    frame.loc[is_consensus & (frame["round"] < 10), "value"] = 0.0
+    frame.to_parquet(folder / "metrics.parquet")
+    low, high = axes_of("consensus", folder)[0].get_xlim()
+    assert 9.0 < low <= 10.0
+    assert 40.0 <= high < 41.0
 
 
 def test_a_figure_has_one_legend_with_the_majority_class(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ INCHES = (5.6, 3.5)
 
 
 def pixels(figure: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(Image.open(io.BytesIO(picture_of(figure))).convert("RGBA"))
+    return np.asarray(Image.open(io.BytesIO(picture_of(figure, "png"))).convert("RGBA"))
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

@@ -26,7 +26,7 @@ def _tune(**options: Any) -> None:
 LONG: dict[str, tuple[Callable[..., Any], int]] = {
     "rounds": (lambda **options: decentral_dp.run("quadratic", set={"algorithm.rounds": 3}, **options), 3),
     "cells": (lambda **options: decentral_dp.study(STUDY, workers=1, **options), 2),
-    "observers": (
+    "adversaries": (
         lambda **options: decentral_dp.network_view(
             "network_view", set={"topology.agents": 5, "algorithm.rounds": 2}, **options
         ),

@@ -268,7 +268,7 @@ def test_runs_whose_weights_cannot_predict_are_refused(csv: Path) -> None:
 def test_agents_without_links_have_no_model_in_common(csv: Path) -> None:
     run = decentral_dp.run(_scenario(csv, SICK, topology={"kind": "isolated", "agents": 4}))
     rows = _held_out(run)
-    assert "no links" in _refusal(run.predict, rows)
+    assert "no edges" in _refusal(run.predict, rows)
     each = [(run.predict(rows, agent=k) == rows["sick"]).mean() for k in range(4)]
     np.testing.assert_allclose(each, _of_agents(run, "test_accuracy"))
 

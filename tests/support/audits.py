@@ -11,12 +11,12 @@ from decentral_dp.auditing.audit import AuditResult, plan_audit, play_game
 def audit(
     scenario: Any,
     runs: int = 200,
-    vantage: str = "everybody",
+    adversary: str = "all_messages",
     confidence: float = 0.95,
     seed: int = 0,
     overrides: Any = (),
     out: str | Path | None = None,
     canaries: int | None = None,
 ) -> AuditResult:
-    plan = plan_audit(scenario, runs, vantage, confidence, seed, overrides, canaries)
+    plan = plan_audit(scenario, runs, adversary, confidence, seed, overrides, canaries)
     return play_game(plan, None if out is None else Path(out))

@@ -278,11 +278,8 @@ def privacy_of(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 VOID = {"source", "meta", "link", "img", "br", "wbr"}
-# A red dot: pages whose figures do not matter need not draw them.
-DOT = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc0000003010100"
-    "18dd8db00000000049454e44ae426082"
-)
+# Pages whose figures do not matter need not draw them.
+DOT = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><rect width="1" height="1"/></svg>'
 
 
 class Page(HTMLParser):
@@ -293,6 +290,8 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tags: list[str] = []
         self.resources: list[str] = []
+        self.ids: list[str] = []
+        self.labels: list[str] = []
         self.rows: list[list[str]] = []
         self.text = ""
         self.feed(markup)
@@ -303,6 +302,9 @@ class Page(HTMLParser):
         self.tags.append(tag)
         self.resources += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "action", "data", "poster")]
         assert not [k for k, _ in attrs if k.startswith("on")]
+        self.ids += [v or "" for k, v in attrs if k == "id"]
+        if ("role", "img") in attrs:
+            self.labels.append(dict(attrs).get("aria-label") or "")
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th") and self.rows:
@@ -352,7 +354,7 @@ def page_of(folder: Path, **options: Any) -> Page:
     """The page of a run whose figures are not drawn."""
     write_run(folder, **options)
     (folder / "plots").mkdir()
-    (folder / "plots" / "topology.png").write_bytes(DOT)
+    (folder / "plots" / "topology.svg").write_bytes(DOT)
     return read_page(write_report(folder))
 
 

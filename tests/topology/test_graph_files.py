@@ -100,8 +100,8 @@ def test_a_file_of_records_is_not_quoted(tmp_path: Path) -> None:
 def test_parallel_links_count_once(tmp_path: Path) -> None:
     topology = from_file(save(tmp_path, "a.csv", "source,target\na,b\nb,a\nb,c\na,b\n"))
     assert topology.edges.tolist() == [[0, 1], [1, 2]]
-    assert topology.notes[1:] == ("parallel links count once: 2 left out",)
-    assert from_edges(np.array([[0, 1], [1, 0], [1, 2]])).notes == ("parallel links count once: 1 left out",)
+    assert topology.notes[1:] == ("parallel edges count once: 2 left out",)
+    assert from_edges(np.array([[0, 1], [1, 0], [1, 2]])).notes == ("parallel edges count once: 1 left out",)
     with pytest.raises(InputError, match="links agent 1 to itself"):
         from_edges(np.array([[0, 1], [1, 1]]))
     with pytest.raises(InputError, match=r"has a wrong shape \(got \(4, 4\), expected \(edges, 2\)\)"):
@@ -187,7 +187,7 @@ def test_graphml_with_repeated_labels_keeps_the_ids_and_says_so(tmp_path: Path) 
     topology = from_file(graphml(tmp_path, body))
     assert topology.labels == ("a", "b")
     unused = "labels of nodes are not used, since they repeat or are numbers of other nodes"
-    assert topology.notes[1:] == ("parallel links count once: 1 left out", unused)
+    assert topology.notes[1:] == ("parallel edges count once: 1 left out", unused)
     assert topology.positions is None
 
 
@@ -245,7 +245,7 @@ def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
     found = from_file(save(tmp_path, "a.gml", text))
     assert found.labels == ("Zürich", "Bern", "Genf")
     assert found.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
-    assert found.notes[1:] == ("parallel links count once: 1 left out",)
+    assert found.notes[1:] == ("parallel edges count once: 1 left out",)
 
 
 @pytest.mark.parametrize(

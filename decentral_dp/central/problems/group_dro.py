@@ -44,10 +44,10 @@ _SHARE_TOLERANCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class GroupDroObjective(CappedObjective):
-    """F as an objective.
+    """The group DRO objective.
 
     Args:
-        loss: ℓ with its cap B.
+        loss: ℓ, capped at B.
         strength: μ.
         shares: π, (K,).
     """

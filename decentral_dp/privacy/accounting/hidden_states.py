@@ -294,7 +294,8 @@ def _solve(systems: _Systems, free: NDArray[np.bool_]) -> tuple[Array, Array]:
     count, rounds, n = free.shape
     noise = systems.noise
     smallest = noise.min(axis=(1, 2), where=noise > 0.0, initial=np.inf)[:, None, None]
-    square = np.square(np.where(noise > 0.0, noise, _SOLVER_NOISE * smallest))
+    little = _SOLVER_NOISE * np.where(np.isfinite(smallest), smallest, 1.0)
+    square = np.square(np.where(noise > 0.0, noise, little))
     weight = systems.copies[:, None] / square
     pushed = systems.rounding.copy()
     pushed[:, :, 0] += systems.shift
@@ -363,14 +364,12 @@ def _mu_at(systems: _Systems, apart: Array) -> Array:
         noise, seen = systems.noise[:, t], systems.observed[:, t]
         noiseless = noise == 0.0
         infinite |= (noiseless & seen & (a > 0.0)).any(axis=1) | ~np.isfinite(a).all(axis=1)
+        a = np.where(np.isfinite(a), a, 0.0)
         # The inputs of members are equal in both data sets, and so are their messages.
         paid = ~noiseless & np.isfinite(noise)
-        before = np.where(noiseless, a, apart[:, t])
-        if t == rounds - 1:
-            before = np.where(seen, 0.0, a)
+        before = np.where(seen, 0.0, a if t == rounds - 1 else np.where(noiseless, a, apart[:, t]))
         excess = np.where(paid, np.maximum(a - before, 0.0) / np.where(paid, noise, 1.0), 0.0)
         total += (systems.copies * np.square(excess)).sum(axis=1)
-        before = np.where(seen, 0.0, before)
     averaged = systems.copies * systems.weights
     moved = (averaged * before).sum(axis=1)
     noise = np.where(np.isfinite(systems.noise[:, -1]), systems.noise[:, -1], 0.0)

@@ -252,7 +252,7 @@ def check_has(author: Any, members: Sequence[str], name: str, noun: str) -> None
     """
     for method in members:
         if not hasattr(author, method):
-            raise InputError(f"{name}: it has no {method}, and {noun} needs {', '.join(members)}. Fix: define it.")
+            raise InputError(f"{name}: {method} is missing ({noun} needs {', '.join(members)}). Fix: define it.")
 
 
 def author_sizes(author: Any, name: str, noun: str, **facts: int) -> tuple[int, int]:

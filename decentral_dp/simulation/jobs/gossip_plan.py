@@ -35,7 +35,7 @@ from decentral_dp.simulation.jobs.gossip_setup import (
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
 from decentral_dp.simulation.jobs.published import noise_factor, published_epsilon, refuse_hidden
-from decentral_dp.simulation.jobs.settings import curvature_of, settings_text, stability_text
+from decentral_dp.simulation.jobs.settings import curvature_of, mixing_text, settings_text, stability_text
 from decentral_dp.user_code import blame, call
 
 # Integers of the grid stay exact in float64 below this.
@@ -116,7 +116,7 @@ def plan_releases(
         reason = "are planned one by one" if by_agent else "differ in records, weights or noise"
         raise InputError(
             f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {reason} are more than the "
-            f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Fix: use fewer rounds."
+            f"{LARGEST_PLAN:.0e} releases of a channel that can be accounted. Fix: use fewer rounds."
         )
     # One-level problems have no validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
@@ -417,13 +417,14 @@ def gossip_job(c: Components) -> GossipJob:
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
-    warnings = (stability_text(r.kind, r.algorithm, r.topology, curvature, rounds), not_centred)
+    mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""
+    warnings = (stability_text(r.kind, r.algorithm, r.topology, curvature, rounds), not_centred, mixing)
     job = planned(noise)
     if privacy.adversary == "all_messages":
         return job
     refuse_hidden(job)
     if privacy.epsilon is not None:
-        # The factor is exact except for rounding, which depends on the noise.
+        # The factor is exact up to rounding, which depends on the noise.
         for _ in range(2):
             scale = noise_factor(job, privacy.adversary)
             smaller = {c: replace(v, scale=v.scale * scale) for c, v in job.noise.items()}

@@ -33,6 +33,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
+from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.accounting.float_slack import noise_alone
 from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
@@ -50,8 +51,8 @@ _ROUNDING = 64.0 * 2.0**-53
 # Largest number of different parts of a victim, in all rounds, for the exact bound: (T n³ for each victim).
 _MOST_WORK = 4e9
 # δ_n e^ε' over δ.
-_LOST = 2.0**-10
-# Gaussian variates of float64 samplers are smaller, in standard deviations.
+_LOST = 2.0 ** np.arange(-10.0, -30.0, -4.0)
+# No Gaussian variate in float64 is larger, in standard deviations, and one in 10^440 real ones.
 LARGEST_VARIATE = 45.0
 
 
@@ -96,8 +97,8 @@ def compute_steps(job: GossipJob) -> Steps:
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
     curvature, sends = problem.loss.curvature * length**2, sent_messages(job)
-    # The gradient of a record of two classes or a number is φ'(aᵀy) a, clipped or not. A clip that never binds is none.
-    scalar = not isinstance(problem.loss, CrossEntropy) or float(clip.min()) >= math.sqrt(2.0) * length
+    # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
+    scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
     factors: dict[tuple[int, float, bytes], Array] = {}
     keys = []
     for omega, eta, senders in zip(mixing, step.tolist(), sends, strict=True):
@@ -145,7 +146,7 @@ def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[n
 def step_factor(weight: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
     """Bound ‖(w − ηm) I − η J‖ for a step of length η on records of clipped gradients J and a ridge m outside the clip.
 
-        scalar gradients φ'(aᵀy) a, or no clip:    max(|w − ηm|, |w − ηm − ηL|)
+        scalar gradients φ'(aᵀy) a, or envelopes:  max(|w − ηm|, |w − ηm − ηL|)
         any convex loss, ηL ≤ 2u:                  u (1 − ηL/(4u))^(−1/2),    u = w − ηm
         else                                       |u| + ηL
 
@@ -155,7 +156,7 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
         step: η.
         ridge: m.
         scalar: whether every record's gradient is φ'(aᵀy) a with φ convex, as for logistic, squared and Huber losses,
-            or is never clipped.
+            or that of an envelope (`models.envelope`).
 
     Returns:
         The bound, with the shape of `weight`.
@@ -196,6 +197,7 @@ def _bound_rounding(
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
     cells = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
     largest = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(job.algorithm.start.get("y", 0.0))
+    inexact = SLOPE_ERROR * length if isinstance(problem.loss, CrossEntropy) else 0.0
     root_q, out, received = np.sqrt(q), np.zeros(noise.shape), np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
         # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
@@ -205,7 +207,7 @@ def _bound_rounding(
         strayed = root_q * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
             gradient * (1.0 + length) + clip.max()
         )
-        computed = _ROUNDING * terms * strayed
+        computed = _ROUNDING * terms * strayed + eta * inexact
         out[t] = np.where(sends[t], factors[t] @ (root_q * received) + 2.0 * (root_q * cells * grid[t] + computed), 0.0)
         kept, absolute = 1.0 - eta * problem.l2, np.abs(mixing[t])
         if own_point:
@@ -350,17 +352,14 @@ def published_epsilon(job: GossipJob, view: View) -> Array:
     Returns:
         (m,) certified ε at the δ of the job, at most ε of all messages.
     """
-    every, mu = job.budget.epsilon, _published_mu(job, view)
+    draws = np.array([job.rounds * job.problem.q * job.n_agents])
     delta = job.scenario.privacy.delta
-    epsilon = np.empty(mu.size)
-    for agent, (value, most) in enumerate(zip(mu.tolist(), every.tolist(), strict=True)):
-        # e^ε' of the slack is small for an ε' near the result.
-        near = min(most, 1.0 + float(gaussian_epsilon(min(value, 1e6), delta)))
+    mu, q, target = _published_mu(job, view), job.problem.q, job.scenario.privacy.epsilon
+    epsilon = certified_in_float64(mu, draws, q, delta, job.budget.epsilon)
+    if target is not None:
         # The slack of `noise_factor` is that of the target.
-        reaches = [near] if job.scenario.privacy.epsilon is None else [near, job.scenario.privacy.epsilon]
-        bounds = [(_epsilon_for(job, value, reach), reach) for reach in reaches if math.isfinite(value)]
-        epsilon[agent] = min([bound for bound, reach in bounds if bound <= reach], default=most)
-        epsilon[agent] = min(epsilon[agent], most)
+        at_target = epsilon_in_float64(mu, draws, q, delta, target)
+        epsilon = np.where(at_target <= target, np.minimum(at_target, epsilon), epsilon)
     return epsilon
 
 
@@ -382,7 +381,8 @@ def noise_factor(job: GossipJob, view: View) -> float:
             f"privacy.epsilon: no noise meets it for the published models (got {target:g}). Fix: use a larger epsilon "
             "or delta."
         )
-    return largest / low
+    # More than rounding changes with the noise.
+    return largest / low * (1.0 + 2.0**-20)
 
 
 def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
@@ -453,8 +453,29 @@ def epsilon_in_float64(
     Returns:
         ε, a certificate where it is at most `reach`.
     """
-    lost = _LOST * delta * np.exp(-np.minimum(reach, 700.0))
-    tau = noise_alone(draws, GAUSSIAN.bits(dimension), lost)
-    left = (delta - lost) * np.exp(-tau) - _LOST * delta
-    epsilon = gaussian_epsilon(mu, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0))
-    return np.asarray(epsilon + 2.0 * tau)
+    smallest = np.full(np.broadcast(mu, draws, reach).shape, np.inf)
+    for share in _LOST:
+        lost = share * delta * np.exp(-np.minimum(reach, 700.0))
+        tau = noise_alone(draws, GAUSSIAN.bits(dimension), lost)
+        left = (delta - lost) * np.exp(-tau) - share * delta
+        epsilon = gaussian_epsilon(mu, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0))
+        smallest = np.minimum(smallest, epsilon + 2.0 * tau)
+    return smallest
+
+
+def certified_in_float64(
+    mu: Array, draws: NDArray[np.int64], dimension: int, delta: float, total_epsilon: Array
+) -> Array:
+    """Compute ε of views of float64 messages, at most ε of all messages.
+
+    Args:
+        mu: μ.
+        draws: number of normal variates outside the adversary; broadcasts with μ.
+        dimension: of a message.
+        delta: δ.
+        total_epsilon: ε of all messages; broadcasts with μ.
+    """
+    # e^ε' of the slack is small for an ε' near the result.
+    reach = np.minimum(total_epsilon, 1.0 + gaussian_epsilon(mu, delta))
+    epsilon = epsilon_in_float64(mu, draws, dimension, delta, reach)
+    return np.where(epsilon <= reach, epsilon, total_epsilon)

@@ -257,14 +257,10 @@ def with_settings(
     centring = centring and "x" not in s.privacy.clips
     if not missing and not centring:
         return c, ""
-    model_facts, unclipped = problem.step_facts(), None
+    model_facts = problem.step_facts()
     if s.privacy.adversary != "all_messages":
-        # The noise of a published average is that of m agents who share the noise of one.
+        # Each agent has about the noise of one of m agents with a trusted server.
         noise_average **= 2
-        # A clipped step of several classes moves models apart, and one that is never clipped does not.
-        if model_facts.classes > 2:
-            digit = 10.0 ** (math.floor(math.log10(model_facts.longest_gradient)) - 2)
-            unclipped = math.ceil(model_facts.longest_gradient / digit) * digit
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
@@ -297,7 +293,7 @@ def with_settings(
                 float(c.keys.get("momentum", 0.0)),
                 model_facts.curvature,
                 c.keys["learning_rate"].scale if "learning_rate" in c.keys else None,
-                by_channel(s.privacy.clips).get("y", unclipped),
+                by_channel(s.privacy.clips).get("y"),
                 clips,
                 model_facts.start,
             )
@@ -510,6 +506,22 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     return (min(bound, (1.0 - least) / -least) if least < 0.0 else bound) / curvature
 
 
+def mixing_text(topology: Topology, rounds: int) -> str:
+    """Warn of fewer rounds than noise of other agents needs to hide a record; "" if there are enough.
+
+    Args:
+        topology: of the agents.
+        rounds: T.
+    """
+    least = math.ceil(5.0 / topology.spectral_gap - 1e-9) if topology.spectral_gap > 0.0 else 0
+    if rounds >= least or topology.over_time is not None:
+        return ""
+    return (
+        f"In {rounds} rounds, little noise of other agents hides a record on this graph (spectral gap "
+        f"{topology.spectral_gap:.3g}). Fix: algorithm.rounds = {least}, or a topology with a larger spectral gap."
+    )
+
+
 def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
     """Warn of a learning rate that is unstable on a graph, with the largest stable one; "" if it is stable.
 
@@ -539,7 +551,6 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
     unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
     name = "The learning rate" if longest == "learning_rate" else f"The learning rate of {longest}"
     return (
-        f"{name} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for "
-        "records of the declared ranges). The largest stable learning rate is "
-        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
+        f"{name}, {step:.3g}, may be unstable on this graph. The largest stable one is "
+        f"{float(f'{math.floor(largest / unit) * unit:.3g}'):g} (L = {curvature:.4g})."
     )

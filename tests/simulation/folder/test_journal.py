@@ -368,7 +368,7 @@ def test_a_run_without_memory_at_the_end_resumes(
         raise kind("error return without exception set")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "result_of", failing)
+        patch.setattr(runner, "collect_result", failing)
         with pytest.raises(MemoryError, match=f"{kind.__name__}: .*resume .*resumes it"):
             decentral_dp.run(small, out=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"

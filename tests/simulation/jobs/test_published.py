@@ -1,0 +1,212 @@
+"""ε of published models: plans against a small computation, refusals, and the complete graph."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.simulation.jobs import published
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.published import compute_steps
+
+DELTA, CLIP, RATE = 1e-5, 0.05, 3.0
+
+
+def job_of(view: str = "final_average", **more: Any) -> Any:
+    """A job of a few agents on breast_cancer, at a constant learning rate."""
+    keys: dict[str, Any] = {
+        "algorithm.rounds": 8,
+        "algorithm.learning_rate": {"scale": RATE, "points": [[0, 1.0]]},
+        "privacy.clip": CLIP,
+        "privacy.noise_multiplier": 4.0,
+        "privacy.adversary": view,
+        "topology.agents": 5,
+        **more,
+    }
+    keys = {key: value for key, value in keys.items() if value is not None}
+    unset = [f"{key}=null" for key in ("algorithm.momentum", "algorithm.centring", "privacy.epsilon", "run.average")]
+    unset = [line for line in unset if line.partition("=")[0] not in keys]
+    return build(load("classification", [*unset, *(f"{key}={toml(value)}" for key, value in keys.items())]))
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(v)}" for key, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def smallest_mu(job: Any, view: str, victim: int) -> float:
+    """Solve for the distances of hidden messages by least squares of scipy, from the numbers of the scenario."""
+    m, rounds, changes = job.n_agents, job.rounds, job.topology.over_time
+    curvature = 0.25 * job.problem.length**2
+    free: dict[tuple[int, int], int] = {}
+    sent = np.ones((rounds, m), dtype=bool)
+    if changes is not None:
+        sent = np.array([np.broadcast_to(True if (on := changes.online(t + 1)) is None else on, m)
+                         for t in range(rounds)])  # fmt: skip
+    last = [int(np.flatnonzero(sent[:, i])[-1]) for i in range(m)]
+    for t, i in np.argwhere(sent).tolist():
+        if t < rounds - 1 and not (view == "final_models" and t >= last[i]):
+            free[t, i] = len(free)
+    before, rows = np.zeros((m, len(free) + 1)), []
+    for t in range(rounds):
+        weights = (job.topology.mixing if changes is None else changes.received_weights(t)).toarray()
+        own = 1.0 - weights.sum(axis=1) + np.diag(weights)
+        factors = np.abs(weights) * (1.0 - np.eye(m)) + np.diag(own)
+        kept = np.maximum(np.abs(own - RATE * job.problem.l2), np.abs(own - RATE * (job.problem.l2 + curvature)))
+        whole = max(abs(1.0 - RATE * job.problem.l2), abs(1.0 - RATE * (job.problem.l2 + curvature)))
+        if type(job.algorithm).__name__ == "DpDsgd":
+            factors *= whole
+        else:
+            factors[np.arange(m), np.arange(m)] = kept
+        noise = np.broadcast_to(job.noise["y"].deviations(np.array([t + 1])), (1, m))[0]
+        apart = factors @ before
+        apart[victim, -1] += 2.0 * RATE * CLIP / job.counts["train"][victim]
+        apart = np.where(sent[t][:, None], apart, before)
+        kept_apart = np.where(sent[t][:, None], 0.0, apart)
+        for i in range(m):
+            if (t, i) in free:
+                kept_apart[i, free[t, i]] = 1.0
+            if sent[t, i] and (t < rounds - 1 or view == "final_models"):
+                rows.append((apart[i] - kept_apart[i]) / noise[i])
+        before = kept_apart
+        if t == rounds - 1 and view == "final_average":
+            rows.append(apart.sum(axis=0) / np.sqrt(np.square(noise[sent[t]]).sum()))
+    matrix = np.array(rows)
+    if not free:
+        return float(np.linalg.norm(matrix[:, -1]))
+    found = lsq_linear(matrix[:, :-1], -matrix[:, -1], bounds=(0.0, np.inf), tol=1e-14, method="bvls")
+    return float(np.sqrt(2.0 * found.cost))
+
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "ring": {},
+    "star": {"topology.kind": "star"},
+    "matching": {"topology.over_time": "matching"},
+    "offline": {
+        "topology.offline": 0.4,
+        "topology.kind": "star",
+        "seed": 3,
+        "privacy.noise_multiplier": None,
+        "privacy.y.scale": 4.0 * RATE * CLIP / 91.0,
+    },
+}
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+@pytest.mark.parametrize("algorithm", ["dp_dsgd", "ldp_single_level"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_plans_agree_with_a_small_computation(network: str, algorithm: str, view: str) -> None:
+    job = job_of(view, **{"algorithm.kind": algorithm, "problem.l2": 0.01, **NETWORKS[network]})
+    exact = np.array([float(gaussian_epsilon(smallest_mu(job, view, v), DELTA)) for v in range(5)])
+    assert (job.published >= exact * (1.0 - 1e-7)).all()
+    np.testing.assert_allclose(job.published, np.minimum(exact, job.budget.epsilon), rtol=5e-3)
+    assert (job.published < 0.95 * job.budget.epsilon).any()
+
+
+def test_a_last_message_of_an_absent_agent_is_published() -> None:
+    """Some agent is absent in the last round of this network, and its model is that of its last message."""
+    job = job_of("final_models", **NETWORKS["offline"])
+    absent = np.flatnonzero(~job.topology.over_time.online(8))
+    assert absent.size
+    alone = [float(gaussian_epsilon(smallest_mu(job, "final_models", v), DELTA)) for v in absent]
+    assert (job.published[absent] >= np.array(alone) * (1.0 - 1e-7)).all()
+    assert min(alone) > 0.1
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 9])
+def test_a_complete_graph_hides_among_all_agents(rounds: int) -> None:
+    """The average of m agents has μ = √(T/m) D/s for steps that do not contract."""
+    job = job_of(**{"topology.kind": "complete", "algorithm.rounds": rounds, "problem.l2": 0.0})
+    move = 2.0 * RATE * CLIP / np.asarray(job.counts["train"])
+    mu = np.sqrt(rounds / 5.0) * move / float(np.max(job.noise["y"].deviations(np.array([1]))))
+    np.testing.assert_allclose(job.published, gaussian_epsilon(mu, DELTA), rtol=5e-3)
+
+
+def test_a_published_average_counts_the_grid() -> None:
+    """One agent in one round, with noise of a few cells of its grid: the last shift is a multiple of a cell, too."""
+    job = job_of(**{"topology.kind": "complete", "topology.agents": 2, "algorithm.rounds": 1})
+    steps, m = compute_steps(job), 2
+    scale = float(np.sqrt(np.square(steps.noise[0]).sum())) / m
+    added = float(steps.rounding.max() + np.sqrt(job.problem.q) * steps.grid.max())
+    mu = np.array([steps.movement[0].max() / m + added]) / scale
+    assert float(job.published.max()) >= float(gaussian_epsilon(mu, DELTA)[0])
+
+
+def test_epsilon_is_monotone() -> None:
+    def worst(view: str = "final_average", **more: Any) -> float:
+        job = job_of(view, **more)
+        return float((job.budget.epsilon if job.published is None else job.published).max())
+
+    base = worst()
+    assert base < worst("final_models") < worst("all_messages")
+    assert worst(**{"privacy.noise_multiplier": 5.0}) < base < worst(**{"algorithm.rounds": 12})
+    # An average over more agents, and steps that contract more, hide more.
+    assert worst(**{"problem.l2": 0.05}) < base
+    fewer, more = (worst(**{"topology.kind": "complete", "topology.agents": m}) for m in (3, 4))
+    assert fewer > more
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_the_noise_spends_the_target(view: str) -> None:
+    job = job_of(view, **{"privacy.epsilon": 1.0, "privacy.noise_multiplier": None})
+    assert 1.0 - 3e-6 < job.published.max() <= 1.0
+    assert job.budget.epsilon.min() > 1.5
+
+
+def test_steps_on_envelopes_do_not_grow_and_their_errors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(**{"problem.data": "wine", "privacy.clip": 0.1, "problem.l2": 0.0})
+    steps = compute_steps(job)
+    assert steps.factors.sum(axis=2).max() <= 1.0 + 1e-12
+    scaled = replace(job, clip=replace(job.clip, envelope=False))
+    assert compute_steps(scaled).factors.sum(axis=2).min() > 1.1
+    monkeypatch.setattr(published, "SLOPE_ERROR", 1e-4)
+    added = compute_steps(job).rounding - steps.rounding
+    error = 2.0 * job.algorithm.learning_rate.scale * 1e-4 * job.problem.length
+    assert (added >= 0.999 * error).all()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "algorithm": ({"algorithm.kind": "push_sum"}, "privacy.adversary", "push_sum"),
+    "mechanism": ({"privacy.mechanism": "laplace"}, "privacy.adversary", "Gaussian noise"),
+    "delta": ({"privacy.delta": 0.0}, "privacy.delta", "δ = 0"),
+    "model": ({"problem.model": {"kind": "mlp", "hidden": [4]}}, "privacy.adversary", "neural network"),
+    "momentum": ({"algorithm.momentum": 0.9}, "algorithm.momentum", "two rounds"),
+    "centring": (
+        {"algorithm.centring": True, "privacy.epsilon": 1.0, "privacy.noise_multiplier": None},
+        "algorithm.centring",
+        "clipped apart",
+    ),
+    "unit": ({"privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
+    "local steps": ({"algorithm.local_steps": 2, "privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
+    "Poisson": ({"problem.sampling": {"kind": "poisson", "rate": 0.1}}, "problem.sampling", "larger than its divisor"),
+    "correlation": (
+        {"privacy.correlation": {"between_agents": "pairwise"}},
+        "privacy.correlation",
+        "independent noise",
+    ),
+    "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "no member"),
+    "delay": ({"topology.delay": 1}, "topology", "delayed"),
+    "compression": ({"topology.compression": {"kind": "sign"}}, "topology", "compressed"),
+    "box": ({"privacy.box": {"y": 1.0}}, "privacy.box", "projected"),
+    "tail mean": ({"run.average": 3}, "run.average", "last models"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_jobs_without_a_derivation_are_refused(name: str) -> None:
+    changes, key, reason = REFUSED[name]
+    # The same job is planned against an adversary that observes all messages.
+    assert job_of("all_messages", **changes).published is None
+    with pytest.raises(InputError) as caught:
+        job_of(**changes)
+    assert str(caught.value).startswith(f"{key}: ")
+    assert reason in str(caught.value)
