@@ -119,10 +119,15 @@ def epsilon(figure: Figure, r: Report) -> bool:
 
 
 def utility(figure: Figure, r: Report) -> bool:
-    """Draw the main score against the ε spent so far; False without noise, a score or several rounds."""
+    """Draw the main score against the ε spent so far.
+
+    Returns:
+        Whether it is drawn: not without noise, a score or several rounds, nor for an adversary of published models,
+        whose ε holds at the end only.
+    """
     spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     score = None if r.judge is None else r.curve(r.judge["name"])
-    if r.judge is None or score is None or spent is None or not privacy.is_noisy:
+    if r.judge is None or score is None or spent is None or not privacy.is_noisy or privacy.view != "all_messages":
         return False
     score = style.thin(score)
     _, at_score, at_spent = np.intersect1d(score.rounds, spent.rounds, return_indices=True)

@@ -80,9 +80,9 @@ class AgentBudget:
     agent: int
     epsilon: Number = None
     epsilon_pure: Number = None
-    epsilon_published: Number = None
     channels: Mapping[str, Cost] = field(default_factory=dict)
     records: Mapping[str, Number] = field(default_factory=dict)
+    epsilon_published: Number = None
 
 
 # Up to this number result.json has an entry per agent; beyond it agents with equal budgets share one.
@@ -573,7 +573,7 @@ def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
     """Return the statement of a run with unplanned releases: ε is ∞ for every agent."""
     budgets = statement.agents
     published = None if statement.view == "all_messages" else math.inf
-    different = tuple(AgentBudget(b.agent, math.inf, math.inf, published) for b in budgets.different)
+    different = tuple(AgentBudget(b.agent, math.inf, math.inf, epsilon_published=published) for b in budgets.different)
     note = "The run released values that were not planned. No ε holds for it."
     return replace(
         statement,
