@@ -378,8 +378,8 @@ def noise_factor(job: GossipJob, view: View) -> float:
         low, high = (middle, high) if _epsilon_for(job, middle, target) <= target else (low, middle)
     if low == 0.0 or not math.isfinite(largest):
         raise InputError(
-            f"privacy.epsilon: no noise meets it for the published models (got {target:g}). Fix: use a larger epsilon "
-            "or delta."
+            f"privacy.epsilon: no noise meets it for the published models (got {target:g}). Fix: use an epsilon nearer "
+            "to 1, or a larger delta."
         )
     # More than rounding changes with the noise.
     return largest / low * (1.0 + 2.0**-20)
@@ -400,6 +400,9 @@ def _published_mu(job: GossipJob, view: View) -> Array:
         weights[:] = 1.0 / m
         rounding = rounding.copy()
         rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()
+        # The public start of an agent that never sends may not be on the grid.
+        if not (noise > 0.0).any(axis=0).all():
+            return np.full(m, np.inf)
         if not m * steps.largest < 2.0**52 * steps.grid.min(where=steps.grid > 0.0, initial=np.inf):
             return np.full(m, np.inf)
     else:
