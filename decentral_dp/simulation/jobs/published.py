@@ -24,6 +24,7 @@ divided once: the last shift of a message is a multiple of g, too, which adds �
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -226,6 +227,8 @@ def _bound_rounding(
     return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**30), exponent - 30)), grid, largest
 
 
+# Steps of the calibration; two suffice where rounding is small.
+_STEPS = 8
 # Largest number of agents, whose factors are (m, m) arrays.
 _MOST_AGENTS = 2000
 
@@ -357,32 +360,57 @@ def published_epsilon(job: GossipJob, view: View) -> Array:
     mu, q, target = _published_mu(job, view), job.problem.q, job.scenario.privacy.epsilon
     epsilon = certified_in_float64(mu, draws, q, delta, job.budget.epsilon)
     if target is not None:
-        # The slack of `noise_factor` is that of the target.
+        # The slack of `calibrate_published` is that of the target.
         at_target = epsilon_in_float64(mu, draws, q, delta, target)
         epsilon = np.where(at_target <= target, np.minimum(at_target, epsilon), epsilon)
     return epsilon
 
 
-def noise_factor(job: GossipJob, view: View) -> float:
-    """Return the factor of all noise with which the worst agent spends the target ε of the job.
+def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
+    """Return the job with the noise for which the worst agent spends the target ε.
+
+    μ is nearly A/c + B for all noise times c, B from the rounding of float64. Each step solves this for the last two c.
 
     Args:
         job: planned, with a target ε.
+        with_noise: c → the job with its noise times c.
         view: the published models.
+
+    Raises:
+        InputError: no noise meets the target.
     """
-    target, mu = cast(float, job.scenario.privacy.epsilon), _published_mu(job, view)
-    largest = float(mu.max())
+    aim, factors, reached = _largest_mu(job), [1.0], [float(_published_mu(job, view).max())]
+    for _ in range(_STEPS):
+        if len(factors) == 1 or factors[-1] == factors[-2]:
+            slope, least = reached[0] * factors[0], 0.0
+        else:
+            (first, second), (more, less) = reached[-2:], (1.0 / factors[-2], 1.0 / factors[-1])
+            slope = (first - second) / (more - less)
+            least = second - slope * less
+        if not (math.isfinite(reached[-1]) and slope > 0.0 and least < aim):
+            break
+        # Noise is drawn on grids of powers of two, so that μ is no smooth function.
+        factors.append(slope / (aim * (1.0 - 2.0**-20) - least))
+        job = with_noise(factors[-1])
+        reached.append(float(_published_mu(job, view).max()))
+        if aim * (1.0 - 1e-4) <= reached[-1] <= aim:
+            return job
+    if reached[-1] > aim or not math.isfinite(reached[-1]):
+        raise InputError(
+            f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
+            "use an epsilon nearer to 1, or a larger delta."
+        )
+    return job
+
+
+def _largest_mu(job: GossipJob) -> float:
+    """Return the largest μ with which a job meets its target ε; 0 if none does."""
+    target = cast(float, job.scenario.privacy.epsilon)
     low, high = 0.0, largest_mu(target, job.scenario.privacy.delta)
     while high - low > 1e-10 * high and high > 1e-12:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if _epsilon_for(job, middle, target) <= target else (low, middle)
-    if low == 0.0 or not math.isfinite(largest):
-        raise InputError(
-            f"privacy.epsilon: no noise meets it for the published models (got {target:g}). Fix: use an epsilon nearer "
-            "to 1, or a larger delta."
-        )
-    # More than rounding changes with the noise.
-    return largest / low * (1.0 + 2.0**-20)
+    return low
 
 
 def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
