@@ -32,8 +32,8 @@ class Sensitivity(NamedTuple):
     """Sensitivity of a value to one replaced record of a split.
 
     Args:
-        sensitivity: (b,) norm of the largest change; +inf if no bound is proved.
-        rate: (b,) sampling rate of the batch; 1 if all records take part.
+        sensitivity: norm of the largest change, (b,); +inf if no bound is proved.
+        rate: sampling rate of the batch, (b,); 1 if all records take part.
         batch: round of the fresh batch; None without sampling; MIXED for several batches.
         sampling: how the batch was drawn, as in a ledger, such as "fixed" or "poisson".
     """
@@ -56,7 +56,7 @@ class Bounded:
 
     Args:
         public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
-        private: (b, d) part that depends on records.
+        private: part that depends on records, (b, d).
         sensitivities: split → sensitivity of `private` to one replaced record, in `norm`.
         norm: "l1" or "l2".
 

@@ -95,8 +95,8 @@ def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool =
 
     Args:
         estimator: to fit.
-        X: (n, d) numbers.
-        y: (n,) labels.
+        X: numbers, (n, d).
+        y: labels, (n,).
         numbers: whether labels have to be numbers; default False.
 
     Raises:
@@ -377,9 +377,9 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Train the classifier, privately.
 
         Args:
-            X: (n, d) features, a row for each record.
-            y: (n,) labels.
-            agents: (n,) owner of each record, numbers or names, public; None partitions the rows.
+            X: features, (n, d), a row for each record.
+            y: labels, (n,).
+            agents: owner of each record, (n,), numbers or names, public; None partitions the rows.
 
         Returns:
             The estimator, with the privacy cost in ledger_, epsilon_, delta_ and statement_.
@@ -456,9 +456,9 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         """Train the regression, privately.
 
         Args:
-            X: (n, d) features, a row for each record.
-            y: (n,) numbers.
-            agents: (n,) owner of each record, numbers or names, public; None partitions the rows.
+            X: features, (n, d), a row for each record.
+            y: numbers, (n,).
+            agents: owner of each record, (n,), numbers or names, public; None partitions the rows.
 
         Returns:
             The estimator, with the privacy cost in ledger_, epsilon_, delta_ and statement_.

@@ -241,7 +241,7 @@ class Released(NamedTuple):
     """Release of a coordinator.
 
     Args:
-        released: (1, d) each, public.
+        released: each, (1, d), public.
         scale: channel → scale of its noise, public.
     """
 
@@ -278,9 +278,9 @@ class NeighbourReleases(NamedTuple):
     """Messages of all neighbours to the agents of a block: k messages, those to row 0 first.
 
     Args:
-        rows: (k,) receiving rows of the block, ascending.
-        agents: (k,) sending agents, ascending for each row.
-        weights: (k,) w_ij.
+        rows: receiving rows of the block, (k,), ascending.
+        agents: sending agents, (k,), ascending for each row.
+        weights: w_ij, (k,).
         values: channel → (k, d), as released.
 
     Example:

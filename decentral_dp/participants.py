@@ -91,7 +91,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
     """A block of agents that answer with clipped sums.
 
     Args:
-        agents: (b,) their numbers.
+        agents: their numbers, (b,).
         problem: evaluates the terms.
         records: split → records of each agent.
         clip: clipping norms.
@@ -236,7 +236,7 @@ class Network(NamedTuple):
         """Return the neighbours of several agents as one array (k,), ascending for each agent.
 
         Args:
-            agents: (n,) their numbers.
+            agents: their numbers, (n,).
         """
         rows = self.mixing[agents].tocoo()
         real = (rows.data != 0.0) & (rows.col != agents[rows.row])
@@ -781,7 +781,7 @@ def mean_sensitivity(
         bound: C, the clip of a contribution.
         counts: (b,) N, records averaged.
         width: coordinates of the mean.
-        rates: (b,) sampling rates.
+        rates: sampling rates, (b,).
         n_drawn: number of the batch, or `MIXED`; None without sampling.
         unit: of privacy; default one replaced record.
     """

@@ -81,7 +81,7 @@ def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float)
     score for a fixed k. The lower Clopper–Pearson limit for k of n bounds P₀(L ≥ t) from below.
 
     Args:
-        first: (n,) log-likelihood ratios of the first data set over the second, in runs on the first.
+        first: log-likelihood ratios of the first data set over the second, (n,), in runs on the first.
         second: the same ratios, in runs on the second.
         delta: δ.
         risk: probability of failure.
@@ -244,9 +244,9 @@ class Canaries(NamedTuple):
     """The canaries of a run.
 
     Args:
-        place: (m, 2) agent and row.
+        place: agent and row, (m, 2).
         first, second: m records each, which differ in the label only.
-        coins: (m,) whether the first is in the data.
+        coins: whether the first is in the data, (m,).
     """
 
     place: NDArray[np.int64]
@@ -362,8 +362,8 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
     """Bound ε from below by guesses, in the order of their scores.
 
     Args:
-        scores: (m,) positive to guess True.
-        coins: (m,) the drawn labels.
+        scores: positive to guess True, (m,).
+        coins: the drawn labels, (m,).
         delta: δ.
         risk: 1 − confidence.
         gaussian: whether the guarantee of one record is a Gaussian trade-off curve.

@@ -58,7 +58,7 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     """Compute ε(δ) of independent Laplace releases, from below.
 
     Args:
-        moves: (n,) shifts in units of the scale.
+        moves: shifts in units of the scale, (n,).
         delta: δ ≥ 0.
 
     Returns:
@@ -92,10 +92,10 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
     P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
 
     Args:
-        moves: (n, 2) u_i ≥ 0 and v_i ≥ 0.
-        rates: (n,) q_i.
+        moves: u_i ≥ 0 and v_i ≥ 0, (n, 2).
+        rates: q_i, (n,).
         delta: δ > 0.
-        laplace: (n,) whether the noise is Laplace; by default all is Gaussian.
+        laplace: whether the noise is Laplace, (n,); by default all is Gaussian.
 
     Returns:
         ε at δ, rounded down.
@@ -139,7 +139,7 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
     """Compute the least ε ≥ 0 with Σ law·(1 − e^{ε − loss})₊ ≤ δ, by bisection.
 
     Args:
-        law: (n,) probabilities.
+        law: probabilities, (n,).
         losses: (n,).
         delta: δ.
 
@@ -201,7 +201,7 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
     """Compute the least ε for which two distributions are (ε, δ)-indistinguishable.
 
     Args:
-        first: (n,) log-probabilities.
+        first: log-probabilities, (n,).
         second: (n,) of the other distribution.
         delta: δ ≥ 0.
 
@@ -517,8 +517,8 @@ class Shifts(NamedTuple):
     Args:
         shifts: (n, 2) in standard deviations (Laplace: scales), up with the record of the first data set and down with
             that of the second.
-        rates: (n,) q.
-        laplace: (n,) whether the noise is Laplace.
+        rates: q, (n,).
+        laplace: whether the noise is Laplace, (n,).
     """
 
     shifts: Array

@@ -57,8 +57,8 @@ def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
     """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
 
     Args:
-        members: (n,) labels.
-        nonmembers: (n',) labels.
+        members: labels, (n,).
+        nonmembers: labels, (n',).
 
     Limits:
         For few records it is above ½ by chance.

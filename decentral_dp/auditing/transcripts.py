@@ -217,7 +217,7 @@ class Transcript(NamedTuple):
         releases: key → (d,) release of the releasing participant.
         noise: key → its noise; None without noise, and for a random choice.
         messages: of gossip, for each exchange and block.
-        published: (k,) all values published at the end.
+        published: all values published at the end, (k,).
         queries: key → value before noise.
         residuals: name of a mechanism → noise of all participants, divided by its scale.
         choices: key → public scale of a random choice.

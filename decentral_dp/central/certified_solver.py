@@ -571,8 +571,8 @@ class _Part(NamedTuple):
     """A mean.
 
     Args:
-        public: (d,) data-independent part.
-        private: (d,) part that reads records.
+        public: data-independent part, (d,).
+        private: part that reads records, (d,).
         sensitivities: of the private part, empty if it reads no record.
     """
 

@@ -35,8 +35,8 @@ class RecordBlock(NamedTuple):
     """A block of records.
 
     Args:
-        rows: (B,) indices of its records.
-        is_drawn: (B,) whether a record is in the sample.
+        rows: indices of its records, (B,).
+        is_drawn: whether a record is in the sample, (B,).
     """
 
     rows: NDArray[np.int64]
@@ -65,7 +65,7 @@ def record_blocks(is_sampled: NDArray[np.bool_], size: int) -> Iterator[RecordBl
     """Yield the blocks that contain every sampled record once.
 
     Args:
-        is_sampled: (n,) whether a record is in the sample.
+        is_sampled: whether a record is in the sample, (n,).
         size: B ≤ n.
     """
     numbers = np.flatnonzero(is_sampled)
@@ -109,7 +109,7 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
     """A block of agents of a minimax problem. The sample size is never sent, and an empty sample sends sums too.
 
     Args:
-        agents: (b,) their numbers.
+        agents: their numbers, (b,).
         problem: the problem.
         records: those of each agent.
         coins: for Poisson samples, keyed by agent.

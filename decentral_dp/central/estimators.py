@@ -62,8 +62,8 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the model privately.
 
         Args:
-            X: (n, d) features.
-            y: (n,) labels.
+            X: features, (n, d).
+            y: labels, (n,).
 
         Returns:
             self, with ledger_, epsilon_, delta_ and statement_.

@@ -159,9 +159,9 @@ class Weights:
         """Build the distribution from gaps and sizes.
 
         Args:
-            gaps: (n,) integers ≥ 0, the least best 0.
+            gaps: integers ≥ 0, (n,), the least best 0.
             rate: above 0, rational.
-            sizes: (n,) base-2 logarithms below 256; 0 if absent.
+            sizes: base-2 logarithms below 256, (n,); 0 if absent.
         """
         last = int(_STEPS * (_WEIGHT_BITS + 1) * 0.7)
         edges = [min(_LARGEST, -(-level * rate.denominator // (_STEPS * rate.numerator))) for level in range(last + 1)]

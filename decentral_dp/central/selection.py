@@ -102,8 +102,8 @@ class Box(NamedTuple):
     """A public box.
 
     Args:
-        low: (d,) corner.
-        high: (d,) corner, above low.
+        low: corner, (d,).
+        high: corner, (d,), above low.
 
     Example:
         >>> box = Box(np.array([-1.0]), np.array([1.0]))

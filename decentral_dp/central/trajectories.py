@@ -113,7 +113,7 @@ def trajectory_rows(
     Args:
         observations: (n, L + 1, d), zero after the end of each.
         rewards: (n, L), zero after the end of each.
-        lengths: (n,) from 1 to L.
+        lengths: from 1 to L, (n,).
         terminal: (n,) of 0 and 1, whether the last observation ends its episode.
         source, agent, split: as in `Dataset`.
     """

@@ -70,10 +70,10 @@ class Tuned:
 
     Args:
         weight: w of the regulariser.
-        model: (d,) private minimiser at this weight.
+        model: private minimiser at this weight, (d,).
         ledger: the releases.
         budget: planned ε and δ, an upper bound on those of the ledger.
-        path: (steps + 1,) the weights in the order of the iterates.
+        path: the weights in the order of the iterates, (steps + 1,).
         statement: the guarantee in words.
 
     Example:

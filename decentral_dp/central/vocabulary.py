@@ -58,7 +58,7 @@ class Calibration(NamedTuple):
     """The published noise of one channel.
 
     Args:
-        scale: (R,) scale of each release.
+        scale: scale of each release, (R,).
         sensitivity: split → (R,) sensitivity of each release.
     """
 
@@ -72,7 +72,7 @@ class Charge(NamedTuple):
     Args:
         mechanism: "gaussian", "laplace", "exponential" or "uncertified".
         width: coordinates of one release.
-        indices: (R,) indices of the releases, ascending, from 1.
+        indices: indices of the releases, (R,), ascending, from 1.
         weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor
             meets the target.
         rate: split → rate of the Poisson sample.
@@ -93,7 +93,7 @@ class Part(NamedTuple):
     """The Gaussian releases of one channel in a run.
 
     Args:
-        indices: (R,) indices of the releases, ascending, from 1.
+        indices: indices of the releases, (R,), ascending, from 1.
         width: coordinates of one release.
         kinds: splits that it reads.
         share: share of Σμ² relative to other channels, divided evenly over the releases.
@@ -244,7 +244,7 @@ def release_gradients(
         x: (p,), public.
         y: (q,), public.
         rate: rate of one Poisson sample for all terms; 1 for all records.
-        along: (q,) vector of lower_hvp and lower_jvp.
+        along: vector of lower_hvp and lower_jvp, (q,).
 
     Returns:
         Term → (d,): the released mean plus the data-independent part. grad_x and grad_y are also named x and y.

@@ -30,12 +30,12 @@ class Dataset:
     Error messages give row numbers from 1 and never a value of a record.
 
     Args:
-        features: (n, d) finite numbers.
-        labels: (n,) int64 indices into `classes`, or float64 targets if `classes` is empty.
+        features: finite numbers, (n, d).
+        labels: int64 indices into `classes`, (n,), or float64 targets if `classes` is empty.
         classes: declared labels, in the declared order. With two classes the sign is 2·label − 1.
         feature_names: d names.
         source: bundled name or path.
-        agent: (n,) owner of each record, from a column of the data.
+        agent: owner of each record, (n,), from a column of the data.
         split: (n,) "train", "validation" or "test", from a column of the data.
         image: (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
         bounds: declared (low, high) of every feature of every possible record.
@@ -165,7 +165,7 @@ def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:
     """Raise InputError with the number of the first invalid record, counted from 1.
 
     Args:
-        wrong: (n,) mask of invalid records.
+        wrong: mask of invalid records, (n,).
         location: beginning of the message.
         problem: end of the message, without a cell.
     """
@@ -177,7 +177,7 @@ def plain_cells(values: Any, location: str) -> NDArray[Any]:
     """Convert one column to numbers, dates or text; objects of several types become text.
 
     Args:
-        values: (n,) cells.
+        values: cells, (n,).
         location: beginning of an error message.
 
     Raises:
@@ -212,7 +212,7 @@ def encode_labels(
     """Encode labels as class indices.
 
     Args:
-        raw: (n,) text or numbers.
+        raw: text or numbers, (n,).
         classes: declared labels; `()` for a numeric target; None to discover them from the records.
         certified: whether the run has a guarantee. Discovery is then an error: one record could change every code.
         source: name of the data in messages.
@@ -253,7 +253,7 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
     """Convert a column to agent numbers, (n,).
 
     Args:
-        raw: (n,) whole numbers from 0, or names.
+        raw: whole numbers from 0, (n,), or names.
         location: beginning of an error message.
         agents: names of the agents, in order; None if they are numbered.
 

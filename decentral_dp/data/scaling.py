@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
     Args:
         low: (d,).
         high: (d,), above low.
-        log: (d,) whether a feature is scaled by its logarithm.
+        log: whether a feature is scaled by its logarithm, (d,).
     """
 
     low: FloatArray

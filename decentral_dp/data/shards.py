@@ -88,7 +88,7 @@ def cut_roles(
 
     Args:
         dataset: the records.
-        among: (n,) indices of the records to split, in file order.
+        among: indices of the records to split, (n,), in file order.
         validation: as in `split_shards`; a fraction is of all these records together.
         test: as in `split_shards`.
         seed: public seed.
@@ -153,8 +153,8 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
 
     Args:
         i: number of the agent.
-        lower: (n_t,) indices of its train records.
-        upper: (n_v,) indices of its validation records.
+        lower: indices of its train records, (n_t,).
+        upper: indices of its validation records, (n_v,).
         levels: 2 if both parts must have records, 1 if train records suffice.
     """
     if not lower.size or (levels == 2 and not upper.size):
@@ -371,7 +371,7 @@ class Shards:
 
     Args:
         features: (n, d).
-        labels: (n,) class indices, or numbers if `classes` is empty.
+        labels: class indices, (n,), or numbers if `classes` is empty.
         classes, feature_names, source, image, trajectory, digest: as in `Dataset`.
         train, validation: per agent, indices in the order in which a stream reads them.
         test: indices of held-out records, which no agent owns.

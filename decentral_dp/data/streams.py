@@ -19,7 +19,7 @@ class Draw:
     """A batch and its sampling rate.
 
     Args:
-        index: (B,) indices into the pool, in a random order.
+        index: indices into the pool, (B,), in a random order.
         rate: B/n, the fraction of the pool that is drawn without replacement.
     """
 

@@ -230,7 +230,7 @@ class Constructed(NamedTuple):
 
     Args:
         dataset: the data set with new labels and a note.
-        train: (n,) indices of the train records that are kept, in file order.
+        train: indices of the train records that are kept, (n,), in file order.
     """
 
     dataset: Dataset
@@ -243,7 +243,7 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
     Args:
         dataset: the records.
         table: the keys positive, share, keep and tail; None counts as left out.
-        train: (n,) indices of the records that are not held out, in file order.
+        train: indices of the records that are not held out, (n,), in file order.
         seed: public seed of random choices.
 
     Returns:

@@ -50,7 +50,7 @@ class AgentNode(NamedTuple):
     If the program answers a server, `neighbours` are all blocks, and `mixing` is one row of 1/m.
 
     Args:
-        agents: (b,) numbers, ascending.
+        agents: numbers, (b,), ascending.
         program: of the agents.
         dataset: of the agents.
         make_releaser: makes the releaser in the process of the host.
@@ -398,11 +398,11 @@ class Boundary(NamedTuple):
     """The rows of messages that a block sends and reads.
 
     Args:
-        sent_rows: (k,) rows of the block's message that another block reads, ascending.
+        sent_rows: rows of the block's message that another block reads, (k,), ascending.
         own_place: position of the block's message among those that it reads; None if it does not read it.
-        mixing: (b, c) weights of its rows and of the rows that others send, in the order of `AgentNode.mixing`.
-        kept_columns: (c,) their columns in `AgentNode.mixing`.
-        agents: (b,) numbers of the block's agents, ascending.
+        mixing: weights of its rows and of the rows that others send, (b, c), in the order of `AgentNode.mixing`.
+        kept_columns: columns of these rows in `AgentNode.mixing`, (c,).
+        agents: numbers of the block's agents, (b,), ascending.
         other_blocks: `agents` and `sent_rows` of each other block that it reads.
     """
 
@@ -418,7 +418,7 @@ class Boundary(NamedTuple):
 
         Args:
             message: (b, d).
-            weights: (m, m) weights of the round, if they change; default None.
+            weights: weights of the round, (m, m), if they change; default None.
         """
         rows = self.sent_rows
         rows = rows if weights is None else rows[_read_by_other_blocks(weights, self.agents)[rows]]
@@ -434,8 +434,8 @@ class Boundary(NamedTuple):
         """Add rows of zeros for rows that were not sent in a round.
 
         Args:
-            messages: (k, width) rows of each other block that it reads in this round, in order.
-            weights: (m, m) weights of the round.
+            messages: rows of each other block that it reads in this round, (k, width), in order.
+            weights: weights of the round, (m, m).
             width: floats of a message.
 
         Returns:
@@ -453,7 +453,7 @@ def _read_by_other_blocks(weights: sp.csr_array, agents: NDArray[np.int64]) -> N
     """Return, for each agent of a block, whether an agent of another block receives its message.
 
     Args:
-        weights: (m, m) weights without the diagonal.
+        weights: weights without the diagonal, (m, m).
         agents: of the block.
     """
     by_all, within = (np.bincount(rows.indices, minlength=weights.shape[0]) for rows in (weights, weights[agents]))

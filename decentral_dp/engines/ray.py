@@ -224,7 +224,7 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
 
     Args:
         place: a name, with {agent} for the agent's number; None for any machine.
-        agents: (b,) their numbers.
+        agents: their numbers, (b,).
 
     Example:
         >>> import numpy as np

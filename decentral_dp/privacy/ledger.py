@@ -37,8 +37,8 @@ class ChannelLedger:
         channel: "x", "y", "z", …
         mechanism: how it was released, or the name of a registered mechanism.
         dimension: coordinates of one release.
-        group: (m,) column of each agent.
-        rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's
+        group: column of each agent, (m,).
+        rounds: index of every release, (R,), ascending: its round, or with E exchanges a round, round t's
             t·E … (t+1)·E − 1. Index 0 is the data-independent start and is not listed.
         scale: (R, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
             probabilities ∝ exp(−score/scale), that scale. +inf, with sensitivities of 0, where an agent sends nothing:
@@ -84,7 +84,7 @@ class ChannelLedger:
 
         Args:
             numbers: of columns.
-            group: (m,) column of each agent among these.
+            group: column of each agent among these, (m,).
         """
         return self._map_columns(lambda part: part[:, numbers], group=group)
 
@@ -92,7 +92,7 @@ class ChannelLedger:
         """Leave out releases that agents do not send.
 
         Args:
-            mask: (R, g) whether the agents of a column send the release.
+            mask: whether the agents of a column send the release, (R, g).
         """
         return replace(
             self,

@@ -208,7 +208,7 @@ def add_public(integers: Array, grid: Array, public: Array) -> None:
     The sum is exact unless the public part is 2^33 times as large as the noise.
 
     Args:
-        integers: (b, d) noisy private part, in units of the grid.
+        integers: noisy private part, (b, d), in units of the grid.
         grid: powers of two, broadcastable.
         public: (b, d), overwritten.
     """

@@ -287,7 +287,7 @@ class PairNoise:
         ratio: c/σ, a number, or (m, m) one for every pair.
         colluders: q, the number of colluding agents.
         network: public facts of the network.
-        own_deviation: (m,) each agent's own deviation over σ, the least of which is 1; default 1 for all.
+        own_deviation: each agent's own deviation over σ, (m,), the least of which is 1; default 1 for all.
         all_pairs: whether all pairs of agents share noise, instead of neighbours only.
     """
 
@@ -384,7 +384,7 @@ class PairNoise:
         Args:
             own_scale: σ, (R, b) or (R, 1).
             rounds: (R,) of the releases.
-            agents: (b,) their numbers.
+            agents: their numbers, (b,).
 
         Returns:
             (R, b) effective scales, and name → (R, b) "own_scale", "pair_scale" (the largest of an agent's pairs in any
@@ -408,7 +408,7 @@ class PairDraws:
     Args:
         noise: parameters of the pairs.
         root: noise key.
-        agents: (b,) numbers of the block's agents.
+        agents: numbers of the block's agents, (b,).
         colluding: agents at one end of every pair that is drawn here; default all.
     """
 

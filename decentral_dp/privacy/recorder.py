@@ -322,7 +322,7 @@ class Recorder:
             scale: (b,) or (1,) of the noise.
             value: with its sensitivity.
             distortion: as in `ChannelLedger`; default 0.
-            sends: (b,) which agents send; default all. The others are listed as by `ChannelLedger.keep_sent`.
+            sends: which agents send, (b,); default all. The others are listed as by `ChannelLedger.keep_sent`.
             shared: name → (b,), as in `ChannelLedger`; default none.
 
         Raises:

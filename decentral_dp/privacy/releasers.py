@@ -133,7 +133,7 @@ class ScheduledReleaser:
         Args:
             index: of the release.
             values: channel → (b, d).
-            sends: (b,) which agents send; default all. Rows of the others are zero.
+            sends: which agents send, (b,); default all. Rows of the others are zero.
         """
         bounded_values, free = {}, {}
         for channel, value in values.items():

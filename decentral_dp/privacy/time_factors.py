@@ -197,7 +197,7 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
 
     Args:
         inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
-        reads: (P, T) which rounds read a record, one row per pattern of reads; default every record in every round.
+        reads: which rounds read a record, (P, T), one row per pattern of reads; default every record in every round.
 
     Returns:
         The factor, with coefficients of each round, and its row sums rounded up.

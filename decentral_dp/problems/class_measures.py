@@ -22,8 +22,8 @@ def auc(first: Array, second: Array) -> float:
     This is the area under the receiver operating characteristic (Mann and Whitney).
 
     Args:
-        first: (n,) scores of positive records, n > 0.
-        second: (m,) scores of negative records, m > 0.
+        first: scores of positive records, (n,), n > 0.
+        second: scores of negative records, (m,), m > 0.
 
     Example:
         >>> auc(np.array([0.9, 0.4]), np.array([0.1, 0.4]))
@@ -44,8 +44,8 @@ class _Predictions:
     """Class probabilities of one model, and true labels.
 
     Args:
-        share: (N, c) probabilities, c ≥ 2.
-        label: (N,) classes.
+        share: probabilities, (N, c), c ≥ 2.
+        label: classes, (N,).
     """
 
     share: Array

@@ -267,7 +267,7 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
     Args:
         problem: any bilevel problem.
         x: (p,).
-        agents: (train, validation) records of each, not clipped.
+        agents: records of each, (train, validation), not clipped.
         tolerance: of the solve; default 1e-10.
     """
     return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)

@@ -179,7 +179,7 @@ class Problem(TwoVariables, Protocol):
             x: (b, p).
             y: (b, q).
             records: N of them.
-            weights: (N,) non-negative, summing to one.
+            weights: non-negative, (N,), summing to one.
 
         Returns:
             The weighted means of l and of h, two (b,) arrays. The regulariser value is not included.

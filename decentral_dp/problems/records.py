@@ -34,7 +34,7 @@ class ByAgent(Sequence[Any]):
 
     Args:
         records: a NamedTuple of arrays (n, …), agent by agent.
-        offsets: (m + 1,) agent k has the records offsets[k] to offsets[k + 1] − 1.
+        offsets: agent k has the records offsets[k] to offsets[k + 1] − 1, (m + 1,).
     """
 
     records: Any
@@ -115,7 +115,7 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
 
     Args:
         records: of each of b agents, NamedTuples of arrays (n_i, …).
-        counts: (b,) n_i.
+        counts: n_i, (b,).
 
     Returns:
         For each number n: the g agents with n records, and a NamedTuple of arrays (g, n, …).

@@ -113,7 +113,7 @@ class Minimax(TwoVariables, Protocol):
         Args:
             records: n of them.
             queries: clipped queries.
-            is_drawn: (n,) mask of the sample; all records if None.
+            is_drawn: mask of the sample, (n,); all records if None.
         """
         ...
 

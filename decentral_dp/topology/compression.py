@@ -71,7 +71,7 @@ class Compression:
             differences: (b, d).
             channel: channel of the release.
             index: index of the release.
-            agents: (b,) numbers of the agents.
+            agents: numbers of the agents, (b,).
         """
         if not differences.shape[1]:
             return differences

@@ -39,9 +39,9 @@ class Graph(NamedTuple):
         agents: m.
         edges: (E, 2), i < j in every row, rows sorted and distinct; (sender, receiver) of a directed graph.
         spectrum: second smallest and largest eigenvalue of the unweighted Laplacian, if known in closed form.
-        positions: (m, 2) coordinates for figures, if a file has them.
+        positions: coordinates for figures, (m, 2), if a file has them.
         labels: names of the agents; numbers if empty.
-        file_weights: (E,) weights of the edges; None if an edge has no weight above 0.
+        file_weights: weights of the edges, (E,); None if an edge has no weight above 0.
         n_weighted: number of edges with a weight.
         wrong_weight: description of the first edge without a weight above 0.
         notes: conversions, in sentences.
@@ -93,7 +93,7 @@ def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
     """Sort edges and remove duplicates, with i < j in each.
 
     Args:
-        edges: (E, 2) array or pairs of agents.
+        edges: array or pairs of agents, (E, 2).
 
     Returns:
         (E', 2) without loops, orientation and parallel edges.

@@ -230,7 +230,7 @@ def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
     """Use the same weights in every round; messages may be lost or delayed.
 
     Args:
-        links: (m, m) weights without diagonal.
+        links: weights without diagonal, (m, m).
         seed: public seed of losses.
     """
     return OverTime("fixed", links, partial(_weights_in_turn, (links,)), 1, seed)
@@ -284,7 +284,7 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     """Use several graphs in turn.
 
     Args:
-        several: (m, m) weights without diagonal.
+        several: weights without diagonal, (m, m).
         seed: public seed of losses.
 
     Raises:

@@ -28,7 +28,7 @@ def laplacian_ends(laplacian: Any) -> tuple[float, float]:
     """Compute the second smallest and the largest eigenvalue of a connected graph's Laplacian.
 
     Args:
-        laplacian: (m, m) symmetric sparse matrix with zero row sums.
+        laplacian: symmetric sparse matrix with zero row sums, (m, m).
 
     Returns:
         (λ₂, λ_m), as accurate as stated at the top of this module; (1, 1) for a single agent.

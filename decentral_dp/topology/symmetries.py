@@ -76,8 +76,8 @@ def symmetry(graph: Coloured, marks: Colours, other_marks: Colours) -> Colours |
 
     Args:
         graph: colours of agents and edges.
-        marks: (m,) marks of the agents.
-        other_marks: (m,) marks of their images.
+        marks: marks of the agents, (m,).
+        other_marks: marks of their images, (m,).
 
     Returns:
         (m,) image of each agent, or None if none was found.

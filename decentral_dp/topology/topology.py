@@ -38,7 +38,7 @@ class Topology:
             directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
         edges: (E, 2), i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
-        positions: (m, 2) coordinates for figures, or None.
+        positions: coordinates for figures, (m, 2), or None.
         delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
         delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
         notes: conversions, in sentences.
@@ -239,7 +239,7 @@ def from_edges(
     """Convert pairs of agents to a topology.
 
     Args:
-        edges: (E, 2) numbers of agents, from 0.
+        edges: numbers of agents, (E, 2), from 0.
         agents: number of agents m; default the largest number + 1.
         weights: weight rule as in `build_topology`.
         name: name in tables and messages.

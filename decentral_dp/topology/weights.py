@@ -137,7 +137,7 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
 
     Args:
         graph: m agents and E edges.
-        weights: (E,) weights.
+        weights: weights, (E,).
 
     Returns:
         (m, m) CSR array with sorted indices and all diagonal entries; zero row sums, or column sums of a directed

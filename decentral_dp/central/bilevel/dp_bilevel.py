@@ -94,8 +94,8 @@ class Defaults:
     Args:
         context: of the run.
         family: the problem's constants.
-        low: (p,) corner of the domain.
-        high: (p,) corner of the domain.
+        low: corner of the domain, (p,).
+        high: corner of the domain, (p,).
         solves: μ of one solve, the budget divided evenly.
         penalty_weight: λ, once it is known.
     """
@@ -188,11 +188,11 @@ class DpBilevelState(NamedTuple):
     """The public state.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) last release of ỹ.
-        y_penalised: (q,) last release of ỹ^λ.
-        best: (p,) x with the smallest gradient mapping.
-        best_y: (q,) its ỹ.
+        x: iterate, (p,).
+        y: last release of ỹ, (q,).
+        y_penalised: last release of ỹ^λ, (q,).
+        best: x with the smallest gradient mapping, (p,).
+        best_y: its ỹ, (q,).
         step: the size of that gradient mapping.
     """
 

@@ -57,9 +57,9 @@ class PpIftState(NamedTuple):
     """The public state.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) last released lower-level point.
-        x_of_y: (p,) its x.
+        x: iterate, (p,).
+        y: last released lower-level point, (q,).
+        x_of_y: its x, (p,).
     """
 
     x: dp.Array

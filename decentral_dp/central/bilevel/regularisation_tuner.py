@@ -53,9 +53,9 @@ class TunerState(NamedTuple):
     """The public state.
 
     Args:
-        x: (1,) next iterate.
-        last_x: (1,) previous iterate.
-        y: (q,) the model released there.
+        x: next iterate, (1,).
+        last_x: previous iterate, (1,).
+        y: the model released there, (q,).
     """
 
     x: dp.Array

@@ -40,8 +40,8 @@ class DescentState(NamedTuple):
     """The public state.
 
     Args:
-        x: (p,) iterate.
-        best: (p,) the x with the smallest step.
+        x: iterate, (p,).
+        best: the x with the smallest step, (p,).
         step: the size of that step.
     """
 

@@ -93,10 +93,10 @@ class DptdState(NamedTuple):
     """The public state of DPTD.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p,) average of the gradients by x.
-        w: (q,) average of the gradients by y.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: average of the gradients by x, (p,).
+        w: average of the gradients by y, (q,).
     """
 
     x: dp.Array

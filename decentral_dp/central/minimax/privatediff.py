@@ -49,10 +49,10 @@ class PrivateDiffState(NamedTuple):
     """The public state of PrivateDiff.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p,) estimate of the records' part of ∇_x F.
-        last_x: (p,) x of the previous round.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: estimate of the records' part of ∇_x F, (p,).
+        last_x: x of the previous round, (p,).
     """
 
     x: dp.Array

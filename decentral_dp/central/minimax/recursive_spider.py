@@ -58,14 +58,14 @@ class RecursiveState(NamedTuple):
     """The public state of Recursive-SPIDER.
 
     Args:
-        x: (p,) iterate.
-        y: (1,) iterate.
-        v: (p,) estimate of the mean of ∇_x h.
-        u: (1,) estimate of the mean of ∂_λ h.
-        s: (1,) estimate of the mean of h.
+        x: iterate, (p,).
+        y: iterate, (1,).
+        v: estimate of the mean of ∇_x h, (p,).
+        u: estimate of the mean of ∂_λ h, (1,).
+        s: estimate of the mean of h, (1,).
         variance: of the noise in s.
-        last_x: (p,) x of the previous round.
-        last_y: (1,) y of the previous round.
+        last_x: x of the previous round, (p,).
+        last_y: y of the previous round, (1,).
     """
 
     x: dp.Array
@@ -155,9 +155,9 @@ def compose_gradients(
     Args:
         context: of a problem that is a function of means.
         y: (1,), public.
-        inner: (1,) estimate of the mean of h.
-        inner_x: (p,) estimate of the mean of ∇_x h.
-        inner_y: (1,) estimate of the mean of ∂_λ h.
+        inner: estimate of the mean of h, (1,).
+        inner_x: estimate of the mean of ∇_x h, (p,).
+        inner_y: estimate of the mean of ∂_λ h, (1,).
     """
     return cast(tuple[dp.Array, dp.Array], cast(Any, context.problem).outer(y, inner, inner_x, inner_y))
 
@@ -170,11 +170,11 @@ class ScdroState(NamedTuple):
     """The state of SCDRO.
 
     Args:
-        x: (p,) iterate.
-        y: (1,) iterate.
-        s: (1,) estimate of h̄.
-        z_x: (p,) average of ∇_xΨ.
-        z_y: (1,) average of −∂_λΨ.
+        x: iterate, (p,).
+        y: iterate, (1,).
+        s: estimate of h̄, (1,).
+        z_x: average of ∇_xΨ, (p,).
+        z_y: average of −∂_λΨ, (1,).
     """
 
     x: dp.Array

@@ -66,11 +66,11 @@ class DpSpiderState(NamedTuple):
     """The public state of DP-SPIDER.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p + q,) estimate of the records' part of the joint gradient.
-        last_x: (p,) x of the previous round.
-        last_y: (q,) y of the previous round.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: estimate of the records' part of the joint gradient, (p + q,).
+        last_x: x of the previous round, (p,).
+        last_y: y of the previous round, (q,).
     """
 
     x: dp.Array

@@ -26,12 +26,12 @@ class SpiderState(NamedTuple):
     """The state of an algorithm with estimates of both gradients, all public.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p,) estimate of the records' part of ∇_x F.
-        u: (q,) estimate of the records' part of ∇_y F.
-        last_x: (p,) x of the previous round.
-        last_y: (q,) y of the previous round.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: estimate of the records' part of ∇_x F, (p,).
+        u: estimate of the records' part of ∇_y F, (q,).
+        last_x: x of the previous round, (p,).
+        last_y: y of the previous round, (q,).
     """
 
     x: dp.Array
@@ -143,7 +143,7 @@ class Estimating(dp.Coordinated, Protocol):
             context: of the run.
             s: the state, for programs whose clipping norms depend on it.
             estimate: the term and its channels.
-            last: (width of the term,) the previous estimate.
+            last: the previous estimate, (width of the term,).
             point: the current point.
             previous: the previous point.
 

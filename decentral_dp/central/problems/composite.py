@@ -51,7 +51,7 @@ class Labelled(NamedTuple):
 
     Args:
         inputs: (n, d).
-        labels: (n,) class indices as floats, or numbers to predict.
+        labels: class indices as floats, (n,), or numbers to predict.
     """
 
     inputs: Array
@@ -64,7 +64,7 @@ class Values(NamedTuple):
     Args:
         outputs: (n, e) by the outputs of the model.
         extra: (n, k) by the objective's own coordinates of x.
-        y: (n, q) grad_y.
+        y: grad_y, (n, q).
     """
 
     outputs: Array
@@ -111,7 +111,7 @@ class Objective(Protocol):
         Args:
             term: a key of `statistics`.
             outputs: (n, e) of the model.
-            extra: (k,) its own coordinates of x.
+            extra: its own coordinates of x, (k,).
             y: (q,).
             labels: (n,).
         """
@@ -122,7 +122,7 @@ class Objective(Protocol):
 
         Args:
             term: "grad_y" or a key of `statistics`.
-            extra: (k,) its own coordinates of x.
+            extra: its own coordinates of x, (k,).
             y: (q,).
         """
         return None
@@ -136,7 +136,7 @@ class Objective(Protocol):
 
         Args:
             outputs: (n, e) of the model.
-            extra: (k,) its own coordinates of x.
+            extra: its own coordinates of x, (k,).
             y: (q,).
             labels: (n,).
             gradient: y → ‖∇_x F(x, y)‖₂ on all train records.

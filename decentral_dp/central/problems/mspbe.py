@@ -59,9 +59,9 @@ class ValueLayer(NamedTuple):
     Args:
         weights: (o, i) W_k.
         weights_along: (o, i) W'_k.
-        a: (…, i) a_{k−1}.
-        input_along: (…, i) a'_{k−1}, None for 0.
-        output_along: (…, o) z'_k.
+        a: a_{k−1}, (…, i).
+        input_along: a'_{k−1}, (…, i), None for 0.
+        output_along: z'_k, (…, o).
     """
 
     weights: Array
@@ -153,8 +153,8 @@ class ValueFunction:
 
         Args:
             activations: of the states.
-            by_values: (…, T) p.
-            by_slopes: (…, T) q.
+            by_values: p, (…, T).
+            by_slopes: q, (…, T).
         """
         p, q = by_values[..., None], by_slopes[..., None]
         theta: list[Array] = []
@@ -203,7 +203,7 @@ class Trajectories(NamedTuple):
     Args:
         observations: (n, L+1, d).
         rewards: (n, L).
-        lengths: (n,) integers from 1 to L.
+        lengths: integers from 1 to L, (n,).
         terminal: (n,) 0 or 1.
     """
 
