@@ -242,7 +242,7 @@ class Entry(NamedTuple):
         if self.check_guarantee is not None:
             self.check_guarantee(guarantee)
         starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
-        algorithm: any = self.instance
+        algorithm: Any = self.instance
         if algorithm is None:
             algorithm = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
         # A class that only states its releases is completed to a program.

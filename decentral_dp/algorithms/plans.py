@@ -217,7 +217,7 @@ class Wrapper(AnyAlgorithm):
         return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
 
     def step(self, t: int, context: Any, s: Any) -> Generator[Any, Response, Any]:
-        running: generator[Any, Response, Any] = self.program.step(t, context, s)
+        running: Generator[Any, Response, Any] = self.program.step(t, context, s)
         return running
 
 
@@ -234,7 +234,7 @@ class Derived(Algorithm, Protocol):
         return self
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
-        terms: mapping[str, str | float] = self._author.RELEASES.get(channel, {})
+        terms: Mapping[str, str | float] = self._author.RELEASES.get(channel, {})
         return terms
 
     def _sent_channels(self) -> tuple[str, ...]:
