@@ -39,7 +39,7 @@ class Dataset:
         split: (n,) "train", "validation" or "test", from a column of the data.
         image: (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
         bounds: declared (low, high) of every feature of every possible record.
-        own_test: size of the test set that the data provide, at the end.
+        own_test: size of the test set at the end of the data.
         notes: sentences that every report on these records prints.
         test_is_independent: whether "test" records are independent draws from the distribution of all others.
         trajectory: (L, d) for trajectories of at most L steps with observations in R^d, laid out as in
@@ -114,7 +114,7 @@ class Dataset:
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
     """Return a generator for public draws, keyed by (seed, purpose, …).
 
-    Partitions, splits and synthetic records use it. Its draws are public: never pass the key of private noise.
+    Partitions, splits and synthetic records use it. Its draws are public. Do not pass the key of private noise.
     """
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
 
@@ -221,7 +221,7 @@ def encode_labels(
         Codes or numeric targets, and the labels in the order of their codes.
 
     Raises:
-        InputError: a label is not declared, or classes must not be discovered, or there are fewer than two.
+        InputError: a label is undeclared, the run must not discover classes, or there are fewer than two.
     """
     location = f"problem.data: {source!r}"
     values, inverse = np.unique(plain_cells(raw, f"{location}, label"), return_inverse=True)
@@ -258,7 +258,7 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
         agents: names of the agents, in order; None if they are numbered.
 
     Raises:
-        InputError: a record has no known agent.
+        InputError: a record has an unknown agent.
     """
     values, inverse = np.unique(plain_cells(raw, f"{location}, agent"), return_inverse=True)
     keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}

@@ -17,7 +17,7 @@ from decentral_dp.problems.protocol import Classifying
 
 
 def auc(first: Array, second: Array) -> float:
-    """Return the share of pairs in which the first score is higher; ties count half, NaN is lowest.
+    """Return the share of pairs in which the first score is higher; ties count half, and NaN is lowest.
 
     This is the area under the receiver operating characteristic (Mann and Whitney).
 
@@ -141,11 +141,11 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
     """Measure the class probabilities of models.
 
     Args:
-        problem: with `probabilities`.
-        x: (b, p).
-        y: (b, q).
+        problem: problem with `probabilities`.
+        x: upper variables, (b, p).
+        y: models, (b, q).
         records: held-out records.
-        names: of `CLASS_MEASURES`.
+        names: keys of `CLASS_MEASURES`.
 
     Returns:
         Name → (b,), the mean over tasks. Classes without records are ignored. "auc" needs records of two classes,

@@ -111,7 +111,7 @@ def fit_scores(squares: Array, labels: Array) -> dict[str, Array]:
 
 
 def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
-    """Stack the records of agents with equal numbers of records.
+    """Stack the records of agents with the same number of records.
 
     Args:
         records: of each of b agents, NamedTuples of arrays (n_i, …).
@@ -150,7 +150,7 @@ def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | N
     """Form the second derivatives of R, column by column from `problem.regulariser`; exact, and never clipped.
 
     Args:
-        problem: with the regulariser.
+        problem: problem with the regulariser.
         x: (b, p).
         y: (b, q).
         matrix: Z (b, q, p), or None for no product.

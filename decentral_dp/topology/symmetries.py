@@ -1,8 +1,8 @@
 """Symmetries of a network: permutations of agents that preserve all numbers of agents and edges.
 
 Colour refinement (Weisfeiler & Leman 1968) gives agents a colour by their numbers, then by the colours of their
-neighbours, until no colour splits. If several agents share a colour, one of them is marked, and each candidate in turn
-on the other side. Every permutation is verified number by number. A search that fails within a few tries returns none.
+neighbours, until no colour splits. If several agents share a colour, one of them is marked, and each candidate image in
+turn. Every permutation is verified number by number. A search that fails within a few tries returns none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Colours = NDArray[np.int64]
 
 
 class Coloured(NamedTuple):
-    """Colours of agents and edges, equal for equal values.
+    """Colours of agents and edges; equal values have equal colours.
 
     Args:
-        agents: (m,).
-        links: (m, m), for both directions of an edge.
+        agents: colours of agents, (m,).
+        links: colours of edges in both directions, (m, m).
     """
 
     agents: Colours
@@ -90,7 +90,7 @@ def symmetry(graph: Coloured, marks: Colours, other_marks: Colours) -> Colours |
     """
     differ = np.flatnonzero(marks != other_marks)
     if differ.size == 2:
-        # Two agents with equal neighbours can be exchanged directly.
+        # Two agents with equal neighbours can be exchanged.
         image = np.arange(marks.size)
         image[differ] = differ[::-1]
         if (other_marks[image] == marks).all() and _is_symmetry(graph, image):

@@ -322,7 +322,7 @@ def from_matrix(
 
 
 def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) -> str:
-    """Return the requirement that a matrix of edges or weights does not meet; "" if it is valid."""
+    """Return the violated requirement of a matrix of edges or weights; "" if it is valid."""
     symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
     sums = matrix.sum(axis=0)
     adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
@@ -357,7 +357,7 @@ def time_varying(
     *,
     draw: Callable[[int], Topology] | None = None,
 ) -> Topology:
-    """Let a topology change by round.
+    """Make a topology time-varying.
 
     Args:
         base: the graph with all edges.
@@ -397,7 +397,7 @@ def time_varying(
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
-    """Combine graphs that are used in turn into one topology, whose W is the mean of theirs.
+    """Combine graphs that are used in turn into one topology, whose W is the mean of their W.
 
     Args:
         several: graphs of rounds 0, 1, …, repeated.
@@ -409,7 +409,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
         The mean of the graphs with its `over_time`.
 
     Raises:
-        InputError: the graphs have different agents, or do not connect all of them together.
+        InputError: the graphs have different agents, or their union is not connected.
 
     Example:
         >>> one, other = (from_edges(np.array([pair]), agents=3, connected=False) for pair in ([0, 1], [1, 2]))
@@ -418,7 +418,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
         ([[0, 1], [1, 2]], [0.25, 0.5, 0.25])
     """
     first = several[0]
-    # Repeated graphs are one object, so that engines detect that nothing has changed.
+    # Repeated graphs are one object, so that engines detect unchanged weights.
     weights = {id(graph): _in_order(graph, first) for graph in several}
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
     over_time = changes.sequence([off_diagonals[id(graph)] for graph in several], seed)

@@ -70,7 +70,7 @@ def weigh(
         graph: connected.
         weights: name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
             directed graph.
-        alone: whether the graph mixes without others; else it may be disconnected, with λ₂ = 0 and λ_m = 1.
+        alone: whether the graph is the only one; else it may be disconnected, with λ₂ = 0 and λ_m = 1.
 
     Returns:
         The rule with its parameters, in words; W, (m, m) CSR array; λ₂ and λ_m of −W.
@@ -177,7 +177,7 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
 
 
 def metropolis(graph: Graph) -> Array:
-    """Compute 1/(1 + the larger degree of both ends) of each link, (E,)."""
+    """Compute 1/(1 + the larger degree of both ends) of each edge, (E,)."""
     return np.asarray(1.0 / (1.0 + graph.degrees[graph.edges].max(axis=1, initial=0)))
 
 
@@ -202,7 +202,7 @@ def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every 
 
 
 def weights_of_file(graph: Graph) -> Array:
-    """Return the weights that came with the edges, (E,).
+    """Return the weights in the file, (E,).
 
     Raises:
         InputError: an edge has no weight above 0.
