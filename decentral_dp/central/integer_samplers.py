@@ -6,7 +6,7 @@
 
 A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more if those do not decide.
 The number is enclosed between integers at the needed precision. The distribution is exact for ideal random bits. The
-time of a draw depends on its outcome.
+running time of a draw depends on its outcome.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
     """Draw True with probability e^{−γ}.
 
     Args:
-        generator: of random bits.
+        generator: source of random bits.
         gamma: γ ≥ 0, rational.
 
     Limits:
@@ -160,7 +160,7 @@ class Weights:
 
         Args:
             gaps: integers ≥ 0, (n,), the least best 0.
-            rate: above 0, rational.
+            rate: rational number above 0.
             sizes: base-2 logarithms below 256, (n,); 0 if absent.
         """
         last = int(_STEPS * (_WEIGHT_BITS + 1) * 0.7)

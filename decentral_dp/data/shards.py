@@ -12,7 +12,7 @@ the partition reveals about labels, through the owners of records and their coun
 following holds, and is tested:
 
 - Splits (train, validation, test) are cut by index before the partition (`cut_roles`). Every record keeps its split,
-including the replaced one, and the counts of the splits do not change.
+  including the replaced one, and the counts of the splits do not change.
 - With "by_class" and "dirichlet", at most 2(m − 1) other records change their agent, all in the split of the replaced
   record. The rule cuts the n records of a class, in a public order of indices, at cumulative fractions S_1 ≤ … ≤
   S_(m−1). Without one record, the cut ⌊S_j·n + 1/2⌋ moves by 0 or 1 and later records by 1, so at most one record

@@ -271,7 +271,7 @@ def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
 
     Args:
         draw: seed → topology of a random graph.
-        agents: m.
+        agents: number of agents m.
         seed: public.
     """
     import scipy.sparse as sp
