@@ -1,7 +1,7 @@
 """Conduct a study: check it, compute the missing cells, and write tables, figures and verdicts.
 
-Cells of other settings, inputs or versions of the package stay in the folder, and a study that is changed back uses
-them.
+Cells of other settings, inputs or versions of the package remain in the folder. A study that is changed back uses them
+again.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def conduct(
     """Compute the cells that `out` lacks, and write all tables and figures there.
 
     Args:
-        study: as loaded.
-        out: the folder.
-        jobs: processes on this machine, by default one per core.
-        address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with a `Progress` of "cells".
+        study: loaded study.
+        out: output folder.
+        jobs: number of processes on this machine, by default one per core.
+        address: address of a Ray cluster ("auto", "host:port") to use instead.
+        progress: function of a `Progress` of "cells".
 
     Returns:
         Tables and verdicts. A failed cell is recorded.
 
     Raises:
-        InputError: a faulty study, or one that runs in this folder.
+        InputError: the study is invalid, or is running in this folder.
         Stopped: interrupted.
     """
     try:
@@ -88,7 +88,7 @@ def conduct(
 
 @contextmanager
 def _lock_folder(out: Path) -> Iterator[Path]:
-    """Lock out/cells for this process, and make it if needed. Refuses a folder with other files."""
+    """Create and lock out/cells for this process. Raises InputError for a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
         try:
@@ -200,7 +200,7 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
     """Return the axes of a study, and its cells.
 
     Raises:
-        InputError: the first fault of the study, with the nearest name for an unknown one.
+        InputError: the first fault of the study, with a suggestion for an unknown name.
     """
     varied = axes(study)
     _raise_first(fault for part in study.where for fault in _check_where(part, varied, "study"))

@@ -45,7 +45,7 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
 
 _JOINT = steps.Estimate("joint", "g", "d")
-# For programs that clip both gradients as one vector.
+# Checks of programs that clip both gradients as one vector.
 _ONE_CLIP = (
     dp.Refusal[dp.MinimaxContext](
         lambda context: context.noisy and not math.isfinite(context.clip.bound("x")),
@@ -82,7 +82,7 @@ class DpSpiderState(NamedTuple):
 
 @dataclass(frozen=True)
 class DpSpider(steps.Estimating):
-    """A trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023).
+    """A trusted coordinator: both gradients as one vector, updated by differences (Arora et al., 2023).
 
     Args:
         x, y: η.
@@ -142,7 +142,7 @@ class DoubleSpider(steps.Estimating):
         period: T.
         smoothness: L.
         rate: q.
-        longest: of a step of x.
+        longest: largest length of a step of x.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x")
@@ -190,8 +190,8 @@ def plan_alternating_estimates(
     """Plan u in the first release of a round and v in the second, with half of the budget for each.
 
     Args:
-        context: of the run.
-        rounds: of the run.
+        context: public facts of the run.
+        rounds: number of rounds.
         period: T, rounds from one anchor to the next.
         rate: rate of the Poisson samples.
 
