@@ -105,7 +105,7 @@ class AucObjective(Objective):
 
         Args:
             outputs: outputs of the model, (n, 1).
-        labels: labels, (n,).
+            labels: labels, (n,).
         """
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
