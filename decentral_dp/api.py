@@ -551,7 +551,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
     """Raise InputError for changes of a planned job."""
     if options:
         raise InputError(
-            f"{function}: got {', '.join(options)} with a planned job. Fix: give them to "
+            f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
 

@@ -75,7 +75,7 @@ class Private:
     def _store_cost(self, cost: FitCost, read_off: str) -> None:
         """Store the privacy cost. read_off: Values inferred from the labels, not covered by ε; "" if none."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
-        self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
+        self.statement_ = f"{f'Apart from {read_off} inferred from y: ' if read_off else ''}{statement} {NOT_COVERED}"
 
     def _column(self, k: int) -> str:
         """Return the name of a column of X for warnings."""
@@ -183,7 +183,7 @@ def encode_classes(
         raise InputError("y has a label that is not one of `classes`. Fix: declare all labels, or correct the record.")
     if class_list is None:
         warnings.warn(
-            "The classes were read off y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
+            "The classes were inferred from y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
             PrivacyWarning,
             stacklevel=3,
         )
@@ -479,7 +479,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             limits = (low, high) if high > low else (low - 1.0, low + 1.0)
             read_off = "the range of the labels, which was"
             warnings.warn(
-                "The label range was read off y, which ε does not cover. Fix: declare it, as label_range=(0, 350).",
+                "The label range was inferred from y, which ε does not cover. Fix: declare it: label_range=(0, 350).",
                 PrivacyWarning,
                 stacklevel=2,
             )

@@ -432,7 +432,7 @@ class Senders:
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
                     f"algorithm.kind: senders yields {answer!r} for round {self._next} (expected a mask of {m} "
-                    "agents, or numbers of agents). Fix it there."
+                    "agents, or numbers of agents). Fix: correct its code."
                 )
             mask[chosen] = True
         return mask

@@ -575,9 +575,9 @@ class Group(NamedTuple):
     """Agents with equal numbers of records.
 
     Attributes:
-        rows: of the block.
+        rows: rows of the block.
         records: arrays (g, n, …).
-        rates: (g,) sampling rates as the sampler states them.
+        rates: stated sampling rates, (g,).
     """
 
     rows: NDArray[np.int64] | slice

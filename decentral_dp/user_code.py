@@ -273,7 +273,7 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
     author = type(getattr(program, "program", program))
     raise UserCodeError(
         f"round {t}: step of {author.__name__} {verb} {exchanges}, and releases_per_round "
-        f"states {program.releases_per_round}. Fix it there."
+        f"states {program.releases_per_round}. Fix: correct its code."
     )
 
 
@@ -300,7 +300,7 @@ def error_of_round(error: BaseException, t: int) -> BaseException:
         return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
     if isinstance(error, InputError) or not is_users(error):
         return error
-    return UserCodeError(f"round {t}: {blame(error)}. Fix it there.")
+    return UserCodeError(f"round {t}: {blame(error)}. Fix: correct its code.")
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -279,11 +279,11 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     """
     is_trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not isinstance(algorithm, type):
-        fault = f"{kind} is no class. Fix: name a frozen dataclass with init and step."
+        fault = f"{kind} is not a class. Fix: name a frozen dataclass with init and step."
     elif not is_trusted and not hasattr(algorithm, "channels"):
         fault = (
-            f"{kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES. Fix: "
-            'add one of them, for example channels = ("x", "y").'
+            f"{kind} is not an algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES. "
+            'Fix: add one of them, for example channels = ("x", "y").'
         )
     else:
         options_of(algorithm)

@@ -125,7 +125,7 @@ def options_of(algorithm: type) -> tuple[Option, ...]:
     """
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
-        raise InputError(f"{name} is no dataclass. Fix: write @dataclass(frozen=True) before it.")
+        raise InputError(f"{name} is not a dataclass. Fix: write @dataclass(frozen=True) before it.")
     hints = _hints(algorithm)
     return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 

@@ -234,7 +234,7 @@ def _check_parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
         yield _make_row("mechanism", "own noise for every key, the stated deviation, no event above its cost", why)
     if c.partition.is_outside:
         repeats, reads_labels = trial_partition(c.partition.make(), job.shards)
-        why = "" if repeats else "It gives other agents for the same labels. Draw from a generator made of its seed."
+        why = "" if repeats else "It returns different agents for the same labels. Use a generator with its seed."
         reads = (
             "It reads labels: ε does not cover what it leaks of them." if reads_labels else "No label moved a record."
         )
@@ -453,7 +453,7 @@ def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
         why = f" If it is meant as a problem: {error}"
     if kind is None:
         raise InputError(
-            f"check: {name} is no algorithm, problem or objective. A topology, data, a partition, a mechanism or a "
-            f"function is checked with a scenario that uses it.{why}"
+            f"check: {name} is not an algorithm, a problem or an objective. A topology, data, a partition, a mechanism "
+            f"or a function is checked with a scenario that uses it.{why}"
         )
     return kind

@@ -98,7 +98,7 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
         laplace: whether the noise is Laplace, (n,); by default all is Gaussian.
 
     Returns:
-        ε at δ, rounded down.
+        The ε at δ, rounded down.
     """
     laplace_rates = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
     columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, laplace_rates])

@@ -94,14 +94,14 @@ def _check_keys(m: OutsideMechanism) -> str:
         first, again = (_release(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
         if not np.array_equal(first, again):
             return (
-                f"{m.name}: sample gives different noise for one state of its generator, so a run cannot be repeated. "
-                "Fix: draw only from the generator argument."
+                f"{m.name}: sample returns different noise for one state of its generator, so a run cannot be "
+                "repeated. Fix: draw only from the generator argument."
             )
         for agent, row in enumerate(first):
             place = f"agent {agent}, index {index} and channel {'yz'[channel]}"
             if (before := noises.setdefault(row.tobytes(), place)) != place:
                 return (
-                    f"{m.name}: sample gives the same noise for {before} as for {place}, and subtracting one release "
+                    f"{m.name}: sample returns the same noise for {before} as for {place}, and subtracting one release "
                     "from the other removes it. Fix: draw from the generator argument."
                 )
     return ""

@@ -191,7 +191,7 @@ def _with_columns(
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in ranges:
         if name not in needed:
-            raise InputError(f"--range: {quoted(name)} is no column that needs a range{near_name(name, names)}.")
+            raise InputError(f"--range: {quoted(name)} is not a column that needs a range{near_name(name, names)}.")
     words: list[str] = []
     if file.suffix.lower() == ".csv":
         # Undeclared names must not be cells of a record.

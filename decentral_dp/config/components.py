@@ -217,7 +217,7 @@ def resolve(s: Scenario) -> Components:
     if missing is not None:
         raise InputError(
             f"objects.{missing}: the {missing} of this run was a Python object ({printable(s.objects[missing])}). Fix: "
-            f"give it again, decentral_dp.run(scenario, {missing}=…), or name a {missing} in the scenario and remove "
+            f"pass it again, decentral_dp.run(scenario, {missing}=…), or name a {missing} in the scenario and remove "
             "this line."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
@@ -461,7 +461,7 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
         raise InputError(
-            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Fix: take "
+            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is not one. Fix: use "
             f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, alternatives))}."
         )
 

@@ -60,7 +60,7 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
     name = quoted_path(name_or_file)
     if os.path.isdir(path):
         raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: give the path of a .toml file in it.")
-    problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
+    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
     raise InputError(
         f"{kind}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
         f'"decentral-dp list {Path(_FOLDERS[kind]).name}".'
@@ -186,7 +186,7 @@ def _unread(
     if not takers:
         return InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, more)}.")
     fix = f"use {' and '.join(f'{table}.{name}' for name in sorted(instead))}" if instead else "leave it out"
-    return InputError(f"{table}.{key}: {kind} takes none, only {takers}. Fix: {fix}.")
+    return InputError(f"{table}.{key}: not supported by {kind}, only by {takers}. Fix: {fix}.")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -268,7 +268,7 @@ def parse_change(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     keys = key_parts(key)
     if not equals or not all(keys):
-        raise _set_error(f"got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
+        raise _set_error(f"got {quoted(override)}, expected table.key=value, for example algorithm.rounds=500.")
     if text.strip() == "null":
         return keys, ABSENT
     try:
@@ -370,7 +370,7 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
-    return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(expectations)}."
+    return f"{path}: got {quoted(first['input'])}, expected {', or '.join(expectations)}."
 
 
 _EXPECTED_TEXTS = {

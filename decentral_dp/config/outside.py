@@ -129,7 +129,7 @@ def mechanism_with(mechanism: Any, options: Mapping[str, Any]) -> Any:
         name, key = mechanism.__name__, "privacy.mechanism"
         if options and not is_dataclass(mechanism):
             # No digest would contain them, so a run could be resumed with other options.
-            raise InputError(f"{key}.kind: {name} is no dataclass, and has no options. Fix: decorate it.")
+            raise InputError(f"{key}.kind: {name} is not a dataclass and has no options. Fix: decorate it.")
         return _call(mechanism, checked_options(parameters(mechanism, key, name), options, key, name), key, name)
     if not isinstance(mechanism, FunctionType):
         _refuse_options(options, "privacy.mechanism", type(mechanism).__name__)
@@ -225,7 +225,7 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
     *graphs, repeats = _several(by_round, name, table)
     if repeats is not graphs[0]:
         raise InputError(
-            f"topology: {name} gives another graph of round 0 when it is called again. Fix: draw with "
+            f"topology: {name} returns a different graph for round 0 at a second call. Fix: draw with "
             f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
         )
     return in_turn(graphs, seed, name, "function")
@@ -275,14 +275,14 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
             topology = from_matrix(numbers, weights, name, "topology.kind", connected, directed)
         elif numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
             raise InputError(
-                f"topology: {name} gives {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, or "
-                "a symmetric matrix of 0 and 1 with a zero diagonal. Fix it there."
+                f"topology: {name} returns {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, "
+                "or a symmetric matrix of 0 and 1 with a zero diagonal. Fix: return one of these."
             )
         else:
             topology = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
     if agents is not None and topology.n_agents != agents:
         raise InputError(
-            f"topology.agents: {name} gives {topology.n_agents} agents (expected {agents}). Fix: change one."
+            f"topology.agents: {name} has {topology.n_agents} agents (expected {agents}). Fix: change one."
         )
     return topology
 
@@ -324,7 +324,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
         **({} if is_frame else {"columns": table.columns, "label": table.label}),
     }
     for key in (key for key, value in unread.items() if value):
-        raise InputError(f"problem.{key}: has no use for records from {name}. Fix: leave it out.")
+        raise InputError(f"problem.{key}: does not apply to records from {name}. Fix: leave it out.")
     dataset = _convert_frame(records, table, name, certified) if is_frame else None
     return dataset or _as_dataset(records, name, table.classes, certified)
 
@@ -354,7 +354,7 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS:
         # The message of numpy contains the value of a cell.
-        raise InputError(f"{subject} has features that are no table of numbers. Fix: convert them.") from None
+        raise InputError(f"{subject} has features that are not a table of numbers. Fix: convert them.") from None
 
 
 def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
@@ -366,14 +366,14 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         columns = dict(zip(("features", "labels"), records, strict=True))
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
         raise InputError(
-            f"problem.data: {name} gives no records. Fix: return (features, labels), a dict of {', '.join(_COLUMNS)}, "
+            f"problem.data: {name} returns no records. Fix: use (features, labels), a dict of {', '.join(_COLUMNS)}, "
             "a DataFrame, or a Dataset."
         )
     location = f"problem.data: {name!r}"
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
             raise InputError(
-                f"{location} gives {key} as {type(columns[key]).__name__} (expected a list). Fix: return a list."
+                f"{location} has {key} as {type(columns[key]).__name__} (expected a list). Fix: return a list."
             )
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     _check_classes(columns.get("classes"), classes, name)
@@ -442,8 +442,8 @@ def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspe
     try:
         return dict(inspect.signature(make, eval_str=True).parameters)
     except USER_ERRORS as error:
-        raise InputError(f"{key}: the parameters of {name} cannot be read: {reason(error)}. Fix it there.") from error
+        raise InputError(f"{key}: the parameters of {name} are invalid: {reason(error)}. Fix: correct them.") from error
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    return call(function, values, lambda e: f"{key}: {name} fails: {blame(e)}. Fix it there.")
+    return call(function, values, lambda e: f"{key}: {name} fails: {blame(e)}. Fix: correct its code.")

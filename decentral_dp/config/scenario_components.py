@@ -79,13 +79,13 @@ _RECORDS: tuple[Refusal[Components], ...] = (
             and next((key for key in NOT_BESIDE if getattr(c.scenario.problem, key) is not None), None)
         ),
         "problem.{it}",
-        "it has no use with problem.manifest",
+        "not supported with problem.manifest",
         "leave it out",
     ),
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and isinstance(c.scenario.problem.validation, float),
         "problem.validation",
-        "it has no use with problem.manifest",
+        "not supported with problem.manifest",
         "leave it out",
     ),
 )
@@ -104,7 +104,7 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: next((o for o in c.algorithm.keys if o.key in c.algorithm.options and o.key not in c.keys), None),
         "algorithm.{it.key}",
-        "missing. {of.algorithm.kind} needs it",
+        "missing. {of.algorithm.kind} requires it",
         "add for example {it.line}",
     ),
     Refusal(
@@ -222,7 +222,7 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     algorithm: AnyAlgorithm = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
-        lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix it there, or change its keys.",
+        lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix: correct its code, or change its keys.",
     )
     return algorithm
 
@@ -323,7 +323,7 @@ def problem_options(c: Components) -> dict[str, Any]:
         return dict(vars(problem)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         problem_noun = "a minimax problem" if entry.solves == "minimax" else table.kind
-        raise InputError(f"problem.validation: {problem_noun} takes none. Leave it out.")
+        raise InputError(f"problem.validation: not supported by {problem_noun}. Fix: leave it out.")
     return _declared_options(table, entry)
 
 
@@ -338,7 +338,7 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
             options.setdefault(key, value)
     for key in entry.required_keys:
         if key not in options:
-            raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
+            raise InputError(f"problem.{key}: missing. {table.kind} requires it.")
     return options
 
 
@@ -457,10 +457,10 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
         make, values = problem.for_data, {"facts": facts}
     else:
         return problem
-    problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
+    problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix: correct its code.")
     if problem_type(problem_made, name) != solves:
         raise InputError(
-            f"problem.kind: {name} makes {type(problem_made).__name__}, expected a {solves} problem. Fix it there."
+            f"problem.kind: {name} returns {type(problem_made).__name__}, expected a {solves} problem. Fix: correct it."
         )
     return problem_made
 

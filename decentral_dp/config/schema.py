@@ -636,7 +636,7 @@ class PrivacyTable(Table):
         is_registered = kind in ("laplace", "gaussian")
         if (is_registered and len(mechanism) > 1 and kind != mechanism) or not (is_registered or in_module(str(kind))):
             raise ValueError(
-                f'got {quoted(mechanism)}, wanted "laplace" or "gaussian", or a custom one as "module:Name" or as a '
+                f'got {quoted(mechanism)}, expected "laplace" or "gaussian", or a custom one as "module:Name" or as a '
                 "table with kind and options"
             )
         return mechanism

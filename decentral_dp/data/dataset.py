@@ -236,7 +236,7 @@ def encode_labels(
         classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]
     if not classes:
         words = np.array([isinstance(key, str) for key in keys])[inverse]
-        problem = "has a label that is no finite number (classes = [])"
+        problem = "has a label that is not a finite number (classes = [])"
         refuse_rows(words, location, f"{problem}. Fix: declare the classes, or correct the record.")
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
@@ -265,7 +265,7 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
     if agents is None:
         numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
         problem = (
-            "is no whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
+            "is not a whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
             '{ kind = "column", name = …, agents = […] }'
         )
     else:

@@ -249,7 +249,7 @@ def load_dataset(
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
     }
     if keys := [key for key, is_unused in unused_keys.items() if is_unused]:
-        raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
+        raise InputError(f"problem.{keys[0]}: not supported by {data!r}. Fix: leave it out.")
     if data in _CLASSES:
         _check_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
@@ -281,7 +281,7 @@ def _load_file(data: str, path: Path, column_spec: tables.DeclaredColumns) -> Da
         openml_name = OPENML_NAMES.get(data.lower().replace("-", "_"))
         fix = f'data = "openml:{openml_name}", which scikit-learn downloads' if openml_name else nearest(data, DATASETS)
         raise InputError(
-            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}. Fix: {fix}."
+            f"problem.data: {data!r} is not a bundled data set or a path that ends in {', '.join(FORMATS)}. Fix: {fix}."
         )
     if suffix == ".npz":
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories

@@ -343,7 +343,7 @@ def _by_function(
     is_whole = owner.shape == index.shape and np.issubdtype(owner.dtype, np.integer)
     if not is_whole or np.any((owner < 0) | (owner >= n_agents)):
         raise InputError(
-            f"problem.partition: {getattr(function, 'name', 'the function')} gives {owner.dtype} of shape "
+            f"problem.partition: {getattr(function, 'name', 'the function')} returns {owner.dtype} of shape "
             f"{owner.shape}, expected ({index.size},) whole numbers from 0 to {n_agents - 1}, the agent of each record."
         )
     return _shards(index, owner, n_agents)

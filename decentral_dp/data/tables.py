@@ -258,7 +258,7 @@ def select_columns(
         rules.require_columns(header, roles.column_names, repr(source))
         faults = [
             f"problem.data: {source!r} has the column {quoted(name)}, in which pandas writes the index, and a row "
-            f"number is no feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
+            f"number is not a feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
             for name in INDEX_NAMES
             if name in columns
         ]
@@ -341,7 +341,7 @@ def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> An
         except OSError as error:
             problem = f"cannot be read: {error.strerror}. Fix: give the path of a CSV file"
         except UnicodeError:
-            problem = f"is no table of text in {form.encoding}. {_FORMAT_FIX}"
+            problem = f"is not a table of text in {form.encoding}. {_FORMAT_FIX}"
         except pd.errors.ParserError as error:
             reason = str(error).rpartition("error: ")[2].strip()
             problem = f"has rows that do not fit its header: {reason}. {_FORMAT_FIX}"

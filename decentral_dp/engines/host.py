@@ -185,8 +185,8 @@ class Host:
             if np.ndim(getattr(value, "value", value)) != 2:
                 author = type(getattr(node.program, "program", node.program)).__name__
                 raise UserCodeError(
-                    f"round 1: init of {author} gives no rows of {channel}, which is among its channels. Fix: return a "
-                    f"state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author} returns no rows of {channel}, which is among its channels. Fix: return "
+                    f"a state with a field {channel} of one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):

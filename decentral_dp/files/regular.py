@@ -153,7 +153,7 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
         refuse_above(sum(sizes[name] for name in names), f"{subject} unpacks to")
         arrays = {name: archive[name] for name in names}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ValueError("a file of the archive is no array")
+        raise ValueError("a file of the archive is not an array")
     return arrays
 
 

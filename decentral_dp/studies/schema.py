@@ -365,7 +365,7 @@ def axes(study: Study) -> list[Axis]:
     for axis in all_axes:
         if len(set(axis.labels)) < len(axis.labels):
             twice = next(label for k, label in enumerate(axis.labels) if label in axis.labels[:k])
-            raise InputError(f"{axis.name}: {quoted(twice)} is there twice. Fix: give every value its own name.")
+            raise InputError(f"{axis.name}: {quoted(twice)} occurs twice. Fix: give every value its own name.")
     return all_axes
 
 

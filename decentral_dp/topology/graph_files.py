@@ -202,7 +202,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         weight = finite(value)
         if weight is None and value is not None:
             raise InputError(
-                f"{edge_place}: its weight is no finite number. Fix: write a number, or remove the weight."
+                f"{edge_place}: its weight is not a finite number. Fix: write a number, or remove the weight."
             )
         links.append(Link((name_of[a], name_of[b]), weight, edge_place))
     arcs = graph.is_directed() and (directed or not all(graph.has_edge(b, a) for a, b in graph.edges()))
@@ -351,7 +351,7 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
             elif any(not name or name != name.strip() for name in row[:2]):
                 problem = "a name is empty, or has blanks at its ends"
             elif len(row) == 3 and (weight is None or weight <= 0.0):
-                problem = "the weight is no number above 0"
+                problem = "the weight is not a number above 0"
             else:
                 links.append(Link((row[0], row[1]), weight, f"{place}: line {rows.line_num}"))
             if problem:
@@ -372,7 +372,7 @@ def _fault_of_names(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, H
         return f"two nodes have the id {quoted(twice)}"
     node_set = {*nodes}
     unknown_ends = [end for ends in edges for end in ends if end not in node_set]
-    return f"an edge leads to {quoted(unknown_ends[0])}, which is none of the nodes" if unknown_ends else ""
+    return f"an edge contains {quoted(unknown_ends[0])}, which is not a node" if unknown_ends else ""
 
 
 def _read_graphml(content: bytes) -> Any:
@@ -390,7 +390,7 @@ def _read_graphml(content: bytes) -> Any:
         "a second graph, or a hyperedge": len(graphs) > 1 or root.find(".//{*}hyperedge") is not None,
         _fault_of_names([n.get("id") for n in nodes], [(e.get("source"), e.get("target")) for e in edges]): True,
         "edges are not all directed, or all undirected": len(kinds) > 1 or kinds == {None},
-        "a key is there twice": any(len({*values}) < len(values) for values in once),
+        "a key occurs twice": any(len({*values}) < len(values) for values in once),
         "an edge has a key that is not declared for edges": any(k not in (None, "edge", "all") for k in keys_of_edges),
         "the key weight has a default": any(
             k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys
@@ -411,7 +411,7 @@ def _read_gml(text: str) -> Any:
 
     statements = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
     if statements not in ([], [("directed", "0")], [("directed", "1")]):
-        return "the key directed is there twice, not in lower case, or is neither 0 nor 1"
+        return "the key directed occurs twice, not in lower case, or is neither 0 nor 1"
     # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
     graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     # A repeated key is a list.
@@ -430,7 +430,7 @@ def _read_json(text: str) -> Any:
 
     def collect_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            duplicates.append("a key is there twice in one object")
+            duplicates.append("a key occurs twice in one object")
         return dict(pairs)
 
     data = json.loads(text, object_pairs_hook=collect_keys)
@@ -440,7 +440,7 @@ def _read_json(text: str) -> Any:
         isinstance(r, list) and all(isinstance(entry, dict) for entry in r) for r in rows
     )
     if duplicates or not is_list_pair or not isinstance(data.get("directed", False), bool):
-        return duplicates[0] if duplicates else "the file is no node-link JSON"
+        return duplicates[0] if duplicates else "the file is not node-link JSON"
     nodes, edges = rows
     ends = [(_hashable(edge.get("source")), _hashable(edge.get("target"))) for edge in edges]
     if fault := _fault_of_names([_hashable(node.get("id", k)) for k, node in enumerate(nodes)], ends):
@@ -489,7 +489,7 @@ def read_matrix(path: Path) -> Array:
             if scipy.sparse.issparse(matrix):
                 entries = matrix.tocoo(copy=True)
                 entries.sum_duplicates()
-                problem = "an entry is there twice" if entries.nnz < matrix.nnz else ""
+                problem = "an entry occurs twice" if entries.nnz < matrix.nnz else ""
                 matrix = entries.toarray()
     except InputError:
         raise

@@ -312,7 +312,7 @@ def from_matrix(
     off_diagonal = matrix * (1.0 - np.eye(len(matrix)))
     if problem := _fault_of_matrix(matrix, has_weights, directed):
         raise InputError(
-            f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no {problem}. Fix: change it, "
+            f"{place}: {name} has a {len(matrix)} × {len(matrix)} array, which is not a {problem}. Fix: change it, "
             'or topology.weights ("file" takes weights) and topology.directed.'
         )
     links = (off_diagonal.T if has_weights else off_diagonal) if directed else np.triu(off_diagonal)
@@ -382,7 +382,7 @@ def time_varying(
     elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
         fault = f'links agents at distances 1, 2, 4, …, and {base.name} lacks links. Fix: topology.kind = "complete"'
     elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
-        fault = f"draws a random graph of at most {_MOST_RESAMPLED} agents anew, and {base.name} is none. Fix: take one"
+        fault = f"supports random graphs of at most {_MOST_RESAMPLED} agents, and {base.name} is not one. Fix: use one"
     elif kind == "fixed":
         weights = changes.fixed_weights(links, seed)
     elif kind == "matching":

@@ -126,7 +126,7 @@ def weigh(
         error = error if graph.agents <= DENSE else LANCZOS_ERROR
     if delta_max >= 2.0 * (1.0 - error):
         raise InputError(
-            f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
+            f"{WHERE}: {label} on this {graph.description} has ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
             f'ρ < 1. Fix: use "metropolis", or weights smaller by more than the factor {0.5 * delta_max:.4g}.'
         )
     return label, mixing, delta2, delta_max

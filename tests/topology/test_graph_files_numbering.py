@@ -156,10 +156,10 @@ def test_two_nodes_that_are_written_alike_are_refused() -> None:
         ("[" * 100_000, "is not node-link JSON"),
         ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'the names "0" and "0" of two nodes print identically'),
         ('{"nodes": [{"id": 0}, {"id": 0}], "edges": []}', "two nodes have the id 0"),
-        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge leads to 5, which is none"),
-        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge leads to "0", which is none'),
+        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge contains 5, which is not a node"),
+        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge contains "0", which is not a node'),
         ('{"nodes": [], "edges": [], "links": []}', "is no node-link JSON"),
-        ('{"nodes": [], "edges": [], "nodes": [{"id": 0}]}', "a key is there twice in one object"),
+        ('{"nodes": [], "edges": [], "nodes": [{"id": 0}]}', "a key occurs twice in one object"),
         (
             '{"directed": true, "nodes": [{}, {}], "links": [{"source": 0, "target": 1}]}',
             "2 strongly connected components",

@@ -122,7 +122,7 @@ class RecordwiseProblem:
                     # numpy would broadcast one number over all coordinates.
                     if [part.shape for part in parts] != shapes:
                         got = [part.shape for part in parts]
-                        raise UserCodeError(f"{self.name}: regulariser gives shapes {got}, expected {shapes}.")
+                        raise UserCodeError(f"{self.name}: regulariser returns shapes {got}, expected {shapes}.")
                     for whole, part in zip(out, parts, strict=True):
                         whole[row] = part
         return out
@@ -264,7 +264,7 @@ def author_sizes(author: Any, name: str, noun: str, **facts: int) -> tuple[int, 
         raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {noun}: {blame(error)}.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name}: sizes gives {value!r}; {noun} are whole numbers of at least 1.")
+            raise InputError(f"{name}: sizes returns {value!r}; {noun} are whole numbers of at least 1.")
     return int(first), int(second)
 
 
@@ -290,7 +290,7 @@ def try_rows(
         try:
             values = np.array(call(*arguments))
             if np.iscomplexobj(values):
-                raise TypeError("complex numbers, where real ones are wanted")
+                raise TypeError("complex numbers (expected real numbers)")
             values = values.astype(np.float64)
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
@@ -302,7 +302,7 @@ def try_rows(
         fits = values.shape == expected_shape
         if not fits or (near and not np.isfinite(values.reshape(len(labels), -1)).all(axis=1).any()):
             got = "no finite number" if fits else f"shape {values.shape}"
-            raise InputError(f"{name} gives {got} for {len(labels)} synthetic records, expected {expected_shape}.")
+            raise InputError(f"{name} returns {got} for {len(labels)} synthetic records, expected {expected_shape}.")
         return {"what it gives": values}
 
     fault = row_dependence(rows, trial_records)
