@@ -111,7 +111,7 @@ REFUSED_CODE = {
     ("    learning_rate: StepSize = option", "    learning_rate = option"): "no type annotation",
     ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
     ("friction: float", "rounds: float"): "every algorithm has a key of this name",
-    ('    channels = ("x", "y")\n', ""): "is no algorithm",
+    ('    channels = ("x", "y")\n', ""): "is not an algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
     ('"lower_grad_y": "learning_rate"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',

@@ -277,9 +277,9 @@ RING = nx.to_numpy_array(nx.cycle_graph(4))
         (np.zeros((0, 0)), r"got float64 of shape \(0, 0\)"),
         (RING.astype(str), r"expected a square matrix of numbers"),
         (RING.astype(object), "the file holds no matrix"),
-        (np.triu(RING), "no matrix of edges"),
-        (RING + np.eye(4), "no matrix of edges"),
-        (np.where(RING > 0, np.nan, 0.0), "no matrix of edges"),
+        (np.triu(RING), "not a matrix of edges"),
+        (RING + np.eye(4), "not a matrix of edges"),
+        (np.where(RING > 0, np.nan, 0.0), "not a matrix of edges"),
     ],
     ids=["3 × 4", "nothing", "text", "objects", "one half", "loops", "NaN"],
 )
