@@ -243,8 +243,7 @@ def in_processes(
     jobs: int,
     module_name: str = "",
 ) -> Stream[Item, Outcome]:
-    """Perform the work in `jobs` processes. If a process is killed, its item fails and the next item starts a new
-    process.
+    """Perform the work in `jobs` processes. If a process is killed, its item fails and a new process starts.
 
     multiprocessing would import the user's main module again, and its pools lose all items if one process is killed.
 

@@ -167,8 +167,7 @@ class _Beside:
         return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # it has the methods of a loader
 
     def _imports(self) -> bool:
-        """Return whether the importing file is in the folder, since optional imports of libraries must not find these
-        modules."""
+        """Return whether the importing file is in the folder, since imports of libraries must not find its modules."""
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
             frame = frame.f_back

@@ -444,8 +444,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
 
 
 def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
-    """Return the kind of a custom problem. Raises InputError for components that `check` supports only in a
-    scenario."""
+    """Return the kind of a custom problem. Raises InputError for components that need a scenario."""
     kind, why = None, ""
     try:
         kind = outside.problem_type(code, name)

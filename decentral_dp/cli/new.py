@@ -146,8 +146,7 @@ def write_template(
 
 
 def _with_stand_ins(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a template, with a placeholder word in every empty list of categories, so that it is
-    valid."""
+    """Return the content of a template, with a placeholder word in every empty list of categories."""
     categories = content["problem"].get("columns", {}).get("categories", {})
     filled = {column: words or ["PLACEHOLDER"] for column, words in categories.items()}
     return assign(content, ["problem", "columns", "categories"], filled) if categories else content

@@ -1,5 +1,4 @@
-"""GBDSBO: gossip-based bilevel optimisation on a single time scale, with one exchange a round, which also sends
-matrices.
+"""GBDSBO: gossip-based bilevel optimisation on a single time scale, one exchange a round, with matrices.
 
 With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, and everything on the right at
 time t, round t of agent i runs

@@ -1,5 +1,4 @@
-"""Distributionally robust learning with a ψ-divergence: the worst mean loss over distributions near that of the
-records.
+"""Distributionally robust learning with a ψ-divergence: the worst mean loss over distributions near the empirical one.
 
 A ψ-divergence is D(p, q) = Σ_i q_i ψ(p_i/q_i), ψ convex on t ≥ 0 with its minimum ψ(1) = 0. Its conjugate is
 ψ*(s) = sup_{t ≥ 0} {ts − ψ(t)}, and w = (ψ*)' is the maximising t. With a public strength λ and losses ℓ_i clipped to

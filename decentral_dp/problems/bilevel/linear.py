@@ -162,8 +162,7 @@ class LinearProblem(StackedProblem, Protocol):
         return self.n_features + self.intercept
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
-        """Return the loss of each record of the part for each row of y, (b, n). Floating-point warnings must be
-        disabled."""
+        """Return the loss of each record of the part for each row of y, (b, n). Disable floating-point warnings."""
         ...
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
@@ -553,8 +552,7 @@ def biased_regularisation(
 
 
 def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Build least squares with one regularisation strength per feature, tuned on validation records; labels are
-    numbers.
+    """Build least squares with one regularisation strength per feature, tuned on validation records.
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 
