@@ -91,7 +91,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
     """Block of agents that answer with clipped sums.
 
     Args:
-        agents: their numbers, (b,).
+        agents: indices of the agents, (b,).
         problem: problem that evaluates the terms.
         records: split → records of each agent.
         clip: clipping norms.
@@ -236,7 +236,7 @@ class Network(NamedTuple):
         """Return the neighbours of several agents as one array (k,), ascending for each agent.
 
         Args:
-            agents: their numbers, (n,).
+            agents: indices of the agents, (n,).
         """
         rows = self.mixing[agents].tocoo()
         real = (rows.data != 0.0) & (rows.col != agents[rows.row])

@@ -238,7 +238,7 @@ def release_gradients(
 
     Args:
         t: round.
-        context: of the run.
+        context: public facts of the run.
         queries: terms, of `problems.protocol` or `problems.saddle`.
         x: (p,), public.
         y: (q,), public.

@@ -224,7 +224,7 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
 
     Args:
         place: a name, with {agent} for the agent's number; None for any machine.
-        agents: their numbers, (b,).
+        agents: indices of the agents, (b,).
 
     Example:
         >>> import numpy as np

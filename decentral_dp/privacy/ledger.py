@@ -83,7 +83,7 @@ class ChannelLedger:
         """Keep some of the columns, for another grouping of agents.
 
         Args:
-            numbers: of columns.
+            numbers: indices of the columns.
             group: column of each agent among these, (m,).
         """
         return self._map_columns(lambda part: part[:, numbers], group=group)

@@ -384,7 +384,7 @@ class PairNoise:
         Args:
             own_scale: scales σ, (R, b) or (R, 1).
             rounds: rounds of the releases, (R,).
-            agents: their numbers, (b,).
+            agents: indices of the agents, (b,).
 
         Returns:
             (R, b) effective scales, and name → (R, b) "own_scale", "pair_scale" (the largest of an agent's pairs in any

@@ -364,9 +364,9 @@ class Draws:
     A draw may be made in parts. Without the compiled module, this holds for a single agent only.
 
     Args:
-        streams: of the agents.
+        streams: streams of the agents.
         index: index of the release.
-        tag: of its channels.
+        tag: tag of its channels.
         rows: of the agents among the streams, as a slice or as numbers; default all.
 
     Example:

@@ -316,7 +316,7 @@ class Recorder:
         """Record one release that reads records.
 
         Args:
-            index: of the release; 0 is the data-independent start and is not listed.
+            index: index of the release; 0 is the data-independent start and is not listed.
             channel: name of the channel.
             mechanism: mechanism of the release.
             scale: scale of the noise, (b,) or (1,).
@@ -402,7 +402,7 @@ class Recorder:
         """Record one release that reads no record.
 
         Args:
-            index: of the release.
+            index: index of the release.
             channel: name of the channel.
             dimension: number of coordinates.
             reason: reason for the absent privacy cost.

@@ -202,7 +202,7 @@ def penalty_slope(
     """Estimate the derivative of the method "penalty" at x and the standard deviation of its noise.
 
     Args:
-        context: of the run.
+        context: public facts of the run.
         x: (1,).
         penalty: λ.
         model: ỹ on the channel "model", with the scale of its noise.
