@@ -1,4 +1,4 @@
-"""`python -m decentral_dp` is the command `decentral-dp`."""
+"""Entry point of `python -m decentral_dp`, the command `decentral-dp`."""
 
 from decentral_dp.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Table of the annexes: names of their parts → modules. The core imports no annex, and loads from here on demand."""
+"""Table of the annexes: names of their parts → modules. The core imports annexes only on demand, by this table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULES: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.vocabulary:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.vocabulary:MINIMAX",
 }
-# Setting → how its jobs are built and its privacy statement: `simulation.summary.Setting`.
+# Setting → builder of its jobs and its privacy statement: `simulation.summary.Setting`.
 SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
@@ -30,7 +30,7 @@ PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
 AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:make_custom_problem"}
 # Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
-# Function or class of an annex → its place.
+# Function or class of an annex → module and name.
 FUNCTIONS: Mapping[str, str] = {
     "plan_audit": f"{_AUDITING}.audit:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
@@ -70,10 +70,10 @@ def annex(name: str) -> Any:
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name. Their modules are imported with the first access.
+    """Entries by name. Their modules are imported at the first access.
 
     Args:
-        make: imports them.
+        make: function that imports the entries.
     """
 
     def __init__(self, make: Callable[[], Mapping[str, Entry]]) -> None:

@@ -75,10 +75,10 @@ class AuditOptions(TypedDict, total=False):
 
 
 class Job:
-    """A planned scenario: its releases and their ε are known, and nothing has been run.
+    """Planned scenario. Its releases and their ε are known before any run.
 
-    It holds records and its noise key, so that it cannot be pickled or copied and has no `vars`. `job.simulation()` is
-    the planned job with both.
+    A job contains records and its noise key, so it cannot be pickled or copied and has no `vars`. `job.simulation()`
+    returns the internal job.
 
     Example:
         >>> import decentral_dp
@@ -165,7 +165,7 @@ class Job:
         baselines: bool = False,
     ) -> Run:
         """Run the job, as `run`."""
-        # Baselines that cannot be built are refused before the first release.
+        # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _progress_shown(callbacks, "rounds") as callback:
             job = self.simulation()
@@ -176,7 +176,7 @@ class Job:
             ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
         run = replace(run, baselines=ran)
         if run.folder is not None:
-            # matplotlib is slow to import, and only a folder has figures.
+            # matplotlib is slow to import, and only runs with a folder write figures.
             from decentral_dp.reporting import page
 
             for finished_run in (*ran.values(), run):
@@ -195,7 +195,7 @@ class Job:
         callbacks: Sequence[Callback] = (),
         rounds: int | None = None,
     ) -> CheckResult:
-        """Check the components, as `check`. Raises InputError for components that were given as Python objects."""
+        """Check the components, as `check`. Raises InputError for components passed as Python objects."""
         if objects := self.simulation().components.objects:
             raise InputError(
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
@@ -217,9 +217,9 @@ class Job:
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build the components of a scenario, and plan its releases and their ε.
 
-    The dict `set` has "table.key" → value; None removes a key or a table. A Python object replaces a component:
+    The dict `set` maps "table.key" to a value; None removes a key or a table. A Python object replaces a component:
 
-    - problem: of `from_losses`, or an instance of a class (docs/add_a_problem.md);
+    - problem: a result of `from_losses`, or an instance of a class (docs/add_a_problem.md);
     - algorithm: an instance of its dataclass;
     - mechanism: an instance of a class (docs/add_a_mechanism.md);
     - topology: a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs, or a function of the round t;
@@ -234,7 +234,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         The job. Its `budget` has the ε of each agent.
 
     Raises:
-        InputError: an unusable scenario or object.
+        InputError: the scenario or an object is invalid.
 
     Example:
         >>> import decentral_dp
@@ -287,14 +287,14 @@ def run(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         out: a new or empty folder; by default nothing is written.
         callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; by default notebooks show a
-            bar. If one raises, the result has a warning and the run continues.
-        baselines: whether three more runs read the records: isolated agents and a trusted server, both at the same ε,
-            and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+            progress bar. If a callback raises, the result has a warning and the run continues.
+        baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
+            ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
         **options: as in `build`; a job takes none.
 
     Returns:
         The run: result, metrics, ledger, and released values. A run that diverges has the status "diverged". If it is
-        certified, only released values decide this, and its metrics may be infinite or missing.
+            certified, the decision uses released values only, and metrics may be infinite or missing.
 
     Raises:
         InputError: an unusable scenario.
@@ -317,13 +317,13 @@ def resume(
     trust: bool = False,
     **objects: Unpack[Objects],
 ) -> Run:
-    """Resume an interrupted run, with the result of an uninterrupted one to the bit.
+    """Resume an interrupted run. The result is bitwise that of an uninterrupted run.
 
-    A run resumes from the last state in its folder. Later releases are drawn again from the same noise key: the values
-    are equal, at no further ε.
+    A run resumes from the last state in its folder. Later releases are recomputed with the same noise key. Their values
+    are equal, so ε does not increase.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
         **objects: the Python objects of the run, if any.
@@ -365,18 +365,18 @@ def audit(
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a job, or a run folder.
-        runs: of each of the two neighbouring data sets, at least 20.
-        adversary: observes "all_messages", "published" values, the messages to agent K ("agent:K"), or the job's
-            privacy.adversary ("final_models" or "final_average").
-        confidence: of the lower bound.
+        runs: number of runs on each of the two neighbouring data sets, at least 20.
+        adversary: observed values: "all_messages", "published" values, the messages to agent K ("agent:K"), or the
+            job's privacy.adversary ("final_models" or "final_average").
+        confidence: confidence level of the lower bound.
         seed: public seed of the audit.
-        out: a new JSON file.
+        out: path of a new JSON file.
         callbacks: functions of a `Progress` of runs; by default notebooks show a bar.
         canaries: number of canary records, included by Bernoulli draws, in a single run instead of many runs.
         **options: as in `build`; a job and a run folder take none.
 
     Returns:
-        The lower bound, its method, and the lower bound for two equal data sets.
+        The lower bound, the method, and the lower bound for two equal data sets.
 
     Raises:
         InputError: a job that cannot be audited.
@@ -408,13 +408,13 @@ def check(what: Any, **options: Any) -> CheckResult:
 
     Args:
         what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
-            then all that it names is checked), a job, or an algorithm or problem as a Python object.
-        **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
-            many are run, from the first on, by default 24; callbacks: called with a
-            `Progress` of pairs; by default notebooks show a bar.
+            then all its components are checked), a job, or an algorithm or problem as a Python object.
+        **options: pairs: number of neighbouring data sets in the search; seed: public seed of the search; rounds:
+            number of rounds to run, from the first on, by default 24; callbacks: functions of a `Progress` of pairs; by
+            default notebooks show a bar.
 
     Returns:
-        One row per check. A passed check is no proof: it is labelled "checked".
+        One row per check. A passed check is not a proof; its label is "checked".
 
     Raises:
         InputError: an unknown name, or an unusable scenario.
@@ -448,10 +448,11 @@ def network_view(
         **options: as in `build`; a job takes none.
 
     Returns:
-        Distance, certified and exact ε, each (adversaries, victims), and ε of an adversary that observes all messages.
+        Distance, certified ε and exact ε, each (adversaries, victims), and ε against an adversary that observes all
+        messages.
 
     Raises:
-        InputError: a scenario without an exact network ε.
+        InputError: network DP does not support the scenario.
 
     Example:
         >>> import decentral_dp
@@ -477,16 +478,16 @@ def study(
     Args:
         study: a shipped name, a path, a dict of the same shape, or a loaded study.
         out: folder of tables and figures; an interrupted study resumes from it. By default nothing is kept.
-        set: key → value of the study, or of the scenario in all cells. Not for a loaded study.
-        workers: processes on this machine, by default one per core.
-        address: of a Ray cluster ("auto", "host:port") instead.
-        callbacks: functions of a `Progress` of cells, with those that failed; by default notebooks show a bar.
+        set: key → value of the study, or of the scenario in all cells; not supported for a loaded study.
+        workers: number of processes on this machine, by default one per core.
+        address: address of a Ray cluster ("auto", "host:port") to use instead.
+        callbacks: functions of a `Progress` of cells, including failed ones; by default notebooks show a bar.
 
     Returns:
         Tables, verdicts on claims, and figures.
 
     Raises:
-        InputError: an unusable study.
+        InputError: the study is invalid.
         Stopped: interrupted. Finished cells are in `out`.
 
     Example:
@@ -511,13 +512,13 @@ def study(
 
 
 def changes(set: Mapping[str, Any] | None) -> list[str]:
-    """Write changed keys as overrides of the command line.
+    """Convert changed keys to overrides of the command line.
 
     Args:
         set: "table.key" → value; None removes the key.
 
     Raises:
-        TypeError: a value that TOML cannot hold.
+        TypeError: TOML does not support a value.
 
     Example:
         >>> changes({"privacy.epsilon": 2.0, "topology": {"kind": "ring", "agents": 4}})
@@ -540,7 +541,7 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
 
 
 def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
-    """Return a job unchanged, or build that of a scenario. Raises InputError."""
+    """Return a job unchanged, or build the job of a scenario. Raises InputError."""
     if isinstance(scenario, Job):
         _require_nothing(function, options)
         return scenario
@@ -548,16 +549,16 @@ def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
 
 
 def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
-    """Refuse changes of a planned job. Raises InputError."""
+    """Raise InputError for changes of a planned job."""
     if options:
         raise InputError(
-            f"{function}: got {', '.join(options)} with a planned job. Fix: give them to "
+            f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
 
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
-    # rich is slow to import, and what runs nothing shows no bar.
+    # rich is slow to import, and calls that run nothing show no bar.
     from decentral_dp.reporting.terminal import show_progress
 
     return show_progress(callbacks, unit)

@@ -1,8 +1,8 @@
 """Bounded values: arithmetic that carries the sensitivity to one replaced record.
 
-Adjacency: one record of one agent is replaced. Its agent, its split (train or validation) and its index stay.
-Queries on records return only `Bounded` values, and a participant releases no other data-dependent value. Sums and
-multiples carry their sensitivity by the triangle inequality, so that no algorithm states one.
+Adjacency: one record of one agent is replaced. Its agent, its split (train or validation) and its index do not change.
+Queries on records return only `Bounded` values, and a participant releases no other data-dependent value. The
+sensitivity of sums and multiples follows from the triangle inequality, so algorithms do not state it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation")
 CHANNELS = ("x", "y", "z")
 
 
-# A value with batches of several rounds has no amplification.
+# Values with batches of several rounds have no amplification.
 MIXED = -1
 
 
@@ -32,10 +32,10 @@ class Sensitivity(NamedTuple):
     """Sensitivity of a value to one replaced record of a split.
 
     Args:
-        sensitivity: (b,) norm of the largest change; +inf if no bound is proved.
-        rate: (b,) sampling rate of the batch; 1 if all records take part.
+        sensitivity: norm of the largest change, (b,); +inf if no bound is proved.
+        rate: sampling rate of the batch, (b,); 1 if all records take part.
         batch: round of the fresh batch; None without sampling; MIXED for several batches.
-        sampling: how the batch was drawn, as in a ledger, such as "fixed" or "poisson".
+        sampling: sampling of the batch, as in a ledger, such as "fixed" or "poisson".
     """
 
     sensitivity: Array
@@ -56,7 +56,7 @@ class Bounded:
 
     Args:
         public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
-        private: (b, d) part that depends on records.
+        private: part that depends on records, (b, d).
         sensitivities: split → sensitivity of `private` to one replaced record, in `norm`.
         norm: "l1" or "l2".
 
@@ -97,7 +97,7 @@ class Bounded:
 
     @property
     def value(self) -> Array:
-        """(b, d) public + private. It is data-dependent, and leaves the agent only through a release."""
+        """(b, d) public + private. It is data-dependent, and is sent only through a release."""
         return self.public + self.private
 
     def __add__(self, other: Array | Bounded) -> Bounded:
@@ -105,7 +105,7 @@ class Bounded:
             return Bounded(
                 self.public + other.public, self.private + other.private, self._sum_sensitivities(other), self.norm
             )
-        # For large models even a sum with zeros is slow.
+        # For large models even adding zeros is slow.
         public = other if self.public.shape == np.shape(other) and _is_zero(self.public) else self.public + other
         return Bounded(public, self.private, self.sensitivities, self.norm)
 
@@ -128,7 +128,7 @@ class Bounded:
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
         public = self.public
         if isinstance(factor, float) and public.size and not any(public.strides):
-            # A broadcast scalar stays one.
+            # A broadcast scalar remains one.
             public = np.broadcast_to(public[:1, :1] * factor, public.shape)
         else:
             public = np.asarray(public * factor)
@@ -152,8 +152,8 @@ class Bounded:
         """Replace the public part and scale the private part: public + factor · private.
 
         Args:
-            public: (b, d), the new public part.
-            factor: a public number.
+            public: new public part, (b, d).
+            factor: public number.
         """
         return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)
 
@@ -164,7 +164,7 @@ class Bounded:
         raise TypeError(_LINEAR)
 
     def in_l1(self) -> Bounded:
-        """Bound the same value in l1, which Laplace noise needs.
+        """Bound the same value in l1, for Laplace noise.
 
         Sensitivity:
             ‖v‖₁ ≤ √d ‖v‖₂ for d columns.
@@ -188,12 +188,12 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 
 @lru_cache(maxsize=64)
 def shared_zeros(shape: tuple[int, ...]) -> Array:
-    """Return zeros (shape) for an absent public part: always the same read-only array."""
+    """Return zeros (shape) for an absent public part, always as the same read-only array."""
     return np.broadcast_to(0.0, shape)
 
 
 def _is_zero(public: Array) -> bool:
-    """Whether an array is a broadcast 0."""
+    """Return whether an array is a broadcast 0."""
     return public is shared_zeros(public.shape) or bool(
         public.size and not any(public.strides) and public.flat[0] == 0.0
     )
@@ -204,7 +204,7 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
 
     Args:
         sensitivities: split → sensitivity, as `base`.
-        factor: not 0.
+        factor: public factor, not 0.
 
     Example:
         >>> moved = {"train": Sensitivity(np.array([2.0]), np.ones(1), None)}
@@ -266,11 +266,11 @@ def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> di
 def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
     """Bound the rounding error of float64 summation and clipping relative to 2C/N, for any order and any FMA.
 
-    One replaced record changes the roundings of a sum, so that the exact bound 2C/N is false in floating point.
+    One replaced record changes the rounding errors of a sum, so the exact bound 2C/N is false in floating point.
 
     Args:
-        records: N, any shape.
-        dimension: d, coordinates of one contribution.
+        records: number of records N, any shape.
+        dimension: number of coordinates d of one contribution.
 
     Returns:
         κ = 1 + 1.01·N·(N + d + 8)·2⁻⁵³, of the shape of `records`.
@@ -287,17 +287,17 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
     """Bound the sensitivity of a mean over a share `rate` of all records.
 
     Args:
-        diameter: D, the largest distance between two contributions; 2C with clipping norm C.
-        records: N, of all agents.
+        diameter: largest distance D between two contributions; 2C with clipping norm C.
+        records: number of records N of all agents.
         agents: number of agents, each of which sums its records first.
-        width: coordinates of the mean.
-        rate: q, sampling rate; default 1.
+        width: number of coordinates of the mean.
+        rate: sampling rate q; default 1.
 
     Returns:
         D/(qN), times the slack of the sum.
 
     Sensitivity:
-        In the norm of the diameter; one record of one agent is replaced.
+        The norm is that of the diameter; one record of one agent is replaced.
 
     Example:
         >>> round(mean_sensitivity_bound(2.0, records=100, agents=4, width=5), 9)
@@ -313,10 +313,10 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
 
 
 def memory_slack(records: Array | NDArray[np.int64]) -> Array:
-    """Bound the float64 error per round of a remembered state v ← a v − λ G.
+    """Bound the float64 error per round of a stored state v ← a v − λ G.
 
     Args:
-        records: N_t, any shape, never falling from round to round.
+        records: number of records N_t, any shape, not decreasing over rounds.
 
     Returns:
         γ = 1 + 4.04·(N + 4)·2⁻⁵³, of the shape of `records`; see docs/proofs/01.
@@ -333,12 +333,12 @@ def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounde
     """Transpose flat matrices: (b, rows·columns) → (b, columns·rows).
 
     Args:
-        value: (b, rows·columns), an array or bounded.
-        rows: of the given matrices.
-        columns: of the given matrices.
+        value: array or bounded value, (b, rows·columns).
+        rows: number of rows of the given matrices.
+        columns: number of columns of the given matrices.
 
     Sensitivity:
-        Unchanged, since entrywise norms are.
+        Unchanged, since entrywise norms are invariant.
 
     Example:
         >>> transpose(np.arange(6.0)[None], rows=2, columns=3).tolist()
@@ -354,7 +354,7 @@ def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array 
     """Apply a function without a proved sensitivity, row by row; for private states.
 
     Args:
-        function: of arrays, independently for each row.
+        function: function of arrays, independent for each row.
         values: arrays or bounded values, each (b, …) with one row per agent.
 
     Returns:

@@ -25,7 +25,7 @@ _EXPERIMENT = "decentral_dp"
 
 
 class TensorBoard:
-    """TensorBoard scalars. folder: of its files, created at the first event."""
+    """TensorBoard scalars. folder: folder of its files, created at the first event."""
 
     def __init__(self, folder: str | Path) -> None:
         self._open = _import_extra("tensorboardX", "tensorboard").SummaryWriter
@@ -41,11 +41,11 @@ class TensorBoard:
 class MLflow:
     """MLflow metrics, in a run of the experiment `decentral_dp` at MLFLOW_TRACKING_URI.
 
-    The end of `with` ends that run: as finished, killed or failed.
+    Leaving the `with` block ends that run as finished, killed or failed.
 
     Args:
-        name: of the run.
-        tags: of the run; default none.
+        name: name of the run.
+        tags: tags of the run; default none.
     """
 
     def __init__(self, name: str, tags: dict[str, str] | None = None) -> None:

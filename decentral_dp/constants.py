@@ -577,7 +577,7 @@ class Pulled(LossFamily):
     Args:
         problem: the bilevel problem.
         loss: bounds of l = h.
-        ridge: of R.
+        ridge: strength of R.
     """
 
     centred = False
@@ -702,7 +702,7 @@ def _regularised_constants(
 
     Args:
         loss: bounds of l = h.
-        radius: of the ball of minimisers.
+        radius: radius of the ball of minimisers.
         norm: bound on ‖y‖.
         mu: strong convexity of R in y.
         mixed_bound: sup ‖∇²_xy R‖.

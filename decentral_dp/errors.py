@@ -1,4 +1,4 @@
-"""Errors of user input, and how values appear in their texts."""
+"""Errors of user input, and the format of values in their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-# Largest numbers of letters: of a refusal, of a word in it, and of a path in it.
+# Largest numbers of letters in an error, in a word of it, and in a path of it.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Letters of a quoted path.
 _TAIL = 300
@@ -23,8 +23,8 @@ def printable(text: str, lines: bool = True) -> str:
     r"""Escape control characters, which a terminal would execute.
 
     Args:
-        text: from a scenario, a file, or a file's name.
-        lines: whether newlines and tabs stay.
+        text: text from a scenario, a file, or a file name.
+        lines: whether newlines and tabs are kept.
 
     Example:
         >>> print(printable("a ring\x1b[2J"))
@@ -45,8 +45,8 @@ def readable(message: str, lines: bool = True) -> str:
     """Escape control characters of a message, and shorten long words.
 
     Args:
-        message: a sentence.
-        lines: whether newlines and tabs stay.
+        message: sentence.
+        lines: whether newlines and tabs are kept.
     """
 
     def shorten_word(word: re.Match[str]) -> str:
@@ -63,8 +63,8 @@ class InputError(ValueError):
     The message is "key: problem (got X, expected Y). Fix: …".
 
     Args:
-        message: the text.
-        command: the text with options of the command line.
+        message: text of the error.
+        command: text with the names of command-line options.
 
     Example:
         >>> import decentral_dp
@@ -84,15 +84,15 @@ Subject = TypeVar("Subject")
 
 
 class Refusal(NamedTuple, Generic[Subject]):
-    """Row of a table of refusals.
+    """Row of a table of input checks.
 
     In the texts, `{it}` is the result of `find`, and `{of}` the subject.
 
     Args:
         find: subject → the offending value; false if the subject is valid.
-        key: of the scenario.
-        problem: reason of the refusal.
-        fix: how to change the scenario.
+        key: key of the scenario.
+        problem: reason for the error.
+        fix: change of the scenario that fixes the error.
     """
 
     find: Callable[[Subject], Any]
@@ -102,14 +102,14 @@ class Refusal(NamedTuple, Generic[Subject]):
 
 
 def refuse(subject: Subject, table: Iterable[Refusal[Subject]]) -> None:
-    """Raise the first refusal of a table that applies to a subject.
+    """Raise the error of the first failed check in a table.
 
     Args:
-        subject: the checked object.
-        table: in order of precedence. A row may rely on all rows before it.
+        subject: checked object.
+        table: checks in order of precedence. A row may rely on all previous rows.
 
     Raises:
-        InputError: the refusal.
+        InputError: a check fails.
 
     Example:
         >>> table = [Refusal(lambda rounds: rounds > 9, "algorithm.rounds", "too large (got {of})", "take at most 9")]
@@ -124,7 +124,7 @@ def refuse(subject: Subject, table: Iterable[Refusal[Subject]]) -> None:
 
 
 def option_error(option: str, problem: str) -> InputError:
-    """Return the refusal of an argument, under its names in Python and on the command line.
+    """Return the error for an argument, with its names in Python and on the command line.
 
     Example:
         >>> refused = option_error("out", ": runs/one exists already. Give another folder.")
@@ -135,17 +135,17 @@ def option_error(option: str, problem: str) -> InputError:
 
 
 class UnplannedReleaseError(RuntimeError):
-    """Release that was not planned, so that ε of the plan does not hold."""
+    """Release without a plan, which invalidates the planned ε."""
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error
-    """Interrupted run or study. The message names the kept results."""
+    """Interrupted run or study. The message lists the kept results."""
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error probably reports a lack of memory.
+    """Return whether an error probably reports a lack of memory.
 
-    Libraries in C report it as a SystemError or ImportError.
+    C libraries report it as a SystemError or ImportError.
 
     Example:
         >>> lacks_memory(SystemError("error return without exception set")), lacks_memory(ModuleNotFoundError("torch"))
@@ -156,7 +156,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Name the optional package that an import has missed, and its extra.
+    """Return the missing optional package of an import error, with its extra.
 
     Returns:
         A sentence without a full stop; None for other errors.
@@ -175,10 +175,10 @@ def missing_package(error: BaseException) -> str | None:
 
 @contextmanager
 def needing(purpose: str) -> Iterator[None]:
-    """Refuse a missing optional package.
+    """Convert an ImportError of an optional package to InputError.
 
     Args:
-        purpose: key or function that needs it.
+        purpose: key or function that needs the package.
 
     Raises:
         InputError: an optional package is missing.
@@ -207,7 +207,7 @@ def quoted(value: Any) -> str:
 
 
 def quoted_path(path: object) -> str:
-    """Write a path in quotation marks, of a very long one its end.
+    """Write a path in quotation marks; a very long path is truncated at its beginning.
 
     Example:
         >>> print(quoted_path("data/records.csv"))

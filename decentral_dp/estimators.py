@@ -1,6 +1,6 @@
-"""Estimators in scikit-learn's form: a classifier and a regressor that agents train together, privately.
+"""Estimators in scikit-learn's form: a classifier and a regressor for private decentralised training.
 
-Parameters are given at construction, `fit` trains, and results have names that end in _.
+Parameters are set in the constructor. Results of `fit` have names that end in `_`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from decentral_dp.simulation.run import run_job
 # Range of seeds drawn from a scikit-learn generator.
 _SEEDS = 2**31 - 1
 
-# scikit-learn's contract requires errors for non-finite values, so such records cannot be replaced instead.
+# scikit-learn requires errors for non-finite values, so such records cannot be replaced.
 NOT_COVERED = (
     "Not covered by ε are errors of fit for values that are not finite and labels that are not one of the classes, and "
     "warnings of columns that are not scaled: they depend on the records."
@@ -39,20 +39,20 @@ NOT_COVERED = (
 
 
 class PrivacyWarning(UserWarning):
-    """Value read from the records without privacy, not covered by ε."""
+    """Warning about a value read from the records without privacy, not covered by ε."""
 
 
 class ScaleWarning(UserWarning):
-    """Feature columns of different scales, so that a few dominate."""
+    """Warning about feature columns of different scales, of which a few dominate."""
 
 
 class FitCost(NamedTuple):
     """Privacy cost of a fit.
 
     Args:
-        ledger: of all releases.
-        epsilon, delta: of the agent that spent most.
-        statement: the guarantee in words.
+        ledger: ledger of all releases.
+        epsilon, delta: privacy cost of the agent with the largest ε.
+        statement: guarantee in words.
     """
 
     ledger: Ledger
@@ -73,9 +73,9 @@ class Private:
     random_state: Any
 
     def _store_cost(self, cost: FitCost, read_off: str) -> None:
-        """Store the privacy cost. read_off: values read from the labels, not covered by ε; "" if none."""
+        """Store the privacy cost. read_off: Values inferred from the labels, not covered by ε; "" if none."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
-        self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
+        self.statement_ = f"{f'Apart from {read_off} inferred from y: ' if read_off else ''}{statement} {NOT_COVERED}"
 
     def _column(self, k: int) -> str:
         """Return the name of a column of X for warnings."""
@@ -91,13 +91,13 @@ class Private:
 
 
 def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = False) -> tuple[Array, NDArray[Any]]:
-    """Return features (n, d) and labels (n,) as scikit-learn checks them, with refusals that quote no record.
+    """Return features (n, d) and labels (n,) after the checks of scikit-learn, with errors that quote no record.
 
     Args:
-        estimator: to fit.
-        X: (n, d) numbers.
-        y: (n,) labels.
-        numbers: whether labels have to be numbers; default False.
+        estimator: estimator to fit.
+        X: numbers, (n, d).
+        y: labels, (n,).
+        numbers: whether labels must be numbers; default False.
 
     Raises:
         InputError: a column is not numeric, a value is missing, or an array is masked.
@@ -138,7 +138,7 @@ def _quoting_no_record() -> Iterator[None]:
 
 
 def _refuse_labels(y: Any, numbers: bool) -> None:
-    """Refuse masked labels, gaps, and a mix of text and numbers. Raises InputError."""
+    """Raise InputError for masked labels, gaps, and a mix of text and numbers."""
     refuse_masked(y, "y")
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
@@ -161,7 +161,7 @@ def encode_classes(
     """Return the classes and the index of every label.
 
     Args:
-        class_list: allowed labels; None reads them from the labels, with a `PrivacyWarning`.
+        class_list: allowed labels; None infers them from the data, with a `PrivacyWarning`.
         labels: (n,).
         binary: whether exactly two classes are allowed; default False.
 
@@ -169,7 +169,7 @@ def encode_classes(
         (c,) classes, sorted if read from the labels, and (n,) indices.
 
     Raises:
-        InputError: a wrong number of different classes, or an undeclared label.
+        InputError: the number of classes is invalid, or a label is undeclared.
     """
     classes = np.unique(labels) if class_list is None else np.asarray(class_list)
     if class_list is None and len(classes) < 2:
@@ -183,7 +183,7 @@ def encode_classes(
         raise InputError("y has a label that is not one of `classes`. Fix: declare all labels, or correct the record.")
     if class_list is None:
         warnings.warn(
-            "The classes were read off y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
+            "The classes were inferred from y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
             PrivacyWarning,
             stacklevel=3,
         )
@@ -191,7 +191,7 @@ def encode_classes(
 
 
 def seed_of(random_state: Any) -> int | None:
-    """Return the seed of the noise: None for a secret one.
+    """Return the seed of the noise; None for secret noise.
 
     Example:
         >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0
@@ -232,7 +232,7 @@ class _Decentralised(Private):
     def _train(
         self, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None, read_off: str
     ) -> TrainedModel:
-        """Run the agents, and store the privacy cost. read_off: values read from the labels. Raises InputError."""
+        """Run the agents, and store the privacy cost. read_off: Values inferred from the labels. Raises InputError."""
         n, d = features.shape
         owner, counts = _owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(counts)
@@ -271,7 +271,7 @@ class _Decentralised(Private):
                 "delta": self.delta,
                 **({} if self.clip == "auto" else {"clip": self.clip}),
             },
-            # Scores would read the records, and there are no held-out ones.
+            # Scores would read the records; no records are held out.
             "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},
         }
         data = {"features": features, "labels": labels, "feature_names": names}
@@ -305,7 +305,7 @@ class _Decentralised(Private):
                 topology = load_components(scenario, data=data, topology=graph).topology.make()
                 momentum = stable_momentum(topology, table["kind"])
             except InputError:
-                # The build raises it again, with the name of the parameter.
+                # `build` raises it again, with the name of the parameter.
                 momentum = 0.0
             whole = scenario.get("topology", {}).get("compression") is None
             table = {"momentum": momentum if whole else 0.0, "centring": linear} | table
@@ -319,7 +319,7 @@ class _Decentralised(Private):
         return coef, weights["bias"] - coef @ (0.5 * (low + high))
 
 
-# Algorithms that have momentum and centring.
+# Algorithms with momentum and centring.
 _WITH_PARTS = ("dp_dsgd", "alone", "federated", "central")
 
 
@@ -327,36 +327,36 @@ _WITH_PARTS = ("dp_dsgd", "alone", "federated", "central")
 class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Classifier trained by agents on a graph, without a trusted party.
 
-    Every agent takes clipped steps on its own records, adds noise to each before sending, and averages with its
-    neighbours: decentralised DP-SGD, `problem.kind = "classification"`. All messages of an agent together are (ε, δ)-
+    Training is decentralised DP-SGD (`problem.kind = "classification"`): every agent takes clipped steps on its
+    records, sends them with noise, and averages with its neighbours. All messages of an agent together are (ε, δ)-
     differentially private for replacing one of its records. Rounds, learning rate and clipping norm follow from public
-    numbers. Momentum 0.9 (if stable on the graph), centred features of a linear model and a tail average are on, unless
-    `algorithm` sets them.
+    numbers. Defaults are momentum 0.9 (if stable on the graph), centred features of a linear model and a tail average,
+    unless `algorithm` sets them.
 
     Args:
-        agents: number of agents; rows are partitioned evenly at random from a public seed. Default 5, or that of the
-            graph. `fit` accepts given owners.
-        topology: the kind of graph, as in a scenario ("ring", "torus", "complete", …), its table as a dict, or a
+        agents: number of agents. Rows are partitioned evenly at random by a public seed, unless `fit` receives owners.
+            Default 5, or that of the graph.
+        topology: kind of graph, as in a scenario ("ring", "torus", "complete", …), table as a dict, or
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
-        epsilon, delta: of every agent, for all its messages; default (1, 1e-6).
+        epsilon, delta: target of every agent, for all its messages; default (1, 1e-6).
         model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
-        algorithm: its kind, or its table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
-        rounds: "auto", or a number.
-        clip: "auto", or the bound on the norm of a record's gradient.
+        algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
+        rounds: number of rounds, or "auto".
+        clip: clipping norm of a record's gradient, or "auto".
         l2: strength of l2/2 ‖weights‖²; default 0.
-        data_range: public (low, high) of the features, each a number or one for each feature: they are scaled to
-            [−1, 1], and clipped outside. Default (−1, 1).
-        classes: allowed labels; None reads them off y, with a `PrivacyWarning`.
-        random_state: None for secret noise; an integer seeds noise and partition, which makes the result a simulation.
+        data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
+            it and scaled to [−1, 1]. Default (−1, 1).
+        classes: allowed labels; None infers them from y, with a `PrivacyWarning`.
+        random_state: None for secret noise. An integer seeds noise and partition; the result is then a simulation.
 
     Attributes:
         classes_, n_features_in_: as in scikit-learn.
-        coef_, intercept_: of a linear model, for unscaled features inside data_range: a score above 0 predicts the
-            second of two classes (`decision_function` returns log-odds); a row per class for more.
-        model_: the `TrainedModel`, the mean of the agents' published models; `model_.of_agent(k)` is one of them.
-        ledger_: of all releases.
-        epsilon_, delta_: their privacy cost, at most the targets.
-        statement_: the guarantee in words.
+        coef_, intercept_: weights of a linear model, for unscaled features inside data_range. A score above 0 predicts
+            the second of two classes (`decision_function` returns log-odds). More classes have one row each.
+        model_: `TrainedModel`, the mean of the agents' published models; `model_.of_agent(k)` is one of them.
+        ledger_: ledger of all releases.
+        epsilon_, delta_: privacy cost of all releases, at most the targets.
+        statement_: guarantee in words.
 
     Example:
         >>> import numpy as np
@@ -377,18 +377,18 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Train the classifier, privately.
 
         Args:
-            X: (n, d) features, a row for each record.
-            y: (n,) labels.
-            agents: (n,) owner of each record, numbers or names, public; None partitions the rows.
+            X: features, (n, d), a row for each record.
+            y: labels, (n,).
+            agents: owner of each record, (n,), numbers or names, public; None partitions the rows.
 
         Returns:
             The estimator, with the privacy cost in ledger_, epsilon_, delta_ and statement_.
 
         Raises:
-            InputError: invalid parameters, or labels that are no classes.
+            InputError: a parameter is invalid, or labels are not classes.
 
         Warns:
-            PrivacyWarning: classes were read off y.
+            PrivacyWarning: classes were inferred from y.
             ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y)
@@ -426,14 +426,15 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     It trains like `DecentralisedClassifier`, with `problem.kind = "regression"`.
 
     Args:
-        label_range: public (low, high) of the label, which is clipped outside; None reads them off y, with a
+        label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
             `PrivacyWarning`.
-        loss: "squared", or "huber", which is linear beyond a tenth of half the label range.
+        loss: "squared" or "huber". The Huber loss is linear beyond a tenth of half the label range.
         agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, random_state: see
             `DecentralisedClassifier`.
 
     Attributes:
-        coef_, intercept_: of a linear model, (d,) and a number, for unscaled features and labels inside data_range.
+        coef_, intercept_: weights of a linear model, (d,) and a number, for unscaled features and labels inside
+            data_range.
         n_features_in_, model_, ledger_, epsilon_, delta_, statement_: see `DecentralisedClassifier`.
 
     Example:
@@ -456,18 +457,18 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         """Train the regression, privately.
 
         Args:
-            X: (n, d) features, a row for each record.
-            y: (n,) numbers.
-            agents: (n,) owner of each record, numbers or names, public; None partitions the rows.
+            X: features, (n, d), a row for each record.
+            y: numeric labels, (n,).
+            agents: owner of each record, (n,), numbers or names, public; None partitions the rows.
 
         Returns:
             The estimator, with the privacy cost in ledger_, epsilon_, delta_ and statement_.
 
         Raises:
-            InputError: invalid parameters.
+            InputError: a parameter is invalid.
 
         Warns:
-            PrivacyWarning: the range of the labels was read off y.
+            PrivacyWarning: the range of the labels was inferred from y.
             ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y, numbers=True)
@@ -478,7 +479,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             limits = (low, high) if high > low else (low - 1.0, low + 1.0)
             read_off = "the range of the labels, which was"
             warnings.warn(
-                "The label range was read off y, which ε does not cover. Fix: declare it, as label_range=(0, 350).",
+                "The label range was inferred from y, which ε does not cover. Fix: declare it: label_range=(0, 350).",
                 PrivacyWarning,
                 stacklevel=2,
             )
@@ -556,7 +557,7 @@ def _range(data_range: Any, d: int) -> tuple[Array, Array]:
 
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:
-    """Warn of clipped columns, without the clipped share, which would leak."""
+    """Warn of clipped columns. The clipped fraction is not printed, since it would leak."""
     clipped_share = ((features < low) | (features > high)).mean(axis=0)
     worst = int(np.argmax(clipped_share))
     if clipped_share[worst] <= _MOST_CLIPPED:

@@ -1,11 +1,11 @@
-"""Exchanges: the only ways out of a participant.
+"""Exchanges: the only ways to send values from a participant.
 
-An algorithm's `step` is a generator from the agents' point of view. It yields an exchange and continues with the reply:
+The `step` of an algorithm is a generator. It yields an exchange and continues with the reply:
 
     own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
     own, near, received = yield Gossip(each=True, x=s.x, y=s.y, z=s.z)     received: releases of every neighbour
 
-The engine hands every value to the mechanism of its channel before it is sent: rounding to a grid, noise, ledger entry.
+Before sending, the engine applies the mechanism of the channel to every value: rounding to a grid, noise, ledger entry.
 A `Bounded` value is accounted with its sensitivity. A plain array is public by type, since queries on records return
 only `Bounded` values: it is sent unchanged, at no privacy cost.
 
@@ -15,7 +15,7 @@ A program of a trusted coordinator has three exchanges:
     pool = yield Pool()                                         the records
     public = yield Release(gx=answer.g + ...)                   the only way out: noise and ledger entry
 
-Answers and functions of records are `Bounded`, and `Ask` refuses them: agents receive public values only.
+Answers and functions of records are `Bounded`. `Ask` raises an error for them, since agents receive public values only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from decentral_dp.errors import InputError
 
 
 class SelectionMechanism(Protocol):
-    """Random selection that is the release, such as an exponential mechanism.
+    """Random selection that is itself the release, such as an exponential mechanism.
 
     Args:
         mechanism: "exponential", "gaussian" (of a Gaussian pair) or "uncertified".
@@ -67,7 +67,7 @@ class Bundle(Mapping[str, Array]):
 
     Args:
         values: channel → array.
-        whole: array whose consecutive columns they are, or None.
+        whole: array with these arrays as consecutive columns, or None.
 
     Example:
         >>> answer = Bundle({"x": np.ones((1, 2)), "y": np.zeros((1, 1))})
@@ -114,7 +114,7 @@ class Bundle(Mapping[str, Array]):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-# Channels of these names are no attributes.
+# Channels with these names are not attributes.
 _METHODS = frozenset(dir(Bundle)) | {"_values", "_whole"}
 
 
@@ -124,8 +124,8 @@ class Gossip:
     The reply is a `Reply`; with `each`, a `FullReply`.
 
     Args:
-        each: whether the reply has the value of every neighbour, not only their sum; default False.
-        values: channel → (b, d), of the b agents of a host.
+        each: whether the reply contains the value of every neighbour, not only the sum; default False.
+        values: channel → values of the b agents of a host, (b, d).
 
     Example:
         >>> exchange = Gossip(each=True, y=np.zeros((2, 3)))
@@ -148,7 +148,7 @@ class ClippedSum(NamedTuple):
         term: name of a term in `problems.protocol`.
         x: (p,).
         y: (q,).
-        along: further argument of the term.
+        along: direction of the term.
         rate: sampling rate of a Poisson sample, drawn by each agent; queries of one `Ask` with equal rate and split
             share the sample. Default 1: all records.
         times: public factor on every contribution before clipping; default 1.
@@ -176,7 +176,7 @@ class ClippedQuery(NamedTuple):
         y: (q,).
         bound: clipping norm (l2) of every vector minus `centre`.
         earlier_point: earlier (x, y); the clipped vector is then the difference to it.
-        centre: (width,), default 0.
+        centre: public centre, (width,); default 0.
         rate: as in `ClippedSum`.
         parameters: public parameters of the objective.
     """
@@ -207,7 +207,7 @@ class Ask:
     records, which are not public.
 
     Raises:
-        ValueError: a point that is not public.
+        ValueError: a point is not public.
     """
 
     def __init__(self, **values: Value | ClippedSum | ClippedQuery) -> None:
@@ -231,7 +231,7 @@ class Pool:
 
 
 class Release:
-    """Release of one value per channel by a coordinator, its only way out. The reply is a `Released`."""
+    """Release of one value per channel by a coordinator. The reply is a `Released`."""
 
     def __init__(self, **values: Value | SelectionMechanism) -> None:
         self.values: dict[str, Value | SelectionMechanism] = values
@@ -241,8 +241,8 @@ class Released(NamedTuple):
     """Release of a coordinator.
 
     Args:
-        released: (1, d) each, public.
-        scale: channel → scale of its noise, public.
+        released: public released values, (1, d) each.
+        scale: channel → public scale of its noise.
     """
 
     released: Bundle
@@ -253,8 +253,8 @@ class Answer(NamedTuple):
     """Reply to `Ask` of agents.
 
     Args:
-        released: the answer of this agent, public.
-        mean: (1/m) Σ_j of all answers, equal for all agents. The answer of a silent agent counts as 0.
+        released: public answer of this agent.
+        mean: mean of all answers, (1/m) Σ_j, equal for all agents. A silent agent contributes 0.
     """
 
     released: Bundle
@@ -265,8 +265,8 @@ class Reply(NamedTuple):
     """Reply to `Gossip`.
 
     Args:
-        released: the release of this agent, public; of a silent agent its last one, initially its start (zeros for a
-            channel that is no variable of the program).
+        released: public release of this agent; for a silent agent the last one, initially its start (zeros for a
+            channel that is not a variable of the program).
         neighbour_sum: Σ_{j≠i} w_ij · (release of j), over the neighbours that sent.
     """
 
@@ -278,9 +278,9 @@ class NeighbourReleases(NamedTuple):
     """Messages of all neighbours to the agents of a block: k messages, those to row 0 first.
 
     Args:
-        rows: (k,) receiving rows of the block, ascending.
-        agents: (k,) sending agents, ascending for each row.
-        weights: (k,) w_ij.
+        rows: receiving rows of the block, (k,), ascending.
+        agents: sending agents, (k,), ascending for each row.
+        weights: w_ij, (k,).
         values: channel → (k, d), as released.
 
     Example:
@@ -300,7 +300,7 @@ class NeighbourReleases(NamedTuple):
         """Return the messages to one agent of the block.
 
         Args:
-            row: of the agent.
+            row: row of the agent.
         """
         first, end = np.searchsorted(self.rows, (row, row + 1))
         return self.select(slice(first, end))
@@ -309,7 +309,7 @@ class NeighbourReleases(NamedTuple):
         """Return some of the messages.
 
         Args:
-            chosen: a slice, numbers (n,) or a mask (k,) of messages.
+            chosen: slice, indices (n,) or mask (k,) of messages.
         """
         values = Bundle({channel: value[chosen] for channel, value in self.values.items()})
         return NeighbourReleases(self.rows[chosen], self.agents[chosen], self.weights[chosen], values)
@@ -335,7 +335,7 @@ Response: TypeAlias = Any  # of Gossip a Reply, of Ask an Answer, …
 
 
 class Program(Protocol):
-    """Program of the agents, as an engine runs it.
+    """Program of the agents.
 
     Args:
         channels: published variables, fields of its state.
@@ -344,7 +344,7 @@ class Program(Protocol):
 
     Limits:
         Exchange e of round t has the index t·E + e. The variables in `channels` after the last round T − 1 are released
-        with the index T·E. At index 0 no value depends on records. Sending a plain array is no release.
+        with the index T·E. At index 0 no value depends on records. Sending a plain array is not a release.
 
         A program may have `senders(network)`, which yields the sending agents of rounds 0, 1, …, T (round T: the last
         release); see `Senders`. Without it, or if it returns None, all agents send.
@@ -373,15 +373,15 @@ class Program(Protocol):
 class Senders:
     """Sending agents of every round, from a program's `senders`.
 
-    A silent agent releases nothing: no noise, no ledger entry, no privacy cost. The sending agents are public, so they
+    A silent agent has no release, and so no noise, ledger entry or privacy cost. The sending agents are public, so they
     may depend only on the network and on public randomness.
 
     Args:
-        program: has `senders(network)`, which yields a mask (m,) of bool or numbers of agents for each round.
+        program: program with `senders(network)`, which yields a boolean mask (m,) or indices of agents for each round.
         network: public facts of all agents, with their number `n_agents`.
 
     Raises:
-        InputError: a round with neither, or too few rounds.
+        InputError: a round yields neither, or there are too few rounds.
 
     Example:
         >>> class Turns:
@@ -432,7 +432,7 @@ class Senders:
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
                     f"algorithm.kind: senders yields {answer!r} for round {self._next} (expected a mask of {m} "
-                    "agents, or numbers of agents). Fix it there."
+                    "agents, or numbers of agents). Fix: correct its code."
                 )
             mask[chosen] = True
         return mask
@@ -442,7 +442,7 @@ def senders_of(program: Any, network: Any) -> Senders | None:
     """Return the sending agents of every round, without offline ones; None if all agents always send.
 
     Args:
-        program: of the agents.
+        program: program of the agents.
         network: public facts of all agents.
     """
     senders, online = getattr(program, "senders", None), getattr(network, "online", None)
@@ -451,7 +451,7 @@ def senders_of(program: Any, network: Any) -> Senders | None:
 
 
 class Coordination(Protocol):
-    """Program of a trusted coordinator, as an engine runs it.
+    """Program of a trusted coordinator.
 
     Args:
         releases_per_round: E, number of `Release` in one step. Release e of round t has the index t·E + e + 1.

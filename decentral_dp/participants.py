@@ -1,11 +1,11 @@
 """Participants: agents with records, which only clipped, bounded queries read.
 
 A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
-public points every query returns a `Bounded` that carries its sensitivity: a mean over N records of contributions of
-norm at most C moves by at most 2C/N when one record is replaced (N public), times the summation slack κ. A query that
-reads no record returns a plain array. At a private point (a `Bounded` argument) the sensitivity is infinite.
+public points every query returns a `Bounded` that carries its sensitivity: a mean over N (public) contributions of norm
+at most C changes by at most 2C/N, times the summation slack κ, if one record is replaced. A query that reads no record
+returns a plain array. At a private point (a `Bounded` argument) the sensitivity is infinite.
 
-A `ClientBlock` answers a coordinator with clipped sums, taken where the records are.
+A `ClientBlock` answers a coordinator with clipped sums, computed in the process of the records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
-# Numbers of copied points with which records are evaluated at once.
+# Numbers of copied points at which records are evaluated together.
 _NUMBERS = 2**16
 
 
@@ -72,11 +72,11 @@ class AnsweringBlock(Protocol[Question]):
         """Sum the agents' clipped contributions.
 
         Args:
-            number: of this `Ask` in the run.
-            questions: by name.
+            number: index of this `Ask` in the run.
+            questions: queries by name.
 
         Returns:
-            Question → (b, …), in the order of the agents. A contribution that overflows is clipped to zero.
+            Query → sums (b, …), in the order of the agents. A contribution that overflows is clipped to zero.
         """
         parts: dict[str, list[Array]] = {name: [] for name in questions}
         with np.errstate(all="ignore"):
@@ -88,11 +88,11 @@ class AnsweringBlock(Protocol[Question]):
 
 @dataclass(frozen=True, eq=False)
 class ClientBlock(AnsweringBlock[ClippedSum]):
-    """A block of agents that answer with clipped sums.
+    """Block of agents that answer with clipped sums.
 
     Args:
-        agents: (b,) their numbers.
-        problem: evaluates the terms.
+        agents: indices of the agents, (b,).
+        problem: problem that evaluates the terms.
         records: split → records of each agent.
         clip: clipping norms.
         coins: keyed Bernoulli draws of Poisson samples.
@@ -125,8 +125,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         """Sum the clipped contributions of these records, in a Poisson sample record by record.
 
         Args:
-            query: the question; a rate below 1 marks a Poisson sample.
-            batch: the records, possibly none.
+            query: query; a rate below 1 marks a Poisson sample.
+            batch: records, possibly none.
 
         Returns:
             (d,) times · Σ_i clip(v_i, C/times).
@@ -143,12 +143,12 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return query.times * total
 
     def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
-        """Yield the contribution of each record, to the bit as in a batch of one."""
+        """Yield the contribution of each record, bitwise as in a batch of one."""
         at_once, n = as_stacked(self.problem), len(batch[0])
         if at_once is None or query.term in MATRICES or query.term == CHANGE:
             yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
             return
-        # Every record is the only one of an agent.
+        # Treat every record as the only one of an agent.
         z = np.zeros(self.problem.q) if query.along is None else query.along
         step = max(1, _NUMBERS // max(1, query.x.size + query.y.size))
         for part in (take(batch, slice(first, first + step)) for first in range(0, n, step)):
@@ -187,7 +187,7 @@ class Network(NamedTuple):
     Args:
         mixing: W, (m, m). Its rows sum to one, or the columns of a directed graph. A changing network has every edge of
             any round.
-        seed: of public randomness: the scenario's seed, 0 with secret noise.
+        seed: seed of public randomness: that of the scenario, or 0 with secret noise.
         over_time: changes by round; default None.
 
     Example:
@@ -228,7 +228,7 @@ class Network(NamedTuple):
         """Return (k,) the numbers of an agent's neighbours, ascending.
 
         Args:
-            agent: its number.
+            agent: index of the agent.
         """
         return self.neighbours_of(np.array([agent]))
 
@@ -236,7 +236,7 @@ class Network(NamedTuple):
         """Return the neighbours of several agents as one array (k,), ascending for each agent.
 
         Args:
-            agents: (n,) their numbers.
+            agents: indices of the agents, (n,).
         """
         rows = self.mixing[agents].tocoo()
         real = (rows.data != 0.0) & (rows.col != agents[rows.row])
@@ -246,12 +246,12 @@ class Network(NamedTuple):
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
         """Return public randomness of round t, the same at every agent, in every block and on every engine.
 
-        It follows from the scenario's public seed (0 with secret noise) and protects nothing. It may select acting
+        The scenario's public seed (0 with secret noise) determines it, and it provides no privacy. It may select active
         agents or coordinates, or round values.
 
         Args:
             t: round.
-            agent: number of an agent with its own public randomness; default shared by all.
+            agent: index of an agent with separate public randomness; default shared by all.
         """
         if agent is None:
             return public_generator(self.seed, "algorithm", t)
@@ -277,8 +277,8 @@ class LocalDataset:
         neighbour_weight: (b, 1) |w_ii|.
         kept_weight: (b, 1) share of an agent's value that it keeps.
         counts: split → (b,) public numbers of records.
-        p: coordinates of x.
-        q: coordinates of y and z.
+        p: number of coordinates of x.
+        q: number of coordinates of y and z.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class LocalDataset:
         self._batches = batches
         self._unit = unit
         self._draw: DrawBatch | None = None
-        # Looked up once, since a protocol check takes as long as a small round.
+        # Cached, since a protocol check takes as long as a small round.
         self._stackable = as_stacked(problem)
         self._steepening = problem if hasattr(problem, "largest_x") else None
         self._reads = dict(problem.reads_records)
@@ -329,11 +329,11 @@ class LocalDataset:
         """Return a constant start.
 
         Args:
-            value: of every coordinate.
-            dimension: of the variable.
+            value: value of every coordinate.
+            dimension: dimension of the variable.
 
         Returns:
-            (b, dimension).
+            The start, (b, dimension).
         """
         return np.full((self.agents.size, dimension), float(value))
 
@@ -354,7 +354,7 @@ class LocalDataset:
     def within_steps(self, x: Value, step: float) -> Value:
         """Clip a public x to the range with step·‖∇²_yy R‖ ≤ 1, in which such steps are stable.
 
-        This is post-processing. An x that reads records stays unchanged.
+        This is post-processing. An x that depends on records is unchanged.
         """
         if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
             return x
@@ -362,7 +362,7 @@ class LocalDataset:
         return np.minimum(x, largest)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Project onto the problem's sets, row by row; without sets x and y stay unchanged.
+        """Project onto the problem's sets, row by row; without sets x and y are unchanged.
 
         Args:
             x: (b, p), public.
@@ -404,7 +404,7 @@ class LocalDataset:
             t: round.
             x: (b, p), public.
             y: (b, q), public.
-            number: of steps.
+            number: number of steps.
             step: learning rate.
 
         Sensitivity:
@@ -438,7 +438,7 @@ class LocalDataset:
         Args:
             t: round.
             draw: number of the draw in this round; default 0.
-            kept: whether a state keeps results beyond the first release, so that sampling amplifies nothing.
+            kept: whether a state keeps results beyond the first release, so that sampling gives no amplification.
         """
         return self._batch_of(t, draw, kept, self._clip.at(t))
 
@@ -461,7 +461,7 @@ class LocalDataset:
         draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
-        # Sensitivities stay the same from round to round, as long as the clip and the counts do.
+        # Sensitivities do not change between rounds as long as the clip and the counts do not.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
         return Batch(self._problem, clip, records_of, counts, draw_number, groups, self._unit, block, sensitivities)
 
@@ -492,7 +492,7 @@ class LocalDataset:
 
         Sensitivity:
             Public points give 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
-            infinite unless no record has moved the point yet.
+            infinite unless the point does not depend on a record yet.
         """
         directions = self.batch(t).directions(x, y, z)
         private = [v for v in (x, y, z) if isinstance(v, Bounded)]
@@ -534,7 +534,7 @@ class LocalDataset:
         return groups
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
-        """Return split → (b,) how many records each agent averages at round t; unchanged arrays are reused."""
+        """Return split → number of records that each agent averages at round t, (b,); unchanged arrays are reused."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "streaming"):
             # Problems with one level have no validation records.
             counts_by_split = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
@@ -542,7 +542,7 @@ class LocalDataset:
             if not cached_counts or not all(np.array_equal(cached_counts[k], n) for k, n in counts_by_split.items()):
                 self._averaged, self._sensitivities = counts_by_split, {}
                 for counts in counts_by_split.values():
-                    # Handed out more than once.
+                    # Returned more than once.
                     counts.flags.writeable = False
         self._averaged_at = t
         return self._averaged
@@ -550,7 +550,7 @@ class LocalDataset:
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
         """Draw the records of a row at round t, with a key, so that a second query reads the same.
 
-        They are evaluated in the order of the draw, which accounting assumes (docs/proofs/10). Cyclic batches follow a
+        They are evaluated in the order of the draw, as accounting assumes (docs/proofs/10). Cyclic batches follow a
         public order.
         """
         if self._stream.kind == "cyclic":
@@ -565,7 +565,7 @@ class LocalDataset:
         return self._draw(split, int(self.counts[split][row]), n, generator)
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
-        """Return the same records with another sampler of minibatches, as audits need."""
+        """Return the same records with another sampler of minibatches, for audits."""
         dataset = copy(self)
         dataset._draw = draw
         return dataset
@@ -575,9 +575,9 @@ class Group(NamedTuple):
     """Agents with equal numbers of records.
 
     Attributes:
-        rows: of the block.
+        rows: rows of the block.
         records: arrays (g, n, …).
-        rates: (g,) sampling rates as the sampler states them.
+        rates: stated sampling rates, (g,).
     """
 
     rows: NDArray[np.int64] | slice
@@ -589,16 +589,16 @@ class Group(NamedTuple):
 class Batch:
     """Records of each agent and split, with one query per clipped mean.
 
-    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which
-    nothing is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
+    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which there
+    is no proof. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
 
     Args:
         _problem: evaluates the terms.
         _clip: of the round.
         _draw: (split, row) → records, and the sampling rate as the sampler states it.
         _counts: split → (b,) how many records are averaged.
-        _draw_number: identifies a fresh batch; None without sampling, MIXED if it lives on in a state, where sampling
-            amplifies nothing.
+        _draw_number: identifier of a fresh batch; None without sampling, MIXED if a state keeps it, without
+            amplification.
         _make_groups: split → all rows, in groups of equally many records, of a problem that is `Stacked`.
         _unit: of privacy.
         _client_block: evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and a mean is a
@@ -748,7 +748,7 @@ class Batch:
         clip, counts = self._clip.bound(CLIP_OF_TERM[term]), self._counts[split]
         rates = np.ones(self._rows)
         if self._draw_number is not None and self._make_groups is not None:
-            # Rates as the sampler states them.
+            # Stated sampling rates.
             for group in self._groups(split):
                 rates[group.rows] = group.rates
         elif self._draw_number is not None:
@@ -778,10 +778,10 @@ def mean_sensitivity(
     """Bound the sensitivity of a mean of clipped contributions: 2Cκ/N for one replaced record.
 
     Args:
-        bound: C, the clip of a contribution.
-        counts: (b,) N, records averaged.
-        width: coordinates of the mean.
-        rates: (b,) sampling rates.
+        bound: clipping norm C of a contribution.
+        counts: number of averaged records N, (b,).
+        width: number of coordinates of the mean.
+        rates: sampling rates, (b,).
         n_drawn: number of the batch, or `MIXED`; None without sampling.
         unit: of privacy; default one replaced record.
     """

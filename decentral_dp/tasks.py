@@ -1,9 +1,9 @@
 """Independent tasks in parallel: in this process, in processes of this machine, or as tasks of a Ray cluster.
 
-The outcome of a task is a file (`write`, `read_outcome`), so that what was computed is not computed again.
+The outcome of a task is a file (`write`, `read_outcome`), so finished tasks are not repeated.
 
-Run as a module it is a worker process: pickled work and items come in, outcomes go out. A worker ends when its input
-does, or when the process that started it has ended.
+Run as a module, it is a worker process that receives pickled work and items and sends outcomes. A worker ends when its
+input does, or when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.files.trust import trusting
 from decentral_dp.simulation.result import plain
 
-# A folder with this entry belongs to a study.
+# Folders with this entry belong to a study.
 CELLS = "cells"
 
 
@@ -50,29 +50,29 @@ def write_json(out: Path, content: Mapping[str, Any], mode: int = 0o666) -> None
     Args:
         out: path of the file.
         content: values, which `plain` converts.
-        mode: of a new file, less the umask.
+        mode: permissions of a new file, before the umask.
     """
     write_whole(out, (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode(), mode)
 
 
 def write(folder: Path, key: str, record: Any) -> None:
-    """Write the outcome of a task with a digest, by which damaged files are detected and computed again.
+    """Write the outcome of a task with a digest, which detects damaged files.
 
     Args:
-        folder: of the outcomes.
-        key: of the task, the stem of its file.
-        record: JSON values; others are written as their text.
+        folder: folder of the outcomes.
+        key: key of the task, the stem of its file.
+        record: JSON values; other values are written as text.
 
     Raises:
-        OSError: it cannot be written.
-        ValueError: a number in it is not finite.
+        OSError: the file is not writable.
+        ValueError: a number is not finite.
     """
     text = json.dumps(record, allow_nan=False, default=str)
     write_whole(folder / f"{key}.json", f"{digest(text.encode())}\n{text}\n".encode())
 
 
 def read_outcome(folder: Path, key: str) -> Any:
-    """Read the outcome of a task; None if there is no intact one.
+    """Read the outcome of a task; None without an intact file.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -94,7 +94,7 @@ def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
     """Lock a folder of outcomes in this context, and remove unfinished files.
 
     Args:
-        folder: an existing folder.
+        folder: existing folder.
         under_way: message of the error.
 
     Raises:
@@ -135,8 +135,8 @@ class Workers(NamedTuple):
     """Resources for tasks.
 
     Attributes:
-        jobs: processes of this machine; 1 is this process.
-        address: of a Ray cluster to use instead; default None.
+        jobs: number of processes of this machine; 1 is this process.
+        address: address of a Ray cluster to use instead; default None.
     """
 
     jobs: int = 1
@@ -146,7 +146,7 @@ class Workers(NamedTuple):
         """Check that ray is installed if it is needed.
 
         Raises:
-            InputError: it is not.
+            InputError: ray is missing.
         """
         if self.address is not None:
             with needing("address"):
@@ -175,8 +175,7 @@ def in_parallel(
     """Perform the same work on many items.
 
     Args:
-        work: item → outcome, a function of a module or a partial one, which can be pickled. An exception ends a worker
-            process.
+        work: item → outcome, a picklable function or partial. An exception ends a worker process.
         items: inputs.
         outcome_of_crash: error text → outcome of an item whose process ended.
         workers: where the tasks run.
@@ -244,9 +243,9 @@ def in_processes(
     jobs: int,
     module_name: str = "",
 ) -> Stream[Item, Outcome]:
-    """Perform the work in `jobs` processes. If a process is killed its item is lost, and the next item has a new one.
+    """Perform the work in `jobs` processes. If a process is killed, its item fails and a new process starts.
 
-    multiprocessing would import the user's main module again, and a pool loses all items with one process.
+    multiprocessing would import the user's main module again, and its pools lose all items if one process is killed.
 
     Args:
         work: as in `in_parallel`.
@@ -333,7 +332,7 @@ def _work_for(parent: int) -> None:
     threading.Thread(target=exit_after_parent, daemon=True).start()
     # An interrupt is handled by the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Replies have their own stream, since work may print to stdout.
+    # Replies use a separate stream, since work may print to stdout.
     with os.fdopen(os.dup(1), "wb") as replies, suppress(EOFError):
         os.dup2(2, 1)
         while True:

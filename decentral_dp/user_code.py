@@ -3,11 +3,10 @@
     kind = "my_steps:Descent"               the class Descent of my_steps.py in the scenario's folder
     kind = "my_package.my_steps:Descent"    the same in an installed package
 
-The scenario's folder has single files, which may import one another at their top. A file with the name of an installed
-module is refused. A package has components if it requires decentral_dp; other packages and Python's modules have none.
-
-Each file is compiled from its source, never from a cache, whose content has no consent. Python has the module only
-while it runs: two folders may have modules of one name, and classes are sent to other processes by value."""
+Files of the scenario's folder may import one another at their top. A file with the name of an installed module raises
+InputError. A package may contain components if it requires decentral_dp; other packages and Python's modules may not.
+Each file is compiled from its source, never from a cache, which consent does not cover. The module is registered only
+while it runs, since two folders may have modules of one name, and classes are sent to other processes by value."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ _SCHEMES = ("openml",)
 
 
 class UserCodeError(RuntimeError):
-    """Error of custom code in a run. The message has the round and the line."""
+    """Error of custom code in a run. The message contains the round and the line."""
 
 
 def in_module(kind: str) -> tuple[str, str] | None:
@@ -68,10 +67,10 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     Args:
         kind: value in the scenario.
         folders: folders of the modules, in the order of the search.
-        key: of the scenario, for refusals, for example "algorithm.kind".
+        key: key of the scenario in errors, for example "algorithm.kind".
 
     Raises:
-        InputError: a module that is missing, ambiguous, not trusted or fails, or that lacks the name.
+        InputError: the module is missing, ambiguous or not trusted, raises, or does not define the name.
     """
     module_and_name = in_module(kind)
     if module_and_name is None:
@@ -93,15 +92,15 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 
 def _check_module(module: str, path: Path | None, key: str) -> None:
-    """Refuse a module without components, before its import.
+    """Raise InputError for a module without components, before its import.
 
-    A scenario calls the functions that it names with its keys. Functions of Python, or of a package without components,
-    could do anything.
+    A scenario calls functions with its keys. Functions of Python, or of a package without components, are therefore not
+    allowed.
 
     Args:
-        module: its dotted name.
-        path: of the file of this name, or None.
-        key: of the scenario.
+        module: dotted name of the module.
+        path: path of the file of this name, or None.
+        key: key of the scenario.
 
     Raises:
         InputError: a module of Python, of this package, or of an installed package that does not require this one; one
@@ -168,7 +167,7 @@ class _Beside:
         return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # it has the methods of a loader
 
     def _imports(self) -> bool:
-        """Whether the importing file is in the folder. Optional imports of libraries must find nothing here."""
+        """Return whether the importing file is in the folder, since imports of libraries must not find its modules."""
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
             frame = frame.f_back
@@ -196,7 +195,7 @@ def run_file(path: Path) -> ModuleType:
     """Run a custom Python file and return its module.
 
     Raises:
-        InputError: it fails.
+        InputError: the file raises.
     """
     name = f"user_code_{path.stem}"
     module, previous_module, finder = ModuleType(name), sys.modules.get(name), _Beside(path.parent)
@@ -224,18 +223,18 @@ def run_file(path: Path) -> ModuleType:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call custom code, whose errors become refusals.
+    """Call custom code, and convert its errors to InputError.
 
     Args:
-        function: a function or a class.
-        values: its arguments by name.
-        sentence: error → text of the refusal.
+        function: function or class.
+        values: arguments by name.
+        sentence: error → text of the InputError.
 
     Returns:
         The result.
 
     Raises:
-        InputError: the code fails.
+        InputError: the code raises.
     """
     try:
         return function(**values)
@@ -252,20 +251,20 @@ def blame(error: BaseException) -> str:
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether custom code, or a library that it called, raised an error."""
+    """Return whether custom code, or a library that it called, raised an error."""
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
 def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn:
-    """Fail in round t, in which a program makes another number of exchanges than it states.
+    """Raise an error for a round t with another number of exchanges than the program states.
 
     Noise and ledger entries are indexed by exchanges: an additional one would have neither.
 
     Args:
-        program: of the run, with the custom program as `program.program`.
-        t: the round, from 1.
-        verb: for example "makes".
-        exchanges: the exchanges, for example "2 exchanges".
+        program: program of the run, with the custom program as `program.program`.
+        t: round, from 1.
+        verb: verb, for example "makes".
+        exchanges: description of the exchanges, for example "2 exchanges".
 
     Raises:
         UserCodeError: always.
@@ -273,7 +272,7 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
     author = type(getattr(program, "program", program))
     raise UserCodeError(
         f"round {t}: step of {author.__name__} {verb} {exchanges}, and releases_per_round "
-        f"states {program.releases_per_round}. Fix it there."
+        f"states {program.releases_per_round}. Fix: correct its code."
     )
 
 
@@ -286,7 +285,7 @@ def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any,
 
 
 def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
-    """Return the error of a step that yields no exchange in round t, from 1. done: what it does instead."""
+    """Return the error of a step that yields no exchange in round t, from 1. done: Description of its behaviour."""
     author = type(getattr(program, "program", program))
     return UserCodeError(
         f"round {t}: step of {author.__name__} {done} (expected exchanges). Fix: write for example own, near = yield "
@@ -300,7 +299,7 @@ def error_of_round(error: BaseException, t: int) -> BaseException:
         return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
     if isinstance(error, InputError) or not is_users(error):
         return error
-    return UserCodeError(f"round {t}: {blame(error)}. Fix it there.")
+    return UserCodeError(f"round {t}: {blame(error)}. Fix: correct its code.")
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -16,7 +16,7 @@ _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
 def _entries(setting: Setting) -> Iterator[Entry]:
-    """Yield the entries of the modules in a setting's folder; a module without an entry has shared parts."""
+    """Yield the entries of the modules in a setting's folder. Modules of shared parts have none."""
     folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")

@@ -1,10 +1,10 @@
-"""The entry of an algorithm, at the end of its module: its name, whom to cite, and what no field of its class can say.
+"""Entries of algorithms: the name, the citations, and facts that are not fields of the class.
 
-Keys, types, defaults and descriptions are those of the fields (`options`).
+The fields define keys, types, defaults and descriptions (`options`).
 
-The entry of a custom class is derived from what it implements. A gossip algorithm has `channels`; a coordinator's has
-`QUERIES`, or `queries`; it is for minimax problems if it has `solves = "minimax"`, or asks for terms that only those
-have. Each states what it releases, or plans it itself (`plans`).
+The entry of a custom class follows from its members. A gossip algorithm has `channels`; a coordinator's has
+`QUERIES`, or `queries`. It is for minimax problems if it has `solves = "minimax"`, or queries terms that only minimax
+problems have. Each class states its releases, or defines its own plan (`plans`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Work(NamedTuple):
     """Publication.
 
     Args:
-        key: of BibTeX.
-        authors: as in BibTeX, "Chen, Ziqin and Wang, Yongqiang".
-        title: of the publication.
-        year: of the publication.
-        venue: with its year, "ICML 2024, PMLR 235"; the number of a preprint.
-        booktitle: of proceedings.
-        fields: further fields of BibTeX.
+        key: BibTeX key.
+        authors: names as in BibTeX, "Chen, Ziqin and Wang, Yongqiang".
+        title: title of the publication.
+        year: year of the publication.
+        venue: venue and year, "ICML 2024, PMLR 235"; or the number of a preprint.
+        booktitle: title of the proceedings.
+        fields: further BibTeX fields.
     """
 
     key: str
@@ -81,8 +81,8 @@ class Citation(NamedTuple):
     """Part of a publication that an algorithm implements.
 
     Args:
-        part: for the list, "Algorithm 3, corrected".
-        key: of the publication in works.toml.
+        part: part shown in the list, "Algorithm 3, corrected".
+        key: key of the publication in works.toml.
     """
 
     part: str
@@ -96,7 +96,7 @@ class Citation(NamedTuple):
 
 @cache
 def works() -> Mapping[str, Work]:
-    """Key of BibTeX → the publication, of works.toml.
+    """Return BibTeX key → publication, read from works.toml.
 
     Example:
         >>> works()["abadi2016deep"].year
@@ -132,12 +132,12 @@ class Rules(NamedTuple):
     """Rules of a setting that apply before a job exists; the defaults are those of gossip.
 
     Args:
-        is_coordinated: whether a trusted coordinator runs it.
-        solves: kind of its problems.
-        trust: the trust model, for lists.
+        is_coordinated: whether a trusted coordinator runs the algorithm.
+        solves: kind of the problems that it solves.
+        trust: trust model, printed in lists.
         graph: kind of graph for examples.
         example: example values of a custom algorithm's keys.
-        complete: makes the runnable program from a dataclass whose plan is derived, and its start.
+        complete: function that makes the runnable program from a dataclass with a derived plan, and its start.
         domain: whether algorithms accept a domain of x.
         priced_on_cpu: whether a plan may be computed on the CPU for a run on another device.
         unscored_note: note for runs whose records stay with the agents, so that scores are missing.
@@ -158,7 +158,7 @@ GOSSIP = Rules()
 
 
 def rules_of(setting: Setting) -> Rules:
-    """Return what differs by setting: of gossip, or of an annex."""
+    """Return the rules of a setting: gossip, or that of an annex."""
     rules: Rules = GOSSIP if setting == "gossip" else annexes.import_place(annexes.RULES[setting])
     return rules
 
@@ -176,7 +176,7 @@ class Entry(NamedTuple):
     Args:
         kind: its name in a scenario.
         algorithm: its dataclass, whose docstring begins with the summary for the list.
-        citations: whom to cite.
+        citations: publications to cite.
     """
 
     kind: str
@@ -213,7 +213,7 @@ class Entry(NamedTuple):
 
     @property
     def solves(self) -> Literal["bilevel", "minimax"]:
-        """The kind of problem it is for."""
+        """Kind of problem that it solves."""
         return "minimax" if "minimax" in (self.rules.solves, getattr(self.algorithm, "solves", "")) else "bilevel"
 
     @property
@@ -234,10 +234,10 @@ class Entry(NamedTuple):
         return tuple(o.key for o in self.keys if o.required)
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
-        """Make the algorithm with these values.
+        """Build the algorithm with these values.
 
         Raises:
-            InputError: for a guarantee that it cannot give.
+            InputError: the algorithm does not support the guarantee.
         """
         if self.check_guarantee is not None:
             self.check_guarantee(guarantee)
@@ -271,19 +271,19 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
 
     Args:
         algorithm: the class, a dataclass.
-        kind: as the scenario names it.
-        source: a digest of its code, if no file that the scenario names has it.
+        kind: name in the scenario.
+        source: digest of its code, if no file of the scenario contains it.
 
     Raises:
-        InputError: for a class that is no algorithm.
+        InputError: the class is not an algorithm.
     """
     is_trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not isinstance(algorithm, type):
-        fault = f"{kind} is no class. Fix: name a frozen dataclass with init and step."
+        fault = f"{kind} is not a class. Fix: name a frozen dataclass with init and step."
     elif not is_trusted and not hasattr(algorithm, "channels"):
         fault = (
-            f"{kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES. Fix: "
-            'add one of them, for example channels = ("x", "y").'
+            f"{kind} is not an algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES. "
+            'Fix: add one of them, for example channels = ("x", "y").'
         )
     else:
         options_of(algorithm)
@@ -338,7 +338,7 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
 
 
 def _states(algorithm: type, name: str) -> bool:
-    """Return whether a class defines this member, and not only a protocol that leaves it open."""
+    """Return whether a class defines this member, instead of inheriting it from a protocol."""
     member = getattr(algorithm, name, None)
     # `Algorithm`, or the protocol of a coordinator's.
     protocols = [base for base in algorithm.__mro__ if AnyAlgorithm in base.__bases__]

@@ -24,7 +24,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 
-# The field that the common key algorithm.init gives.
+# The field that the common key algorithm.init sets.
 RESERVED = ("start",)
 # Keys of the table that every algorithm has, so that no field may be called like one.
 COMMON = ("kind", "rounds", "init")
@@ -37,14 +37,14 @@ class Option(NamedTuple):
     """Key of the [algorithm] table.
 
     Args:
-        key: its name.
+        key: name of the key.
         type: StepSize, int, float, bool, str, or a Literal of texts.
         required: whether it has no default.
-        default: None if the algorithm determines the value or needs none.
-        description: its meaning, in a phrase.
-        unit: of a number; "" without one.
-        example: value in TOML.
-        bounds: of a number.
+        default: none if the algorithm determines the value or needs none.
+        description: meaning of the key, in a phrase.
+        unit: unit of a number; "" without one.
+        example: example value in TOML.
+        bounds: bounds of a number.
     """
 
     key: str
@@ -82,9 +82,9 @@ def option(
     """Declare a field of an algorithm as a key of the scenario.
 
     Args:
-        description: its meaning, in a phrase.
-        default: of an optional key; a key without a default is required.
-        unit: for example "rounds".
+        description: meaning of the key, in a phrase.
+        default: default of an optional key; a key without a default is required.
+        unit: unit of a number, for example "rounds".
         example: value in TOML; derived from the type or default if left out.
         above, at_least, below, at_most: bounds of a number.
 
@@ -98,14 +98,14 @@ def option(
 
 
 def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
-    """Declare a field that is no key and is set from other facts."""
+    """Declare a field that is not a key and is set from other facts."""
     preset: dict[str, Any] = (
         {"default": default} if default_factory is MISSING else {"default_factory": default_factory}
     )
     return dataclasses.field(metadata={_METADATA: {"internal": True}}, **preset)
 
 
-# Domain of x: known to the coordinator, and no field.
+# Domain of x, passed to the coordinator; not a field.
 DOMAIN = Option(
     "domain",
     Mapping,
@@ -121,11 +121,11 @@ def options_of(algorithm: type) -> tuple[Option, ...]:
     """Return the keys that the fields of a dataclass define, in their order.
 
     Raises:
-        InputError: the class is no dataclass, or a field has a type that no key can have.
+        InputError: the class is not a dataclass, or a key cannot have the type of a field.
     """
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
-        raise InputError(f"{name} is no dataclass. Fix: write @dataclass(frozen=True) before it.")
+        raise InputError(f"{name} is not a dataclass. Fix: write @dataclass(frozen=True) before it.")
     hints = _hints(algorithm)
     return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 

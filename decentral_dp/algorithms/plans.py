@@ -1,7 +1,7 @@
-"""Plans of releases: from the formulas of an algorithm to the sensitivities of its releases, by public numbers only.
+"""Plans of releases: the sensitivities of releases from the formulas of an algorithm and public numbers.
 
 A release is a sum of public values and of clipped means over records, each times a public factor. One replaced record
-moves a mean over N records of contributions clipped to C by at most 2C/N, times the slack κ of float64 summation. The
+changes a mean over N contributions clipped to C by at most 2C/N, times the slack κ of float64 summation. The
 contributions of several means add up.
 
 A gossip algorithm states, for every channel that it sends each round, the terms that one release carries, each with the
@@ -10,7 +10,7 @@ name of the step size (or of the number) that multiplies it, and its plan is der
     channels = ("x", "y")
     RELEASES = {"y": {"lower_grad_y": "learning_rate"}}
 
-    def init(self, dataset, x, y): ...           x, y: where all agents start, (b, p) and (b, q)
+    def init(self, dataset, x, y): ...           x, y: initial values, (b, p) and (b, q)
     def step(self, t, dataset, s): ...           one `Gossip` (or `Ask`) a round
 
 Limits: an algorithm that keeps a private state, or whose releases change from round to round, defines `releases` and
@@ -40,9 +40,9 @@ class Use(NamedTuple):
     """Clipped mean that enters R releases.
 
     Args:
-        term: of the mean.
-        factor: (R,) public factor in each release.
-        t: (R,) round whose records it reads.
+        term: averaged term.
+        factor: public factor in each release, (R,).
+        t: round whose records are read, (R,).
     """
 
     term: str
@@ -56,7 +56,7 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     Args:
         public: public numbers.
         index: (R,) of the releases.
-        uses: clipped means that enter them.
+        uses: clipped means in the releases.
         kept: whether a batch is used after its first release, so that sampling gives no amplification; default False.
     """
     shape = (index.size, public.neighbour_weight.size)
@@ -84,8 +84,8 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
     Args:
         public: public numbers.
         index: (R,) of the releases.
-        term: that the steps follow.
-        t: (R,) the round of each block; default index − 1, of one release a round.
+        term: term of the local steps.
+        t: round of each block, (R,); default index − 1, for one release a round.
     """
     split = _kind(public, term)
     if split is None:
@@ -97,17 +97,17 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
 
 
 def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
-    """Plan a tracker: in every round it begins as one mean, and each later release adds another.
+    """Plan a tracker, which starts every round as one mean and adds another mean in each later release.
 
     Args:
         public: public numbers.
-        releases_per_round: exchanges of a round.
-        first: position from which on every exchange of a round sends it.
-        begins: term of the mean that it is at `first`.
-        sensitivity_to: term of the mean that moves it afterwards.
+        releases_per_round: number of exchanges of a round.
+        first: position of the first exchange of a round that sends it; all later ones do.
+        begins: averaged term at `first`.
+        sensitivity_to: averaged term that is added afterwards.
 
     Limits:
-        Releases of a term that reads no record are functions of released values, and not listed.
+        A term that reads no record is a function of released values. Its releases are not listed.
     """
     reads_records = [any(reads(public, (term,), split) for split in SPLITS) for term in (begins, sensitivity_to)]
     positions = range(first if reads_records[0] else first + 1, releases_per_round if reads_records[1] else first + 1)
@@ -119,12 +119,12 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
 
 
 def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
-    """Return how far one unit moves a use, and the largest norm of the use: both (R, g)."""
+    """Return the sensitivity of a use to one unit, and the largest norm of the use: both (R, g)."""
     factor = np.abs(use.factor)[:, None]
     counts = public.averaged_counts[split]
-    # If every round averages equally many records, one row serves all.
+    # If every round averages the same number of records, one row suffices.
     n = counts[:1] if counts.strides[0] == 0 else counts[use.t]
-    # 0 for a factor of 0 even where nothing is clipped.
+    # A factor of 0 gives 0, even without clipping.
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
     reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
@@ -141,7 +141,7 @@ def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
 
 
 def nothing_proven(public: Public, index: NDArray[np.int64], condition: NDArray[np.bool_] | bool = True) -> Planned:
-    """Plan releases of a private state that reads records without clipping. met: (R,) whether it has read any."""
+    """Plan releases of a private state that reads records without clipping. met: whether it has read any, (R,)."""
     shape = (index.size, public.neighbour_weight.size)
     bound = np.where(np.broadcast_to(np.asarray(condition).reshape(-1, 1), shape), np.inf, 0.0)
     rates = np.ones(shape)
@@ -149,26 +149,26 @@ def nothing_proven(public: Public, index: NDArray[np.int64], condition: NDArray[
 
 
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
-    """Plan releases that read no record. index: (n,) of the releases."""
+    """Plan releases that read no record. index: Indices of the releases, (n,)."""
     return plan_release(public, index, ())
 
 
 def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
-    """Bound how far one record moves a noiseless state, with gradients at released points.
+    """Bound the sensitivity of a noiseless state to one record, with gradients at released points.
 
         D_{t+1} = |keep_t| γ_t D_t + change_t,   D_0 = 0
 
     Args:
-        change: (T, g) sensitivity of the update of round t.
+        change: sensitivity of the update of round t, (T, g).
         keep: kept part of the state: (T, g), (T, 1), (g,) or one number.
-        growth: γ_t, (T, g), 1 in exact arithmetic, what float64 adds (`memory_slack`); default 1.
+        growth: γ_t, (T, g), the growth by float64 rounding (`memory_slack`); default 1, as in exact arithmetic.
 
     Returns:
         D_1, …, D_T, (T, g).
 
     Sensitivity:
-        In the norm of `change`. No Lipschitz constant enters, since the point of evaluation does not depend on the
-        record. See docs/proofs/03.
+        The norm is that of `change`. No Lipschitz constant is needed, since the point of evaluation does not depend on
+        the record. See docs/proofs/03.
 
     Example:
         >>> fading(np.ones((3, 1)), keep=0.5)[:, 0].tolist(), fading(np.ones((3, 1)), keep=0.0)[:, 0].tolist()
@@ -250,7 +250,7 @@ class Derived(Algorithm, Protocol):
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Plan releases whose number t + 1 carries the terms of round t, each times its factor."""
+        """Plan the releases. Release t + 1 contains the terms of round t, each times its factor."""
         indices = np.arange(1, public.rounds + 1)
         out = {}
         for channel in self._sent_channels():

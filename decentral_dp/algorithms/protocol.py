@@ -1,9 +1,9 @@
 """Protocol of an algorithm: hyper-parameters, `init`, `step`, and the plan of its releases.
 
-An algorithm is a frozen dataclass. `init` returns the data-independent start. `step` is a generator, from the point of
-view of the agents or of a trusted coordinator, and reaches others only by yielding an exchange. `planned_releases`
-bounds, from public numbers only, how far one replaced record can move each release of agents, or the privacy cost of
-each release of a coordinator. So ε of a scenario is known before the run.
+An algorithm is a frozen dataclass. `init` returns the data-independent start. `step` is a generator of the agents or of
+a trusted coordinator, which communicates only by yielding an exchange. `planned_releases` bounds the sensitivity of
+each release of agents, or the privacy cost of each release of a coordinator, from public numbers only. So ε of a
+scenario is known before the run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Public(NamedTuple):
 
     Args:
         rounds: T.
-        averaged_counts: split → (T, g) records averaged in each round.
-        rate: split → (g,) share of the records that a round draws.
-        neighbour_weight: (g,) |w_ii|.
+        averaged_counts: split → number of records averaged in each round, (T, g).
+        rate: split → sampling rate of a round, (g,).
+        neighbour_weight: |w_ii|, (g,).
         reads_records: term → split.
-        clip: bounds of the queries.
-        p, q: coordinates of x and y.
-        network: its public part.
+        clip: clipping norms of the queries.
+        p, q: dimensions of x and y.
+        network: public part of the network.
         unit: difference between neighbouring data sets.
         sampling: "fixed" or "poisson".
     """
@@ -66,7 +66,7 @@ class Channel(NamedTuple):
 
     Args:
         family: "x", "y" or "z": the variable whose noise schedule and budget share it takes.
-        width: coordinates of one release.
+        width: dimension of one release.
         terms: terms that its releases read; of a private state, all terms that it accumulates.
     """
 
@@ -79,11 +79,11 @@ class Planned(NamedTuple):
     """Plan of the R releases of one channel.
 
     Args:
-        sensitivity: split → (R, g); empty if the channel reads no record.
-        rate: split → (R, g) sampling rate.
-        largest: (R, g) bound on the norm of the value before rounding and noise; +inf if there is none.
-        indices: (R,) of the releases, ascending and above 0.
-        sampling: how batches are drawn, as in the ledger.
+        sensitivity: split → sensitivity, (R, g); empty if the channel reads no record.
+        rate: split → sampling rate, (R, g).
+        largest: bound on the norm of the value before rounding and noise, (R, g); +inf if there is none.
+        indices: indices of the releases, (R,), ascending and above 0.
+        sampling: sampling of batches, as in the ledger.
     """
 
     sensitivity: Mapping[Split, Array]
@@ -156,11 +156,11 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """Yield the agents that send in rounds 0, 1, …, T; None if all agents always send.
 
         Args:
-            network: its public part.
+            network: public part of the network.
 
         Returns:
-            For each round a boolean mask (m,) or the numbers of the agents. Values of the other agents get no noise,
-            are not recorded and cost nothing. `planned_releases` plans as if all agents sent.
+            For each round, a boolean mask (m,) or the indices of the agents. Values of the other agents get no noise,
+            are not recorded, and have no privacy cost. `planned_releases` plans as if all agents sent.
         """
         return None
 
@@ -168,18 +168,18 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """Return the data-independent starts of x (b, p) and y (b, q).
 
         Args:
-            dataset: of the agents.
+            dataset: records of the agents.
         """
         return dataset.start("x", self.start), dataset.start("y", self.start)
 
     def own_value(self, released: Value, mine: Value) -> Value:
         """Return the value that an agent continues from after sending it: the released one.
 
-        A published form may continue from its own.
+        The published variant of an algorithm may continue from the noiseless value.
 
         Args:
-            released: the value with noise.
-            mine: the value without noise.
+            released: value with noise.
+            mine: value without noise.
         """
         return released
 
@@ -204,14 +204,14 @@ class Claiming(Protocol):
         """Return the algorithm with the constants of a problem.
 
         Args:
-            problem: of the agents.
+            problem: problem of the agents.
             box: variable → bound on the points at which directions are evaluated.
             radius: public bound on the l1 norm of every record; None if there is none.
         """
         ...
 
     def paper_claim(self, job: Any) -> Any:
-        """Return the paper's ε, a `PaperClaim`; None where it states none."""
+        """Return the paper's ε, a `PaperClaim`; None if it states none."""
         ...
 
     def paper_notes(self, job: Any) -> list[str]:
@@ -219,7 +219,7 @@ class Claiming(Protocol):
         ...
 
     def endless_stream(self, job: Any) -> float | None:
-        """Bound ε of the worst agent on an endless stream of records; None where no bound is known."""
+        """Bound ε of the worst agent on an endless stream of records; None if no bound is known."""
         ...
 
 
@@ -236,16 +236,16 @@ LARGEST_MESSAGE = 64 * 2**20
 
 
 def check_message(algorithm: str, numbers: int, p: int, q: int) -> None:
-    """Refuse a message of more than `LARGEST_MESSAGE` bytes before anything is allocated.
+    """Raise InputError for a message of more than `LARGEST_MESSAGE` bytes, before anything is allocated.
 
     Args:
-        algorithm: its name.
-        numbers: float64 numbers in a message.
-        p: coordinates of x.
-        q: coordinates of y.
+        algorithm: name of the algorithm.
+        numbers: number of floats in a message.
+        p: dimension of x.
+        q: dimension of y.
 
     Raises:
-        InputError: a message that is larger.
+        InputError: the message is larger.
     """
     if 8 * numbers > LARGEST_MESSAGE:
         raise InputError(

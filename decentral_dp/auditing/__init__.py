@@ -2,5 +2,5 @@
 
 `audit` bounds ε from below by a distinguishing game. `membership` scores train and held-out records. `network_view`
 computes the ε against an honest-but-curious neighbour. `check` tests the privacy contract of a component. `terminal`
-has their commands.
+defines the commands.
 """

@@ -1,7 +1,7 @@
 """Audit a guarantee: compute a lower bound on ε by the distinguishing game, for comparison with the certified ε.
 
-`neighbours` searches two neighbouring data sets, `transcripts` replays a run on either, and `losses` and `bounds` turn
-both into a bound. Every audit also plays the game on two equal data sets, where it must show nothing.
+`neighbours` searches two neighbouring data sets, `transcripts` replays a run on either, and `losses` and `bounds`
+compute the bound. Every audit also plays the game on two equal data sets, where the bound must be 0.
 
 A score is larger if the first data set is likelier. Every run has its own randomness, from the seed of the audit and
 the number of the run.
@@ -74,13 +74,13 @@ Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 Status = Literal["ok", "refuted", "broken"]
 
 FEWEST_RUNS = 20
-# Floats that a participant releases in a run; the replay of each candidate holds as many.
+# Floats that a participant releases in a run, and that each candidate's replay stores.
 MOST_NUMBERS = 20_000_000
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """A game that is ready to be played."""
+    """Prepared distinguishing game."""
 
     job: PlannedJob
     adversary: str
@@ -112,20 +112,20 @@ def plan_audit(
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
-        runs: on each of the two data sets, at least 20.
-        adversary: "all_messages" observes all messages (of a coordinator, all releases), "published" the values
-            published at the end, "agent:K" the messages that agent K receives. For a job whose privacy.adversary is
-            "final_models" or "final_average" also this one, which receives these values only.
-        confidence: of the bound, in [0.5, 1).
-        seed: of the noise of these runs, which is public.
+        runs: number of runs on each of the two data sets, at least 20.
+        adversary: observed values. "all_messages": all messages (all releases of a coordinator); "published": values
+            published at the end; "agent:K": messages that agent K receives; "final_models" or "final_average": these
+            values only, for a job with this privacy.adversary.
+        confidence: confidence level of the bound, in [0.5, 1).
+        seed: public seed of the noise of these runs.
         overrides: "table.key=value" with a TOML value.
-        canaries: number of records of a single run that are replaced by canaries; by default none are.
+        canaries: number of records that canaries replace in a single run; by default none.
 
     Returns:
         The plan of the audit.
 
     Raises:
-        InputError: options that do not fit the job, or a job that is too large.
+        InputError: an option does not apply to the job, or the job is too large.
     """
     reading: AbstractContextManager[None] = nullcontext()
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
@@ -164,7 +164,7 @@ def _explain_unit(plan: AuditPlan) -> str:
 
 
 def _list_adversaries(plan: AuditPlan) -> str:
-    """Return the adversaries of the job if the plan has another one, or ""."""
+    """Return the valid adversaries of the job if that of the plan is invalid, or ""."""
     kind, _, number = plan.adversary.partition(":")
     # A coordinator sends no messages to single agents.
     receivers = 0 if plan.job.plans_ahead else plan.job.n_agents
@@ -190,7 +190,7 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         "take 0.95",
     ),
     Refusal(
-        # A trusted coordinator samples in its algorithm, and its stream reads all records.
+        # A trusted coordinator samples in its algorithm; its stream reads all records.
         lambda plan: plan.job.sampling.kind == "poisson",
         "audit",
         "Poisson samples of gossip algorithms are not supported",
@@ -220,7 +220,7 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
 )
 
 
-# Pairs of runs with common noise from which a projection is learnt.
+# Pairs of runs with common noise that train a projection.
 _LEARNT = 16
 # Runs that decide whether likelihoods are known.
 _PROBES = 4
@@ -233,13 +233,13 @@ def choose_score(
 
     Args:
         adversary: "all_messages", "published" or "agent:K".
-        neighbours: the two data sets.
+        neighbours: two neighbouring data sets.
         roots: number of a run → its noise key, of runs that the score may learn from.
         lawful: whether random choices have their stated distribution.
 
     Returns:
-        The score of a transcript, and whether it is the log-likelihood ratio. Otherwise it is a projection that is
-        learnt from these runs.
+        The score of a transcript, and whether it is the log-likelihood ratio. Otherwise it is a projection learnt from
+        these runs.
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
 
@@ -272,7 +272,7 @@ def _learn_projection(
             numbers.append(visible_numbers(adversary, neighbours.observe(side, roots(k)), neighbours))
     difference = np.mean(first, axis=0) - np.mean(second, axis=0)
     variance = 0.5 * (np.var(first, axis=0) + np.var(second, axis=0))
-    # A constant coordinate decides by any difference; in few runs a variance may be small by chance.
+    # Any difference in a constant coordinate decides. In few runs a variance may be small by chance.
     floor = 0.1 * np.median(variance[variance > 0.0]) if (variance > 0.0).any() else 1.0
     direction = np.where(np.isfinite(difference), difference, 0.0) / np.maximum(variance, max(floor, 1e-300))
     centre = 0.5 * (np.mean(first, axis=0) + np.mean(second, axis=0))
@@ -288,12 +288,12 @@ def visible_numbers(adversary: str, transcript: Transcript, neighbours: Neighbou
     """Return all floats that are visible to an adversary.
 
     Args:
-        adversary: as of `plan_audit`.
-        transcript: of a run.
-        neighbours: their graph gives the in-neighbours of an agent.
+        adversary: observed values, as in `plan_audit`.
+        transcript: transcript of a run.
+        neighbours: data sets whose graph determines the in-neighbours of an agent.
 
     Returns:
-        (k,), in the order of the releases.
+        The floats, (k,), in the order of the releases.
     """
     if adversary in ("published", "final_models"):
         return transcript.published
@@ -321,7 +321,7 @@ def measure_noise(residuals: Mapping[str, Array]) -> Sizes:
     """Measure the noise of one run.
 
     Args:
-        residuals: name of the mechanism → (Σ d,) its noise divided by its scale.
+        residuals: name of the mechanism → noise divided by its scale, (Σ d,).
 
     Returns:
         Name of the mechanism → number of floats, and the sum of squares (Gaussian) or absolute values (Laplace).
@@ -348,20 +348,20 @@ class AuditResult:
     """The result of an audit.
 
     Args:
-        title: of the scenario.
+        title: title of the scenario.
         claimed: ε of the paper's theorem, for the worst agent; None without one.
-        certified: ε at delta for the adversary, of the agent whose record is replaced.
+        certified: ε at delta for the adversary and the agent whose record is replaced.
         shown: empirical lower bound on ε.
         delta: δ.
-        adjacency: the neighbouring relation: "replace one record of one agent".
-        confidence: of the lower bound.
+        adjacency: neighbouring relation, "replace one record of one agent".
+        confidence: confidence level of the lower bound.
         method: "exact" (the distribution of the likelihood ratio is known), "likelihood" or "counting" (from runs),
             "difference" (without noise), or "one run" (canaries in a single run).
         adversary: "all_messages", "published" or "agent:K".
-        runs: of each data set.
+        runs: number of runs on each data set.
         null_shown: lower bound for two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
-        sentences: the result in words.
+        sentences: result in words.
         privacy: guarantee of the audited run, as in `PrivacyStatement.summary`.
 
     Example:
@@ -395,9 +395,9 @@ class AuditResult:
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
-# Runs that must have equal movements for the distribution of the ratio to be known.
+# Runs that must have equal query differences for a known distribution of the ratio.
 COMPARED_RUNS = 6
-# Fraction of the limit of counting from which more runs would show more.
+# Fraction of the counting limit above which more runs would increase the bound.
 _NEARLY = 0.9
 
 
@@ -426,10 +426,10 @@ def describe_audit(
     """Describe the result of an audit in sentences.
 
     Args:
-        plan: of the audit.
-        neighbours: the two data sets.
-        bound: the lower bound.
-        status: of the audit.
+        plan: plan of the audit.
+        neighbours: two neighbouring data sets.
+        bound: lower bound.
+        status: status of the audit.
         certified_epsilon: ε of the agent whose record is replaced.
         claimed_epsilon: ε of the paper's theorem; None without one.
     """
@@ -512,9 +512,9 @@ def _lower_bound_text(epsilon: float) -> str:
 _COINS = 40
 # Runs that test whether random choices have their stated distribution.
 _LAWS = 200
-# Relative difference of movements that float64 explains.
+# Relative difference of movements due to float64 rounding.
 _EQUAL_WITHIN = 1e-6
-# Risk of the game on two equal data sets: a sound audit fails it once in a thousand times.
+# Risk of the game on two equal data sets: a sound audit fails with probability 1/1000.
 _NULL_RISK = 1e-3
 
 
@@ -527,13 +527,13 @@ def play_game(
     """Play the game, and the game on two equal data sets.
 
     Args:
-        plan: of `plan_audit`.
-        out: a new JSON file.
-        progress: called with a `Progress` of "runs".
-        null: returns the second of the two equal data sets; by default the first one.
+        plan: result of `plan_audit`.
+        out: path of a new JSON file.
+        progress: function of a `Progress` of "runs".
+        null: function that returns the second of the two equal data sets; by default the first one.
 
     Raises:
-        InputError: `out` exists, or has no folder.
+        InputError: `out` exists, or its folder does not.
     """
     if out is not None:
         require_new("--out", out)
@@ -542,7 +542,7 @@ def play_game(
         bound = LowerBound(
             "one run", lower_bound.epsilon, lower_bound.null, plan.confidence, 1, None, one_run=lower_bound
         )
-        # Canaries are records of all agents, so the largest ε counts.
+        # Canaries are records of all agents, so the largest ε applies.
         neighbours = Neighbours(plan.job, plan.job, int(np.argmax(plan.job.budget.epsilon)), "train")
     else:
         neighbours = find_neighbours(plan.job, plan.root("search", 0))
@@ -583,11 +583,11 @@ def _certified(plan: AuditPlan) -> Array:
 
 
 def add_to_run(audit: AuditResult, folder: Path) -> Path:
-    """Add an audit to the result of a run, and write its page again.
+    """Add an audit to the result of a run, and rewrite the page.
 
     Args:
-        audit: the result.
-        folder: of the run.
+        audit: result of the audit.
+        folder: folder of the run.
 
     Returns:
         The path of the page.
@@ -620,7 +620,7 @@ def _bound_epsilon(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbour
 
 
 def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
-    """Compare runs with the same randomness, if no noise hides a record."""
+    """Bound ε by runs with equal randomness, if no noise hides a record."""
     differs = [False, False]
     # A sampled record appears in few runs.
     for k in range(_COINS):
@@ -649,7 +649,7 @@ def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbour
             return None
         sizes.append(measure_noise(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))
-    # More runs measure the noise better.
+    # More runs estimate the noise more accurately.
     runs = max(COMPARED_RUNS, min(plan.runs, 200))
     for k in range(COMPARED_RUNS, runs):
         sizes.append(measure_noise(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
@@ -661,7 +661,7 @@ def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbour
 def _bound_by_runs(
     plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbours, lawful: bool, report: Reporter
 ) -> LowerBound:
-    """Bound ε by counting, and by likelihood ratios if they are known; each has half of the risk.
+    """Bound ε by counting, and by likelihood ratios if known, each with half of the risk.
 
     lawful: whether random choices have their stated distribution.
     """
@@ -685,7 +685,7 @@ def _bound_by_runs(
     power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in noise_sums))
     is_mixture = is_likelihood and is_amplified(plan.job)
     if noise is not None and power is not None and (not is_mixture or noise[0] <= 1.0 <= noise[1]):
-        # Noise of another size scales the log-likelihood ratio.
+        # Another noise scale rescales the log-likelihood ratio.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
         bounds.append((bound_by_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
     bound, method = max(bounds, key=lambda pair: pair[0])

@@ -1,8 +1,8 @@
 """Lower bounds on ε: from the scores of many runs, and from one run with many canaries.
 
-m records are replaced by canaries: synthetic rows with one of two labels, each by a fair Bernoulli draw. After one run
-the attacker guesses the draws of the r canaries with the largest difference of losses. The draws are independent, and
-each decides one replaced record, so the guarantee of one record bounds the number V of right guesses. If all releases
+Canaries replace m records: synthetic rows with one of two labels, chosen by fair Bernoulli draws. After one run the
+attacker guesses the draws of the r canaries with the largest difference of losses. The draws are independent, and each
+determines one replaced record. So the guarantee for one record bounds the number V of correct guesses. If all releases
 are Gaussian and read every record, that guarantee is a curve G_μ, and the largest refuted μ is converted to ε at δ.
 Otherwise it is (ε, δ).
 
@@ -19,7 +19,7 @@ p_j = P(V = j), and
 
 Claim: h_c ≤ F(w_{c−1}) for c = 1, …, r.
 
-Proof. Fix a draw i and all others. Let V_i be the number of right guesses without that of draw i. It depends only
+Proof. Fix a draw i and all others. Let V_i be the number of correct guesses without that of draw i. It depends only
 on the output and the other draws. The event S_b, that draw i is guessed as b and V_i ≥ c − 1, is therefore a test
 between the two data sets of draw i: P_1(S_1) ≤ F(P_0(S_1)) and P_0(S_0) ≤ F(P_1(S_0)). The mean of both sides over draw
 i, over the other draws and over i = 1, …, m is, F being concave,
@@ -68,7 +68,7 @@ from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 
 
 def counting_limit(runs: int, delta: float, risk: float) -> float:
-    """Return the largest bound by counting: every run is distinguished."""
+    """Return the largest possible bound by counting, if every run is distinguished."""
     n = runs - runs // 2
     least, most = rate_at_least(n, n, 0.5 * risk), rate_at_most(0, n, 0.5 * risk)
     return max(0.0, float(np.log(np.maximum(least - delta, 1e-300) / most)))
@@ -81,8 +81,8 @@ def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float)
     score for a fixed k. The lower Clopper–Pearson limit for k of n bounds P₀(L ≥ t) from below.
 
     Args:
-        first: (n,) log-likelihood ratios of the first data set over the second, in runs on the first.
-        second: the same ratios, in runs on the second.
+        first: log-likelihood ratios of the first data set over the second, (n,), in runs on the first.
+        second: same ratios, in runs on the second.
         delta: δ.
         risk: probability of failure.
 
@@ -124,7 +124,7 @@ def is_impossible(right: int, guesses: int, canaries: int, error: LeastError, pr
     """Return whether P(V ≥ v) < τ is proven under a trade-off curve.
 
     Args:
-        right: v ≥ 0, number of right guesses.
+        right: number v ≥ 0 of correct guesses.
         guesses: r, number of guesses.
         canaries: m, number of canaries.
         error: G of the curve.
@@ -172,7 +172,7 @@ def mu_refuted(right: int, guesses: int, canaries: int, risk: float) -> float:
     """Return the largest μ under which P(V ≥ right) is below the risk.
 
     Args:
-        right: number of right guesses.
+        right: number of correct guesses.
         guesses: number of guesses.
         canaries: number of canaries.
         risk: 1 − confidence.
@@ -193,7 +193,7 @@ def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk:
     """Return the largest ε under which P(V ≥ right) is below the risk, by Steinke et al.
 
     Args:
-        right: number of right guesses.
+        right: number of correct guesses.
         guesses: number of guesses.
         canaries: number of canaries.
         delta: δ.
@@ -211,7 +211,7 @@ def bound_chance(right: int, guesses: int, canaries: int, epsilon: float, delta:
     """Bound P(V ≥ right) under (ε, δ) from above.
 
     Args:
-        right: number of right guesses.
+        right: number of correct guesses.
         guesses: number of guesses.
         canaries: number of canaries.
         epsilon: ε.
@@ -232,21 +232,21 @@ def bound_chance(right: int, guesses: int, canaries: int, epsilon: float, delta:
     return min(1.0, float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack)
 
 
-# Fewer canaries show nothing at a useful confidence.
+# Fewer canaries give no positive bound at a useful confidence.
 FEWEST_CANARIES = 20
-# Fractions of the canaries that are guessed; they share the risk.
+# Fractions of the canaries that are guessed; the risk is divided among them.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
 # Risk for labels that were not in the run.
 _NULL_RISK = 1e-3
 
 
 class Canaries(NamedTuple):
-    """The canaries of a run.
+    """Canaries of a run.
 
     Args:
-        place: (m, 2) agent and row.
-        first, second: m records each, which differ in the label only.
-        coins: (m,) whether the first is in the data.
+        place: agent and row of each canary, (m, 2).
+        first, second: m records each, which differ only in the label.
+        coins: whether the first record is in the data, (m,).
     """
 
     place: NDArray[np.int64]
@@ -261,7 +261,7 @@ class OneRunBounds(NamedTuple):
     Args:
         epsilon: by the Gaussian curve if it applies, else by (ε, δ).
         null: the same bound for labels that were not in the run.
-        right: number of right guesses of all canaries.
+        right: number of correct guesses over all canaries.
         plain: bound by (ε, δ).
     """
 
@@ -275,13 +275,13 @@ def bound_by_one_run(job: PlannedJob, number: int, root: bytes, risk: float) -> 
     """Bound ε by guessing the labels of canaries from one run.
 
     Args:
-        job: of a trusted coordinator on a minimax problem.
-        number: of canaries.
-        root: key of their rows, their labels and the noise of the run.
+        job: job of a trusted coordinator on a minimax problem.
+        number: number of canaries.
+        root: key of rows, labels and the noise of the run.
         risk: 1 − confidence.
 
     Raises:
-        InputError: as `draw_canaries`.
+        InputError: as in `draw_canaries`.
     """
     job, canaries = draw_canaries(job, number, root)
     scores = _scores(job, canaries, root)
@@ -300,15 +300,15 @@ def draw_canaries(job: PlannedJob, number: int, root: bytes) -> tuple[Coordinato
     """Draw canaries for a job.
 
     Args:
-        job: of a trusted coordinator on a minimax problem.
-        number: of canaries.
+        job: job of a trusted coordinator on a minimax problem.
+        number: number of canaries.
         root: key of their rows and labels.
 
     Returns:
-        The job and its canaries.
+        The job with canaries, and the canaries.
 
     Raises:
-        InputError: the model scores no records, or the number does not fit.
+        InputError: the model does not score records, or the number is out of range.
     """
     if not isinstance(job, CoordinatorMinimaxJob) or not isinstance(job.problem, Attackable):
         raise InputError(
@@ -362,8 +362,8 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
     """Bound ε from below by guesses, in the order of their scores.
 
     Args:
-        scores: (m,) positive to guess True.
-        coins: (m,) the drawn labels.
+        scores: scores, positive for the guess True, (m,).
+        coins: drawn labels, (m,).
         delta: δ.
         risk: 1 − confidence.
         gaussian: whether the guarantee of one record is a Gaussian trade-off curve.

@@ -1,12 +1,12 @@
 """Check the privacy contract of a component on synthetic neighbouring data.
 
-A component builds, releases what it plans, and repeats the same values on the same records. No row of its problem reads
-another record. Noiseless values are identical to the bit in two neighbouring data sets. One record changes a noisy
-value by at most its sensitivity, in a search for the worst pair. For a gossip algorithm, both comparisons are repeated
-on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom
-partition have their own rows.
+The component must build, release its planned values, and repeat them on the same records. No row of its problem may
+depend on another record. Noiseless values must be bitwise equal on neighbouring data sets. In a search for the worst
+pair, one record must not change a noisy value by more than its sensitivity. For a gossip algorithm, both comparisons
+are repeated on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a
+custom partition have additional checks.
 
-Limits: a check that passes proves nothing. Only the first rounds are run, on a number of pairs. Scores of a selection
+Limits: a passed check is not a proof. Only the first rounds run, on a limited number of pairs. Scores of a selection
 mechanism are not compared with their sensitivity. Topologies and data are not checked.
 """
 
@@ -70,7 +70,7 @@ def try_component(
     progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
-    """Check a component on synthetic records; arguments and result as of `decentral_dp.check`."""
+    """Check a component on synthetic records. Arguments and result are those of `decentral_dp.check`."""
     target, c = find_target(component)
     conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
     check_names = ("neighbours", "search", *_NETWORKS)
@@ -124,7 +124,7 @@ def _catch_refusal(attempt: Callable[[], None]) -> str:
 
 
 def _make_row(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
-    """Return the row of a check. why: its failure, or ""."""
+    """Return the row of a check. why: Reason of the failure, or ""."""
     return CheckRow(name, requirement, pairs, "failed" if why else "checked", why=why)
 
 
@@ -138,7 +138,7 @@ def _describe_fault(error: BaseException, verb: str) -> str:
 
 
 def _build_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
-    """Build a job of the first rounds; of all rounds if the algorithm has no shorter schedule."""
+    """Build a job of the first rounds, or of all rounds if the algorithm has no shorter schedule."""
     try:
         return plan_job(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
@@ -204,7 +204,7 @@ def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -
         try:
             job = _build_rounds(target, rounds or _NETWORK_ROUNDS, topology={**graph, **keys})
         except InputError as error:
-            # A network that the component does not support is no failure.
+            # An unsupported network is not a failure.
             rows.append(_skip_row(name, requirement, str(error)))
             continue
         is_certified = job.scenario.privacy.guarantee == "certified"
@@ -234,7 +234,7 @@ def _check_parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
         yield _make_row("mechanism", "own noise for every key, the stated deviation, no event above its cost", why)
     if c.partition.is_outside:
         repeats, reads_labels = trial_partition(c.partition.make(), job.shards)
-        why = "" if repeats else "It gives other agents for the same labels. Draw from a generator made of its seed."
+        why = "" if repeats else "It returns different agents for the same labels. Use a generator with its seed."
         reads = (
             "It reads labels: ε does not cover what it leaks of them." if reads_labels else "No label moved a record."
         )
@@ -243,15 +243,15 @@ def _check_parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """A check.
+    """Result of one check.
 
     Args:
-        name: of the check.
-        tried: its requirement.
+        name: name of the check.
+        tried: requirement that was tested.
         pairs: number of pairs of data sets.
         verdict: "checked", "failed" or "not tried".
-        ratio: largest moved / sensitivity.
-        why: reason of the verdict.
+        ratio: largest change / sensitivity.
+        why: reason for the verdict.
     """
 
     name: str
@@ -264,15 +264,15 @@ class CheckRow:
 
 @dataclass(frozen=True, eq=False)
 class CheckResult:
-    """The result of the checks of a component.
+    """Result of the checks of a component.
 
     Args:
         subject: name of the component or scenario.
-        rows: one for each check.
+        rows: one row for each check.
         pairs: number of neighbouring data sets.
-        seed: of the search for pairs.
-        rounds: rounds that were run.
-        of_rounds: rounds of the scenario.
+        seed: seed of the search for pairs.
+        rounds: number of rounds that were run.
+        of_rounds: number of rounds of the scenario.
 
     Example:
         >>> import decentral_dp
@@ -292,12 +292,12 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether all checks passed."""
         return all(row.verdict != "failed" for row in self.rows)
 
     @property
     def label(self) -> str:
-        """The verdict with its scope: "checked: first 8 of 80 rounds, 69 pairs"."""
+        """Verdict with its scope: "checked: first 8 of 80 rounds, 69 pairs"."""
         if not self.rounds:
             return "failed: no round was run"
         verdict = "checked" if self.passed else "failed"
@@ -308,12 +308,12 @@ class CheckResult:
         return {**plain(asdict(self)), "passed": self.passed, "label": self.label}
 
 
-# Scenarios for a component without one.
+# Scenarios for components without one.
 Content = Mapping[str, Any]
 
-# Its records have no bound besides the clip.
+# Its records have no bound except the clip.
 _DATA = {"data": "breast_cancer"}
-# Problems for an algorithm, by the kind that it solves.
+# Problems for an algorithm, by kind of problem.
 _PROBLEMS: Mapping[str, tuple[Content, ...]] = {
     "bilevel": ({"kind": "logistic_hyperparameter"}, {"kind": "logistic_regularisation"}),
     "minimax": (
@@ -327,14 +327,14 @@ _ALGORITHMS: Mapping[str, Content] = {
     "ring": {"kind": "ldp_dsbo", "x": _STEP, "y": _STEP, "z": _STEP},
     "star": {"kind": "dp_sgda", "x": _STEP, "y": _STEP},
 }
-# Clipped channels, in the order of the search: a scenario with one too many is refused.
+# Clipped channels, in the order of the search: a scenario with an unnecessary one is invalid.
 _CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
 _TRIAL_ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class Target:
-    """A component in a scenario. problem, algorithm: objects that replace those of the scenario."""
+    """A component in a scenario. problem, algorithm: Objects that replace those of the scenario."""
 
     name: str
     scenario: Scenario
@@ -364,8 +364,8 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
     """Return the component in a scenario, and all components of the scenario.
 
     Args:
-        target_source: a scenario (shipped name, .toml file, dict or `Scenario`), a registered algorithm, "module:Name",
-            an algorithm, a problem or an objective as a Python object, or a class without required fields.
+        target_source: scenario (shipped name, .toml file, dict or `Scenario`), registered algorithm, "module:Name",
+            algorithm, problem or objective as a Python object, or class without required fields.
 
     Raises:
         InputError: `target_source` is none of these, or its scenario cannot be loaded.
@@ -383,7 +383,7 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
     scenario = target.with_tables()
     if scenario.problem.manifest is not None:
         raise InputError("check: the records are with their agents (problem.manifest). Fix: set problem.data instead.")
-    # A wrong name is an input error, not a fault of a component.
+    # A wrong name is an input error, not a failure of a component.
     c = resolve(scenario)
     deal(c, c.topology.make().n_agents)
     return target, c
@@ -399,11 +399,11 @@ def _target_of_object(component: Any) -> Target:
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
-    """Put a component into the first small scenario that builds, else the first that loads.
+    """Place a component in the first small scenario that builds, else the first that loads.
 
     Args:
-        name: of the component, "module:Name" unless it is an object.
-        code: its class or function, or the object.
+        name: name of the component, "module:Name" unless it is an object.
+        code: class, function or object of the component.
         is_object: whether it is an object, which replaces a registered component.
     """
     algorithms = hasattr(code, "step")
@@ -444,7 +444,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
 
 
 def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
-    """Return what a custom problem solves. Raises InputError for what `check` does not take by itself."""
+    """Return the kind of a custom problem. Raises InputError for components that need a scenario."""
     kind, why = None, ""
     try:
         kind = outside.problem_type(code, name)
@@ -452,7 +452,7 @@ def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
         why = f" If it is meant as a problem: {error}"
     if kind is None:
         raise InputError(
-            f"check: {name} is no algorithm, problem or objective. A topology, data, a partition, a mechanism or a "
-            f"function is checked with a scenario that uses it.{why}"
+            f"check: {name} is not an algorithm, a problem or an objective. A topology, data, a partition, a mechanism "
+            f"or a function is checked with a scenario that uses it.{why}"
         )
     return kind

@@ -1,21 +1,21 @@
 """Runs of a component on neighbouring synthetic data sets, compared release by release.
 
-A first run records released values, the questions of a coordinator, published values, and their order. A second run, on
+A first run records released values, queries of a coordinator, published values, and their order. A second run, on
 other records, receives the released values of the first. Plain arrays, public parts, sensitivities and the sequence of
-exchanges must be identical to the bit: a difference leaves without noise and depends on records. If one record is
+exchanges must be bitwise equal: a difference would be sent without noise and depends on records. If one record is
 replaced, its change of every noisy value is compared with the stated sensitivity. A run on the same records must repeat
-everything: a difference is randomness, or state that the code keeps.
+all values. A difference is due to randomness or to stored state of the code.
 
 Pairs differ in all records, in one train record, or in one validation record. In sparse pairs all other records are 0,
 which exposes a normaliser that counts only some records. A search looks for the pair with the largest change: its
 record has extreme floats (1e-308 to 1e308, +0 and -0, ties, the bound on records, flipped labels), among random, equal
 or zero records.
 
-A custom partition receives labels and no features. It must give the same agents for the same labels, since ledger, plan
-and a resumed run rest on one partition. A partition that reads labels is allowed, but no ε covers what it leaks.
+A custom partition receives labels and no features. It must return the same agents for the same labels, since ledger,
+plan and a resumed run assume one partition. A partition that reads labels is allowed, but ε does not cover its leakage.
 
 Limits: only the first rounds run, on synthetic records. Real labels may be partitioned differently. Data that a
-function reads besides its arguments are not observed.
+function reads in addition to its arguments are not observed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.job import PlannedJob, as_numbers, records_in
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-# Rounds: enough for the start, a step, and a step from a released value.
+# Number of rounds: covers the start, a step, and a step from a released value.
 ROUNDS = 2
 # Sizes of the largest feature of a replaced record.
 SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)
-# Size of a replaced record in the first pairs, if nothing bounds records.
+# Size of a replaced record in the first pairs, if records are unbounded.
 _FAR = 1e3
 # Tolerance of a change for rounding, relative to its sensitivity and to the value.
 _ROUNDING = 1e-9
@@ -56,7 +56,7 @@ _DEPTH = 8
 
 
 class Replacement(NamedTuple):
-    """The agent and split of the only record in which two data sets differ."""
+    """Agent and split of the only record in which two data sets differ."""
 
     agent: int
     split: Split
@@ -67,10 +67,10 @@ class ShardsPair:
     """Two data sets of the same shape.
 
     Args:
-        first, second: the data sets.
+        first, second: data sets.
         key: key of the randomness of their runs.
         replacement: None if all records differ.
-        record: number of the record that differs; -1 outside the search.
+        record: index of the record that differs; -1 outside the search.
     """
 
     first: Shards
@@ -81,7 +81,7 @@ class ShardsPair:
 
 
 def synthetic_shards(shards: Shards, key: int) -> Shards:
-    """Draw as many public random records, of the same shape and within the same bounds."""
+    """Draw the same number of public random records, of the same shape and bounds."""
     generator = np.random.Generator(np.random.Philox(key=key))
     n, d = shards.features.shape
     # Below 1 in every norm.
@@ -104,14 +104,14 @@ def constant_shards(shards: Shards, value: float) -> Shards:
 
 
 def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
-    """Yield a pair with other records throughout, then one with one train and one with one validation record."""
+    """Yield a pair in which all records differ, then one train record, then one validation record."""
     base = synthetic_shards(shards, 0)
     yield ShardsPair(base, synthetic_shards(shards, 1), 0, None)
     yield from _replace_first_records(base)
 
 
 def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
-    """Yield a pair with one train and one with one validation record replaced, all others being 0."""
+    """Yield a pair with one train record replaced, then with one validation record, and all others 0."""
     if shards.trajectory is None:
         yield from _replace_first_records(constant_shards(shards, 0.0))
 
@@ -130,7 +130,7 @@ def _list_splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
 
 
 def _replace_by_far_record(shards: Shards, record: int) -> Shards:
-    """Replace one record by one at the bounds on records."""
+    """Replace one record by a record at the bounds."""
     features, labels = shards.features.copy(), shards.labels.copy()
     if shards.trajectory is not None:
         features[record] = 1.0 / features.shape[1]
@@ -154,7 +154,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPai
         choices = [holder for holder in holders if holder[0] == next_split] or holders
         split, agent = choices[int(rng.integers(len(choices)))]
         index = (shards.train if split == "train" else shards.validation)[agent]
-        # A stream reads the first records first; a sample reads any.
+        # A stream reads the first records first; a sample may read any.
         record = int(index[0] if k % 4 < 3 else rng.choice(index))
         base = synthetic_shards(shards, k + 1)
         if k % 4 > 1:
@@ -206,14 +206,14 @@ def _replace_record(shards: Shards, base: Shards, record: int, features: Array, 
 
 
 def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool, bool]:
-    """Ask a custom partition for synthetic labels, for the same again, and for others.
+    """Call a custom partition on synthetic labels, on the same labels again, and on others.
 
     Args:
         partition: function of labels, classes, agents and seed.
-        shards: their public sizes are the sizes of the labels.
+        shards: shards whose public sizes are used for the labels.
 
     Returns:
-        Whether it repeats its answer, and whether it reads labels.
+        Whether the partition is deterministic, and whether it reads labels.
     """
     n = int(shards.train_counts.sum() + shards.validation_counts.sum())
     first, again, *repetitions = (
@@ -229,14 +229,14 @@ def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool
 
 
 class Change(NamedTuple):
-    """The change of one agent's noisy value by a replaced record, compared with its sensitivity.
+    """Change of an agent's noisy value by a replaced record, compared with its sensitivity.
 
     Args:
-        channel: of the release.
-        round: of the release.
-        agent: number of the agent; -1 for a coordinator.
-        distance: between both values, in the norm of the mechanism.
-        sensitivity: as stated.
+        channel: channel of the release.
+        round: round of the release.
+        agent: index of the agent; -1 for a coordinator.
+        distance: distance of both values, in the norm of the mechanism.
+        sensitivity: stated sensitivity.
         is_within: whether the distance is at most the sensitivity, up to rounding.
     """
 
@@ -257,12 +257,12 @@ class Change(NamedTuple):
 
 
 class WatchedRun:
-    """An engine that records what leaves the participants of a job, and compares later runs with it.
+    """Engine that records all values that participants send, and compares later runs with the record.
 
     Call `record` first.
 
     Args:
-        job: all its rounds are run.
+        job: job, run for all its rounds.
         key: key of the randomness of every run.
     """
 
@@ -279,7 +279,7 @@ class WatchedRun:
         self._is_recorded = False
 
     def record(self, shards: Shards) -> Outcome:
-        """Run the job on records, and record what leaves. Raises InputError if it does not run."""
+        """Run the job on records, and record all sent values. Raises InputError if it does not run."""
         self.shards = shards
         outcome = self._start(shards, "does not run")
         self._is_recorded = True
@@ -313,7 +313,7 @@ class WatchedRun:
         return LocalEngine().coordinate(self._watch(node, log)._replace(client_blocks=blocks), rounds, control)
 
     def refusal(self, problem: str, fix: str) -> InputError:
-        """Build the error of a component: its problem, and how to fix it."""
+        """Build the error of a component, with the problem and a fix."""
         c = self.job.components
         key, name = ("algorithm", c.algorithm.kind) if c.algorithm.custom else ("problem", c.problem.name)
         return InputError(f"{key}.kind: {name} {problem}. Fix: {fix}.")
@@ -372,7 +372,7 @@ class WatchedRun:
 
 
 class _Event(NamedTuple):
-    """Values that left at one moment. kind: "release", "question" or "records". reply: the answer to them."""
+    """Values sent in one event. kind: "release", "question" or "records". reply: Reply to the values."""
 
     kind: str
     number: int
@@ -381,7 +381,7 @@ class _Event(NamedTuple):
 
 
 class _Log:
-    """The events of one participant. round: the current one."""
+    """Events of one participant. round: Current round."""
 
     def __init__(self, run: WatchedRun, agents: Any, releases_per_round: int) -> None:
         self.round = 0
@@ -482,7 +482,7 @@ class _Log:
 
 
 class _WatchedReleaser:
-    """A releaser that records its values; in a later run it returns those of the first."""
+    """Releaser that records its values, and returns them in later runs."""
 
     def __init__(self, make: Any, log: _Log) -> None:
         self._inner = make()
@@ -496,7 +496,7 @@ class _WatchedReleaser:
 
 
 class _WatchedBlock:
-    """Agents of a coordinator, whose questions must be public."""
+    """Agents of a coordinator, whose queries must be public."""
 
     def __init__(self, inner: Any, log: _Log) -> None:
         self._inner = inner
@@ -514,7 +514,7 @@ class _WatchedBlock:
 
 
 class _WatchedProgram:
-    """A program that sets the round of its log."""
+    """Program that sets the round of its log."""
 
     def __init__(self, program: Any, log: _Log) -> None:
         self._program = program
@@ -529,7 +529,7 @@ class _WatchedProgram:
 
 
 def _public_parts(value: Any) -> dict[str, Any]:
-    """Return the parts of a value that no record may change; a plain array is one part, ""."""
+    """Return the parts of a value that must not depend on records; a plain array is one part, ""."""
     if isinstance(value, Bounded):
         return {"public part": value.public, "sensitivity": (value.norm, value.sensitivities)}
     if hasattr(value, "draw"):
@@ -538,7 +538,7 @@ def _public_parts(value: Any) -> dict[str, Any]:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Whether two values are identical to the bit; NaN equals NaN."""
+    """Return whether two values are bitwise equal; NaN equals NaN."""
     if isinstance(a, Mapping):
         return isinstance(b, Mapping) and a.keys() == b.keys() and all(_is_same(v, b[k]) for k, v in a.items())
     if isinstance(a, tuple):
@@ -555,7 +555,7 @@ def describe_error(error: BaseException) -> str:
     """Describe an error of custom code in words."""
     if isinstance(error, UserCodeError):
         if error.__cause__ is None:
-            return str(error).removesuffix(". Fix it there.")
+            return str(error).removesuffix(". Fix: correct its code.")
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
@@ -565,13 +565,13 @@ def describe_error(error: BaseException) -> str:
 
 @dataclass(frozen=True, eq=False)
 class PairComparison:
-    """The comparison of a pair of data sets.
+    """Comparison of a pair of data sets.
 
     Args:
-        pair: the data sets.
-        run: the run on the first of them.
-        leak: the error of a noiseless value that differs; "" if none does.
-        changes: of noisy values.
+        pair: data sets.
+        run: run on the first data set.
+        leak: error of a noiseless value that differs; "" without one.
+        changes: changes of noisy values.
     """
 
     pair: ShardsPair
@@ -581,17 +581,17 @@ class PairComparison:
 
     @property
     def worst_change(self) -> Change | None:
-        """The change with the largest excess over its sensitivity; None without changes."""
+        """Change with the largest excess over its sensitivity; None without changes."""
         return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
 
     @property
     def unbounded(self) -> str:
-        """The first noisy value without a finite sensitivity: "y in round 2"; "" if there is none."""
+        """First noisy value without a finite sensitivity, such as "y in round 2"; "" without one."""
         return next((f"{c.channel} in round {c.round}" for c in self.changes if not c.sensitivity < np.inf), "")
 
     @property
     def problem(self) -> str:
-        """The error of a change beyond its sensitivity, else of a leak; "" without either."""
+        """Error of a change beyond its sensitivity, else of a leak; "" without either."""
         change = next((c for c in self.changes if not c.is_within), None)
         return self.leak if change is None else self.describe(change)
 
@@ -614,9 +614,9 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
     """Compare the first pairs of data sets, then the pairs of a search.
 
     Args:
-        run: recorded on the first data set.
+        run: run recorded on the first data set.
         pairs: number of pairs of the search.
-        seed: of the search.
+        seed: seed of the search.
     """
     job = run.job
     for pair in first_pairs(job.shards):
@@ -641,13 +641,13 @@ def _compare_second_run(run: WatchedRun, pair: ShardsPair) -> PairComparison:
 
 
 def check_rows(job: PlannedJob) -> int:
-    """Check that rows of custom losses, formulas and modules read only their own record.
+    """Check that rows of custom losses, formulas and modules depend only on their own record.
 
     Returns:
-        The number of custom parts; 0 if the guarantee rests on none.
+        The number of custom parts; 0 if the guarantee depends on none.
 
     Raises:
-        InputError: a row reads another record.
+        InputError: a row depends on another record.
     """
     if job.scenario.privacy.guarantee != "certified":
         return 0
@@ -674,7 +674,7 @@ def _nested_parts(part: Any, depth: int = _DEPTH) -> Iterator[Any]:
 def compare_to_plan(run: WatchedRun, run_ledger: Ledger) -> str:
     """Return the error of a ledger that differs from the planned one, or ""."""
     job, custom = run.job, bool(run.job.components.algorithm.custom)
-    # A plan of more rounds may end otherwise than one of few; our algorithms release what they plan.
+    # A plan of more rounds may end differently; registered algorithms release the planned values.
     if not custom and job.rounds < job.ledger.rounds:
         return ""
     plan = job.ledger.truncate(job.rounds)

@@ -1,7 +1,7 @@
 """Distributions of the privacy loss between two data sets, and ε(δ) from them.
 
 Given a transcript, the rounded query before noise is known in either data set. So the log-likelihood ratio of the
-transcript is the sum of those of its releases. If the queries of the two data sets differ by the same vectors on every
+transcript is the sum over its releases. If the queries of the two data sets differ by the same vectors on every
 transcript, the distribution of the ratio is known, and with it ε(δ).
 
 ε(δ) is rounded down. The losses of independent releases add up: each is rounded down to one grid, and Fourier
@@ -13,8 +13,8 @@ So the likelihood of a transcript is
 
     Π_t ((1 − q_t)·L_t(without) + q_t·L_t(with)),
 
-if no draw is remembered beyond its index. `has_separate_samples` tests this: draws that differ from index to index must
-give the queries with the record, or those without it, at each of them.
+if no draw affects releases beyond its index. `has_separate_samples` tests this: draws that differ from index to index
+must give the queries with the record, or those without it, at each of them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 
 # Cells of the grid of losses.
 _CELLS = 2**18
-# More different moves than this are rounded down to these steps of their logarithms.
+# Above this number, distinct shifts are rounded down to these steps of their logarithms.
 _MOVES, _STEP = 64, 0.02
 # Standard deviations (Gaussian) and scales (Laplace) that noise exceeds with probability 1e-19.
 _FAR, _FAR_LAPLACE = 9.0, 44.0
 # Outcomes of a release.
 _OUTCOMES = 2**16
-# Rounding of a loss, about 1e-14 at most.
+# Largest rounding error of a loss, about 1e-14.
 _ROUNDING = 1e-12
 
 
@@ -58,11 +58,11 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     """Compute ε(δ) of independent Laplace releases, from below.
 
     Args:
-        moves: (n,) shifts in units of the scale.
+        moves: shifts in units of the scale, (n,).
         delta: δ ≥ 0.
 
     Returns:
-        ε at δ, rounded down; the sum of all moves at δ = 0.
+        The ε at δ, rounded down; the sum of all moves at δ = 0.
     """
     total = float(moves.sum())
     if delta == 0.0 or total == 0.0:
@@ -92,18 +92,18 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
     P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
 
     Args:
-        moves: (n, 2) u_i ≥ 0 and v_i ≥ 0.
-        rates: (n,) q_i.
+        moves: shifts u_i ≥ 0 and v_i ≥ 0, (n, 2).
+        rates: sampling rates q_i, (n,).
         delta: δ > 0.
-        laplace: (n,) whether the noise is Laplace; by default all is Gaussian.
+        laplace: whether the noise is Laplace, (n,); by default all is Gaussian.
 
     Returns:
-        ε at δ, rounded down.
+        The ε at δ, rounded down.
     """
     laplace_rates = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
     columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, laplace_rates])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
-    # Computed twice: all of them may exceed the memory.
+    # Computed twice, since all of them may exceed the memory.
     tops, means, squares = np.array([_Mixture.from_moves(*kind).moments() for kind in kinds.T]).T
     spread = counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()
     reach = min(float(counts @ tops), float(spread))
@@ -130,7 +130,7 @@ def _compose(laws: Iterable[Array], counts: NDArray[np.int64], width: float, del
         transform *= np.fft.rfft(law) ** int(count)
     law = np.maximum(np.fft.irfft(transform, _CELLS), 0.0)
     losses = np.where(np.arange(_CELLS) < _CELLS // 2, np.arange(_CELLS), np.arange(_CELLS) - _CELLS) * width
-    # Rounding of the transforms, about 1e-16 a cell, is no mass.
+    # Rounding errors of the transforms, about 1e-16 a cell, are not mass.
     law = np.where(law < 1e-14, 0.0, law)
     return least_epsilon(law, losses, delta)
 
@@ -139,12 +139,12 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
     """Compute the least ε ≥ 0 with Σ law·(1 − e^{ε − loss})₊ ≤ δ, by bisection.
 
     Args:
-        law: (n,) probabilities.
-        losses: (n,).
+        law: probabilities, (n,).
+        losses: privacy losses, (n,).
         delta: δ.
 
     Returns:
-        ε, from below.
+        The least ε, from below.
     """
     low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
@@ -172,7 +172,7 @@ class _Mixture(NamedTuple):
         ]
         left_out = np.log1p(-rate) if rate < 1.0 else -np.inf
         first, second = (np.logaddexp(left_out, np.log(rate) + ratio) for ratio in ratios)
-        # Rounded down by more than float64 may decrease the ratio.
+        # Rounded down by more than the float64 error of the ratio.
         return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(outcomes) + rate * at_least(outcomes - up))
 
     def moments(self) -> tuple[float, float, float]:
@@ -185,7 +185,7 @@ class _Mixture(NamedTuple):
         """Return the (_CELLS,) distribution of the loss, rounded down to the grid. top: the largest loss."""
         cells = int(top / width)
         edges = np.arange(-cells, cells + 1) * width
-        # The first outcome whose loss reaches the edge.
+        # First outcome whose loss reaches the edge.
         first = np.searchsorted(np.maximum.accumulate(self.loss), edges)
         return _on_grid(np.append(self.survival, 0.0)[first], cells)
 
@@ -201,8 +201,8 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
     """Compute the least ε for which two distributions are (ε, δ)-indistinguishable.
 
     Args:
-        first: (n,) log-probabilities.
-        second: (n,) of the other distribution.
+        first: log-probabilities, (n,).
+        second: log-probabilities of the other distribution, (n,).
         delta: δ ≥ 0.
 
     Returns:
@@ -226,8 +226,8 @@ NOISE_RISK = 1e-3
 def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
     """Return the log-likelihood ratio of a transcript between the first and the second queries.
 
-    ±inf if a data set cannot give the transcript. For mechanisms other than Gaussian and Laplace it is the ratio for
-    normal noise: a score, but no likelihood.
+    It is ±inf if a data set cannot produce the transcript. For mechanisms other than Gaussian and Laplace it is the
+    ratio for normal noise, which is a score but not a likelihood.
     """
     return sum_of_ratios(
         (log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key]))
@@ -247,12 +247,12 @@ def log_likelihood(transcript: Transcript, key: Key, query: Made) -> float:
     """Compute the log-density of one release given all earlier ones, up to a constant.
 
     Args:
-        transcript: of a run.
+        transcript: transcript of a run.
         key: index and channel of the release.
-        query: its query, or the distribution of its choice, in one data set.
+        query: query, or distribution of the choice, in one data set.
 
     Returns:
-        −inf if the release is impossible.
+        The log-density; −inf if the release is impossible.
     """
     released, noise = transcript.releases[key], transcript.noise[key]
     if isinstance(query, ChoiceDistribution):
@@ -280,9 +280,9 @@ def close(first: Array, second: Array, rtol: float, least: float = 0.0) -> bool:
     """Return whether two arrays have one shape, are finite, and differ by at most `rtol`.
 
     Args:
-        first, second: of any shape.
-        rtol: relative to the largest absolute value of `first`.
-        least: smallest value that `rtol` is relative to.
+        first, second: arrays of any shape.
+        rtol: tolerance relative to the largest absolute value of `first`.
+        least: smallest reference value of `rtol`.
     """
     if first.shape != second.shape or not (np.isfinite(first).all() and np.isfinite(second).all()):
         return False
@@ -294,7 +294,7 @@ class Movement(NamedTuple):
     """The difference of two data sets' queries, in units of the noise's scale.
 
     Args:
-        gaussian, laplace: (Σ d,) of all releases of that mechanism.
+        gaussian, laplace: differences in all releases of that mechanism, (Σ d,).
         certain: whether noiseless values differ.
         choices: log-ratios of the distributions of random choices, at all points.
     """
@@ -319,13 +319,13 @@ class Movement(NamedTuple):
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
     def minus(self, subtrahend: Movement) -> Movement:
-        """Return the movement between two data sets whose movements from a third one are given."""
+        """Return the movement between two data sets from their movements relative to a third one."""
         certain = self.certain != subtrahend.certain
         chosen = self.choices - subtrahend.choices
         return Movement(self.gaussian - subtrahend.gaussian, self.laplace - subtrahend.laplace, certain, chosen)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
-        """Return ε at δ, rounded down. noise: size of the drawn noise relative to the stated one."""
+        """Return ε at δ, rounded down. noise: Scale of the drawn noise relative to the stated one."""
         if self.certain:
             return float("inf")
         mu = float(np.sqrt((self.gaussian**2).sum())) / noise
@@ -342,7 +342,7 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
     """Compute the differences of two data sets' queries on one transcript.
 
     Args:
-        transcript: of a run of either.
+        transcript: transcript of a run on either data set.
         first, second: key → query in each data set; keys that one of them lacks are left out.
     """
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
@@ -358,7 +358,7 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
         if noise is None or noise.mechanism.name not in parts:
             certain = certain or (noise is None and not np.array_equal(_value(a), _value(b), equal_nan=True))
             if noise is not None:
-                # The distribution of a custom mechanism is unknown: only the size counts.
+                # The distribution of a custom mechanism is unknown, so only the size is used.
                 parts[GAUSSIAN.name].append((_value(a) - _value(b)) / (noise.scale * noise.mechanism.deviation))
             continue
         certain = certain or not np.array_equal(a.public, b.public, equal_nan=True)
@@ -400,7 +400,7 @@ def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
 # Losses with sampling
 
 
-# Difference of queries relative to their noise that float64 explains.
+# Difference of queries, relative to their noise, due to float64 rounding.
 _EQUAL_WITHIN = 1e-6
 
 Replay = Mapping[Key, Made]
@@ -417,9 +417,9 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
     """Return the sampling rates of one agent's records.
 
     Args:
-        job: planned.
-        victim: number of the agent.
-        split: of the records.
+        job: planned job.
+        victim: index of the agent.
+        split: split of the records.
 
     Returns:
         Index → q, 1 without sampling; None if an index has two rates.
@@ -439,7 +439,7 @@ def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays
 
     Args:
         neighbours: two jobs that differ in one record.
-        transcript: of a run, whose samples all other records have.
+        transcript: transcript of a run whose samples contain all other records.
     """
 
     def replay_data_set(job: PlannedJob) -> Replays:
@@ -455,7 +455,7 @@ def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool
 
     Args:
         neighbours: two jobs that differ in one record.
-        transcript: of a run of one of them.
+        transcript: transcript of a run of one of them.
     """
     for side, (members, left_out) in zip(
         (neighbours.first, neighbours.second), replay_both(neighbours, transcript), strict=True
@@ -471,15 +471,15 @@ def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool
 
 
 def find_memberships(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
-    """Return the samples that had the victim's record.
+    """Return the samples that contained the victim's record.
 
     Args:
         neighbours: two jobs that differ in one record.
-        transcript: of a run of the first.
+        transcript: transcript of a run of the first job.
 
     Returns:
-        Index → whether the record was in its sample, for indices that it moves. A record that always moves an index was
-        in its sample.
+        Index → whether the record was in its sample, for indices that it moves. A record that always affects an index
+        was in its sample.
     """
     (members, left_out), (second, _) = replay_both(neighbours, transcript)
     membership = {}
@@ -497,11 +497,11 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
 
     Args:
         neighbours: two jobs that differ in one record.
-        transcript: of a run of one of them.
+        transcript: transcript of a run of one of them.
         rates: index → q, by default 1.
 
     Returns:
-        ±inf if a data set cannot give the transcript.
+        ±inf if a data set cannot produce the transcript.
     """
     first, second = replay_both(neighbours, transcript)
     keys_with_rates = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
@@ -517,8 +517,8 @@ class Shifts(NamedTuple):
     Args:
         shifts: (n, 2) in standard deviations (Laplace: scales), up with the record of the first data set and down with
             that of the second.
-        rates: (n,) q.
-        laplace: (n,) whether the noise is Laplace.
+        rates: q, (n,).
+        laplace: whether the noise is Laplace, (n,).
     """
 
     shifts: Array
@@ -530,7 +530,7 @@ class Shifts(NamedTuple):
 
         Args:
             delta: δ > 0.
-            noise: size of the drawn noise relative to the stated one.
+            noise: scale of the drawn noise relative to the stated one.
         """
         moving = self.shifts.sum(axis=1) > 0.0
         if not moving.any():
@@ -552,7 +552,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
 
     Args:
         neighbours: two jobs that differ in one record.
-        transcript: of a run of one of them.
+        transcript: transcript of a run of one of them.
         rates: index → q, by default 1.
 
     Returns:
@@ -581,7 +581,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
             return None
         if np.abs(u - v).max(initial=0.0) > _EQUAL_WITHIN:
             is_laplace = laws == {LAPLACE}
-            # From standard deviations to scales of Laplace noise.
+            # Convert standard deviations to scales of Laplace noise.
             unit = LAPLACE.deviation if is_laplace else 1.0
             moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
             draw_rates.append(rates.get(index, 1.0))
@@ -607,7 +607,7 @@ def _residual_norm(first: Array, second: Array) -> float:
 def _coordinate(u: Array, v: Array) -> tuple[float, float]:
     """Return the shifts on the coordinate with the largest distance of u and v on opposite sides of zero, or 0.
 
-    Coordinates with both on one side do not count: replacing the nearer one by 0 would overstate ε.
+    Coordinates with both on one side are ignored: replacing the nearer one by 0 would overstate ε.
     """
     signs = np.where(u >= v, 1.0, -1.0)
     opposite = (signs * u >= 0.0) & (signs * v <= 0.0)
@@ -655,7 +655,7 @@ _SAMPLED_RUNS = 30
 
 
 class Choice(NamedTuple):
-    """A random choice: (n,) log-probabilities in either data set."""
+    """Random choice: log-probabilities (n,) in either data set."""
 
     first: Array
     second: Array
@@ -682,7 +682,7 @@ def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> Lo
     """Return the distribution of the privacy loss, if movements are the same on every transcript; else None.
 
     Args:
-        transcript: of a run.
+        transcript: transcript of a run.
         neighbours: two jobs that differ in one record.
     """
     if not transcript.is_replayable:
@@ -708,8 +708,8 @@ def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> Lo
 def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     """Test whether random choices and samples of the first data set have their stated distributions.
 
-    The quantiles of choices must be uniform (Kolmogorov–Smirnov). The victim's record must be in as many samples as its
-    rates state.
+    The quantiles of choices must be uniform (Kolmogorov–Smirnov). The number of samples with the victim's record must
+    agree with the rates.
 
     Args:
         neighbours: two jobs that differ in one record.

@@ -1,9 +1,9 @@
 """Statistical tests of a custom mechanism: its keys, its standard deviation and its privacy cost.
 
-Every draw has its own key, as agents, rounds and channels have in a run. The tests use two scales, one coordinate and
-several:
+Every draw has its own key, like agents, rounds and channels in a run. The tests use two scales, with one and with
+several coordinates:
 
-keys        one key gives one noise, and two keys give different noise
+keys        one key determines the noise, and two keys have different noise
 deviation   the mean square of the noise is that of `deviation`
 cost        two queries at the distance of a sensitivity, along one coordinate, along all, and along all with
             alternating signs: no event is likelier under one than its cost allows under the other
@@ -14,12 +14,13 @@ A sound mechanism fails with probability below 10⁻³:
   a probability above 0.7, since 0.7⁶⁴ = 2·10⁻¹⁰ for each of some 50 000 pairs. - Deviation: the median of 80 means of
   256 squares each. By Chebyshev a mean is off by more than the tolerance, 2·sqrt((κ − 1)/256) of σ², with probability
   at most 1/4, κ being the kurtosis. By Hoeffding more than half of 80 are with probability at most e^(−80/8) = 5·10⁻⁵,
-  for each of two scales. κ is 10, or twice that of the draws if that is more. Tails that are too heavy to show in draws
+  for each of two scales. κ is 10, or twice that of the draws if larger. Tails that are too rare to occur in the draws
   are not tested. - Cost: the event is chosen on one half of the draws and counted on the other. Clopper–Pearson
-  intervals fail together with probability at most 7·10⁻⁴ over all events. Nothing is assumed of the distribution.
+  intervals fail together with probability at most 7·10⁻⁴ over all events. The test makes no assumption on the
+  distribution.
 
 Power: half the cost, half the noise, a cost in the other norm, one noise for all coordinates, and an unused scale are
-detected (tests/auditing/test_mechanism_trials.py). An error of a few per cent is not.
+detected (tests/auditing/test_mechanism_trials.py). An error of a few per cent is not detected.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from decentral_dp.privacy.mechanisms import Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.simulation.statistics import bound_by_counts
 
-# A class may be correct only at powers of two or at the scale 1 of its construction.
+# A class may be correct only at powers of two, or only at scale 1.
 SCALES = (0.3, 12.0)
 WIDTHS = (1, 16)
 # Costs of the queries: half of either is detected.
@@ -93,14 +94,14 @@ def _check_keys(m: OutsideMechanism) -> str:
         first, again = (_release(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
         if not np.array_equal(first, again):
             return (
-                f"{m.name}: sample gives different noise for one state of its generator, so a run cannot be repeated. "
-                "Fix: draw only from the generator argument."
+                f"{m.name}: sample returns different noise for one state of its generator, so a run cannot be "
+                "repeated. Fix: draw only from the generator argument."
             )
         for agent, row in enumerate(first):
             place = f"agent {agent}, index {index} and channel {'yz'[channel]}"
             if (before := noises.setdefault(row.tobytes(), place)) != place:
                 return (
-                    f"{m.name}: sample gives the same noise for {before} as for {place}, and subtracting one release "
+                    f"{m.name}: sample returns the same noise for {before} as for {place}, and subtracting one release "
                     "from the other removes it. Fix: draw from the generator argument."
                 )
     return ""

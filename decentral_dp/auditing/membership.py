@@ -6,12 +6,12 @@ published model scores a record by its fit:
     loss          minus the loss of the record with its label
     confidence    the probability of the predicted class
 
-The ceiling of `within_run` needs members and others that are exchangeable. Otherwise an attack distinguishes the
-groups, and a guarantee for records does not bound that: such runs are refused. Proof 31 has the ceilings of other
-games.
+The ceiling of `within_run` requires exchangeable members and non-members. Otherwise an attack distinguishes the groups,
+and a guarantee for records does not bound its success. Such runs are not supported. Proof 31 derives the ceilings of
+other games.
 
 The AUC of one run depends on its noise and its split, and all pairs of the run share both. So the scenario is repeated
-with fresh noise and another split, and the interval is Student's over runs.
+with fresh noise and another split, and the interval is Student's t over runs.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
     """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
 
     Args:
-        members: (n,) labels.
-        nonmembers: (n',) labels.
+        members: labels of members, (n,).
+        nonmembers: labels of non-members, (n',).
 
     Limits:
-        For few records it is above ½ by chance.
+        With few records it is above ½ by chance.
     """
     classes = np.unique(np.concatenate([members, nonmembers]))
     p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, nonmembers))
@@ -105,7 +105,7 @@ def _finite(values: Array) -> Array:
 
 
 class AttackScores(NamedTuple):
-    """The attacks on one run.
+    """Attacks on one run.
 
     Args:
         members: number of train records.
@@ -122,11 +122,11 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     """Score all train and test records by the published values of a run.
 
     Args:
-        job: of the run.
-        published: channel → (m, d), of a coordinator (1, d). Agents are averaged.
+        job: job of the run.
+        published: channel → values, (m, d), or (1, d) of a coordinator. Agents are averaged.
 
     Raises:
-        InputError: as `require_attackable`, or values that do not fit the job.
+        InputError: as in `require_attackable`, or the values have wrong shapes.
     """
     require_attackable(job)
     widths = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
@@ -156,11 +156,11 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
 
 
 def require_attackable(job: PlannedJob) -> None:
-    """Refuse a job without a fair attack.
+    """Raise InputError for a job without a valid attack.
 
     Raises:
-        InputError: records that are with their agents or not exchangeable, no held-out records, no model that scores
-            records, or another unit than one record.
+        InputError: records are with their agents or not exchangeable, no records are held out, no model scores records,
+            or the unit is not one record.
     """
     require_records(job.records, "audit")
     refuse(job, _REFUSALS)
@@ -268,9 +268,9 @@ class Inference:
     """Membership inference against runs of one scenario.
 
     Args:
-        title: of the scenario.
-        scores: of each run, the run folder first.
-        epsilon, delta: certified for the worst agent.
+        title: title of the scenario.
+        scores: scores of each run, the run folder first.
+        epsilon, delta: certified values of the worst agent.
         adjacency: the neighbouring relation: "replace one record of one agent".
         privacy: guarantee of the runs, as in `PrivacyStatement.summary`.
         ceiling: largest expected AUC at (epsilon, delta).
@@ -345,16 +345,16 @@ def infer_membership(
     """Attack the membership of train records of a run by its published values.
 
     Args:
-        folder: of a run.
+        folder: folder of a run.
         runs: number of runs, including that of the folder.
-        progress: called with a `Progress` of "runs".
-        out: a new JSON file for all numbers.
+        progress: function of a `Progress` of "runs".
+        out: path of a new JSON file for all numbers.
 
     Returns:
         The AUC of every attack with its interval over runs, and its ceiling by the certified ε.
 
     Raises:
-        InputError: as `read_run_folder` and `require_attackable`, or `out` exists.
+        InputError: as in `read_run_folder` and `require_attackable`, or `out` exists.
 
     Example:
         >>> import tempfile, decentral_dp
@@ -388,7 +388,7 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
     """Compare the AUC of every attack with the ceilings of the certified and the claimed ε.
 
     Args:
-        job: of the runs.
+        job: job of the runs.
         scores: attacks on each run, at least one.
     """
     statement = statement_of(job)
@@ -415,8 +415,8 @@ def repetition(s: Scenario, number: int) -> Scenario:
     """Return the scenario with other noise and another split, on the same graph.
 
     Args:
-        s: of the first run. Without a seed, the noise stays secret.
-        number: of the repetition, which decides its seeds.
+        s: scenario of the first run. Without a seed, the noise remains secret.
+        number: number of the repetition, which determines its seeds.
     """
 
     def drawn_seed(purpose: str, base: int) -> int:

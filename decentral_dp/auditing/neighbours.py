@@ -4,16 +4,16 @@ The victim is the agent with the largest ε, and the record is the first one of 
 records of the agent, or all, are copies of one candidate, or contribute nothing in one of the data sets.
 
 Candidates are records of the data, their negations, and records along axes and along the difference of the class means,
-in opposite directions and of several sizes. If the certificate rests on clips only, some are longer than any record, so
-that both are clipped. All candidates are replayed on one transcript, and the pair with the largest difference is
+in opposite directions and of several sizes. If the certificate depends on clipping only, some are longer than any
+record, so both are clipped. All candidates are replayed on one transcript, and the pair with the largest difference is
 chosen.
 
-In a batch of fixed size another record replaces one that is not drawn. The bound for such batches is reached if that
-record equals the replaced record of one data set: `add_copies` makes all others copies of it. A guarantee holds for
-all data sets, so an audit may choose the other records, too.
+In a batch of fixed size another record replaces one that is not drawn. The bound for such batches is attained if that
+record equals the replaced record of one data set. `add_copies` makes all other records copies of it. A guarantee holds
+for all data sets, so an audit may choose the other records, too.
 
-`component_runs` searches other pairs: extreme floats in synthetic data sets. Here both records must pass the loading of
-the job.
+`component_runs` searches other pairs: extreme floats in synthetic data sets. Here the job must be able to load both
+records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 # Floats of the queries of all candidates together.
 _MOST_QUERY_NUMBERS = 30_000_000
 _MOST = 26
-# Records that are no plain rows of features: candidates are records of the data only.
+# Records other than plain rows of features: candidates are records of the data only.
 _STRUCTURED_RECORDS = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
 
@@ -57,7 +57,7 @@ def find_farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
     """Return the pair of data sets with the largest difference of queries on a transcript of the job.
 
     Args:
-        job: with its records.
+        job: job with its records.
         seed_root: noise key of the transcript.
     """
     victim = int(np.argmax(job.budget.epsilon))
@@ -80,10 +80,10 @@ def _search_split(job: Any, victim: int, split: Split, transcript: Transcript) -
     if unit.zeroed:
         # One data set of every pair.
         candidates[0] = job.with_record(split, victim, job.problem.null_record(job.records[split][victim]), times)
-    # In every sample, since a sampled record may move nothing.
+    # In every sample, since a sampled record may have no effect.
     always_in = Membership(split, "in")
     base = replay(candidates[0], victim, transcript, always_in)
-    # From one data set, so that the movement of a pair is a difference.
+    # Relative to one data set, so that the movement of a pair is a difference.
     movements = [compute_movement(transcript, replay(side, victim, transcript, always_in), base) for side in candidates]
     pairs = [pair for pair in combinations(range(len(candidates)), 2) if not unit.zeroed or pair[0] == 0]
     sizes = [movements[i].minus(movements[k]).size(job.scenario.privacy.delta) for i, k in pairs]
@@ -108,7 +108,7 @@ def _draw_candidates(job: Any, victim: int, split: Split, most: int) -> Iterator
     for row, label in candidates[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
         if hasattr(job.problem, "place_records") and split == "train":
-            # It has the group of the record it replaces.
+            # It has the group of the record that it replaces.
             first = take(job.records[split][victim], slice(0, 1))
             fields = zip(first._fields, first, record, strict=True)
             record = type(first)(*(f if name == "group" else r for name, f, r in fields))
@@ -152,8 +152,8 @@ def find_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
     """Return the pair of data sets with the largest ε, among the agent's own records or among copies of one.
 
     Args:
-        job: to be audited.
-        root: noise key of the runs of the search, and of no others.
+        job: job to audit.
+        root: noise key of the runs of the search only.
     """
     pair = find_farthest(job, root)
     rates = [(c.sampling, rate) for c in job.ledger.channels for rate in c.rate.values()]

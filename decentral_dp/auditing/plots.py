@@ -1,7 +1,7 @@
 """Figures of network DP: the certified ε of every pair of agents, and over their distance.
 
 Thick lines hold for float64 messages. Thin lines hold in real arithmetic; for training they are the ε of linear gossip,
-which is no bound.
+which is not a bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Width of a figure in inches.
 _WIDTH = 5.6
-# With more agents or observers, their names are left out; longer names are cut.
+# With more agents or adversaries, names are omitted; longer names are truncated.
 MOST_NAMED = 40
 LONGEST_NAME = 18
 # Colours and the axis of ε end at this fraction of the ε of all messages.
@@ -39,7 +39,7 @@ def write_pairs(view: NetworkView, folder: Path) -> list[Path]:
     height = 0.82 if len(view.pairs.observers) > 6 else 0.61
     paths = []
     with style.package_style(), warnings.catch_warnings():
-        # Names of agents may have characters that the font lacks.
+        # Names of agents may have characters that the font does not contain.
         warnings.simplefilter("ignore", UserWarning)
         for name, share, draw in (("pairs", height, heat_map), ("distance", 0.63, by_distance)):
             figure = style.new_figure(_WIDTH, share * _WIDTH)
@@ -55,7 +55,7 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
 
     victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
     values = view.certified[:, victims]
-    # From the ε of all messages down, by at least a factor of 2.
+    # From the ε of all messages downwards, by at least a factor of 2.
     most = float(view.certified_total.max())
     least = min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0)
     ax = figure.subplots()
@@ -86,7 +86,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
 
     ax = figure.subplots()
     outside = ~np.isnan(view.certified)
-    # A fixed jitter shows how many pairs there are.
+    # A fixed jitter shows the number of pairs.
     aside = 0.24 * ((np.arange(outside.sum()) * 0.618) % 1.0 - 0.5)
     ax.scatter(view.distance[outside] + aside, view.certified[outside], s=9, color=BLUE, alpha=0.35, linewidths=0)
     ax.plot(*_largest(view.certified, view.distance), color=BLUE, marker="o", label="largest certified")

@@ -55,7 +55,7 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
 
 
 def _print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object and nothing else. content: JSON values, infinities as "inf"."""
+    """Print one JSON object only. content: JSON values, infinities as "inf"."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
@@ -105,7 +105,7 @@ def audit_command(
     """Run the command `audit`. Return whether nothing was refuted or broken.
 
     Raises:
-        InputError: options that do not fit, or as the audits.
+        InputError: an option is invalid, or as in the audits.
     """
     path = Path(scenario)
     if membership:
@@ -140,7 +140,7 @@ def audit_command(
 
 
 def print_plan(plan: AuditPlan) -> None:
-    """Print the game, and its largest lower bound."""
+    """Print the game and its largest lower bound."""
     if plan.canaries is not None:
         job, risk = plan.job, 1.0 - plan.confidence
         gaussian = gaussian_throughout(job)
@@ -184,14 +184,14 @@ def network_command(
     """Run the command `network`: print the ε of network DP, and write tables and figures.
 
     Args:
-        scenario: a shipped name, or a file.
+        scenario: shipped name, or file.
         overrides: "table.key=value".
-        out: the folder; nothing is written without one.
+        out: output folder; None writes nothing.
         coalitions: colluding agents, as "0,3"; by default each agent is an adversary.
         as_json: whether to print one JSON object instead of text.
 
     Raises:
-        InputError: a job or coalitions that are not supported.
+        InputError: the job or the coalitions are not supported.
     """
     job = build_job(load_scenario(scenario, overrides))
     network = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
@@ -216,7 +216,7 @@ def network_command(
 
 
 def print_view(view: NetworkView, title: str, graph: str) -> None:
-    """Print ε by distance and of all messages, with the assumptions. graph: a line about it."""
+    """Print ε by distance and for all messages, with the assumptions. graph: Description of the graph."""
     out, delta = console(), delta_text(view.delta)
     out.print(Text(title or "Network", style="bold"))
     out.print(Text(f"Graph: {graph}"))
@@ -251,7 +251,7 @@ def check_command(component: str, pairs: int, seed: int, rounds: int | None) -> 
     """Run the command `check`. Return whether no check failed.
 
     Raises:
-        InputError: as `check`.
+        InputError: as in `check`.
     """
     with ProgressBar("pairs") as progress:
         result = try_component(component, pairs, seed, progress, rounds)
@@ -260,7 +260,7 @@ def check_command(component: str, pairs: int, seed: int, rounds: int | None) -> 
 
 
 def print_check(result: CheckResult) -> None:
-    """Print a row for each check, and the failures."""
+    """Print one row for each check, and the failures."""
     out = console()
     out.print(Text(f"{result.subject}: {result.label}", style="bold"))
     rows = []

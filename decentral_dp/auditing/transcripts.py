@@ -1,20 +1,20 @@
 """Transcripts of runs, and the releases of another data set on the same transcript.
 
 `observe` runs a job and records every message. `replay` runs the releasing participant again on other records, with its
-releases prescribed: it returns the queries of that data set, had the same messages been sent. In gossip that
+releases prescribed: it returns the queries of that data set for the same messages. In gossip that
 participant is the victim, since all others react only to its messages; otherwise it is the coordinator. For a random
 choice, `replay` returns its distribution. With sampling, `Membership` prescribes whether the victim's record is in the
 samples.
 
-A certificate with amplification holds against an adversary that knows how the other records were drawn, since a
+A certificate with amplification holds against an adversary that knows the draws of the other records, since a
 divergence of mixtures is at most the mixture of their divergences. Given these draws, a release is a mixture of two
 distributions:
 
     Poisson       each record is in with probability q, independently of all others
     fixed size    b of n: the record is in with probability q = b/n, else another record replaces it
 
-For fixed size, the adversary knows the b − 1 others and the record that replaces the victim's. Both are drawn equally
-in either case, so they leak nothing about the record.
+For fixed size, the adversary knows the b − 1 others and the record that replaces the victim's. Both are drawn in the
+same way in either case, so they leak nothing about the record.
 
 With noise that is correlated over rounds, a replay adds the part from earlier rounds to its queries: given the data
 set, it is known. With noise that agents share, the adversary knows the noise of all other agents, and the draws that
@@ -51,13 +51,13 @@ from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 @dataclass(frozen=True)
 class Membership:
-    """Whether the first record of a split is in the samples: in all, in none, or in each by a fair draw."""
+    """Membership of the first record of a split in the samples: in all, in none, or in each by a fair draw."""
 
     split: Split
     inclusion: Literal["in", "out", "by coin"]
 
     def draw(self, generator: np.random.Generator) -> bool:
-        """Return whether it is in one sample. generator: keyed for the sample."""
+        """Return whether the record is in one sample. generator: Generator keyed for the sample."""
         return self.inclusion == "in" if self.inclusion != "by coin" else bool(generator.random() < 0.5)
 
 
@@ -65,11 +65,11 @@ def prescribe_agent(node: AgentNode, membership: Membership) -> AgentNode:
     """Prescribe whether the minibatches of one agent have its first record.
 
     Args:
-        node: of a block with this agent only.
-        membership: whether they have it.
+        node: node of a block with this agent only.
+        membership: membership of the record in the minibatches.
 
     Returns:
-        The node, which draws all other records as before.
+        The node; all other records are drawn as before.
     """
 
     def draw(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:
@@ -78,7 +78,7 @@ def prescribe_agent(node: AgentNode, membership: Membership) -> AgentNode:
             return sample
         members = sample.index
         is_in = 0 in members
-        # The record that replaces the first one, or that it replaces.
+        # The record that replaces the first one, or that the first one replaces.
         partner = generator.choice(np.setdiff1d(np.arange(1, n), members)) if is_in else generator.choice(members)
         if membership.draw(generator) == is_in:
             return sample
@@ -91,12 +91,12 @@ def prescribe_coordinator(node: CoordinatorNode, victim: int, membership: Member
     """Prescribe whether a coordinator's Poisson samples have the first record of one agent.
 
     Args:
-        node: of the coordinator.
-        victim: number of the agent.
-        membership: whether they have it.
+        node: node of the coordinator.
+        victim: index of the agent.
+        membership: membership of the record in the samples.
 
     Returns:
-        The node, which draws all other records as before.
+        The node; all other records are drawn as before.
     """
     blocks = []
     for block in node.client_blocks:
@@ -156,14 +156,14 @@ def compute_choice(choice: Any, scale: float) -> ChoiceDistribution | None:
     """Compute the distribution of a random choice.
 
     Args:
-        choice: a selection mechanism with its score.
-        scale: of the score.
+        choice: selection mechanism with its score.
+        scale: scale of the mechanism.
 
     Returns:
-        None without randomness, or if the distribution is unknown, as of a walk that stops early.
+        The distribution; None without randomness, or if it is unknown, as for a walk that stops early.
 
     Limits:
-        The density on a box is that at the centre of each cell.
+        The density in a cell of a box is that at its centre.
     """
     if not scale > 0.0:
         return None
@@ -186,7 +186,7 @@ def _normalise(points: Array, logs: Array) -> ChoiceDistribution:
 
 
 class Query(NamedTuple):
-    """A value before noise: its public and private part, (d,) each; private is None for a plain array."""
+    """Value before noise: public and private part, (d,) each; private is None for a plain array."""
 
     public: Array
     private: Array | None
@@ -197,7 +197,7 @@ Made = Query | ChoiceDistribution
 
 
 class Noise(NamedTuple):
-    """The noise of a release: its mechanism and scale, and the number of coordinates."""
+    """Noise of a release: mechanism, scale, and number of coordinates."""
 
     mechanism: NoiseMechanism
     scale: float
@@ -209,15 +209,15 @@ class Noise(NamedTuple):
 
 
 class Transcript(NamedTuple):
-    """One run, as an adversary that observes all messages sees it.
+    """Transcript of one run, as observed by an adversary that observes all messages.
 
     A key is an index and a channel. Only the first four fields are visible.
 
     Args:
         releases: key → (d,) release of the releasing participant.
         noise: key → its noise; None without noise, and for a random choice.
-        messages: of gossip, for each exchange and block.
-        published: (k,) all values published at the end.
+        messages: messages of gossip, for each exchange and block.
+        published: all values published at the end, (k,).
         queries: key → value before noise.
         residuals: name of a mechanism → noise of all participants, divided by its scale.
         choices: key → public scale of a random choice.
@@ -239,13 +239,13 @@ class Transcript(NamedTuple):
 
     @property
     def is_replayable(self) -> bool:
-        """Whether a replay gives all queries, and the distribution of all noise is known."""
+        """Whether a replay determines all queries, and the distribution of all noise is known."""
         is_known = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in self.noise.values())
         return is_known and self.releases.keys() == self.queries.keys() | self.choices.keys()
 
 
 class _Listening:
-    """A participant's releaser that records queries, releases and noise."""
+    """Releaser of a participant that records queries, releases and noise."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -309,7 +309,7 @@ def _find_noise(releaser: Any, index: int, channel: str, value: Bounded, out: An
 
 
 class _Scripted:
-    """A releaser that repeats a transcript and records the queries."""
+    """Releaser that repeats a transcript and records the queries."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.recorder = Recorder(1)
@@ -329,7 +329,7 @@ class _Scripted:
 
 @singledispatch
 def observe(job: Any, victim: int) -> Transcript:
-    """Run a job with its noise, and record its messages. victim: the agent whose releases are recorded."""
+    """Run a job with its noise, and record its messages. victim: Agent whose releases are recorded."""
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser())
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last_snapshot
@@ -340,13 +340,13 @@ def replay(job: Any, victim: int, transcript: Transcript, membership: Membership
     """Compute the queries of a job's releasing participant on a transcript.
 
     Args:
-        job: with the records of the data set; all other records are drawn as in the transcript.
-        victim: number of the releasing agent in gossip.
-        transcript: of another run.
+        job: job with the records of the data set. All other records are drawn as in the transcript.
+        victim: index of the releasing agent in gossip.
+        transcript: transcript of another run.
         membership: whether the victim's record is in the samples; by default as drawn.
 
     Returns:
-        (index, channel) → the value before noise, or the distribution of a random choice.
+        (index, channel) → value before noise, or distribution of a random choice.
     """
     return _replay(job.with_root(transcript.root), victim, transcript, membership)
 
@@ -425,7 +425,7 @@ def _condition_on_shared_noise(
 
 
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
-    """Choose colluders greedily that leave the victim the least noise: (q,) agents, ascending."""
+    """Choose colluders greedily to minimise the victim's remaining noise: (q,) agents, ascending."""
     few = list(dict.fromkeys(rounds))[:_ROUNDS]
     colluders: list[int] = []
 
@@ -528,7 +528,7 @@ class Neighbours(NamedTuple):
     Args:
         first, second: jobs that differ in one record.
         victim: agent with that record.
-        split: of that record.
+        split: split of that record.
         copies: whether the agent's other records in the split are copies of the second data set's.
     """
 
@@ -539,5 +539,5 @@ class Neighbours(NamedTuple):
     copies: bool = False
 
     def observe(self, job: PlannedJob, root: bytes) -> Transcript:
-        """Run one of them, and record its messages. root: its noise key."""
+        """Run one of the jobs, and record its messages. root: Noise key of the run."""
         return observe(job.with_root(root), self.victim)

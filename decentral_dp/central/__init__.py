@@ -1,1 +1,1 @@
-"""The trusted coordinator, which adds noise once, to what it publishes. An annex that the core imports by name."""
+"""Trusted coordinator, which adds noise once to each published value. The core imports this annex by name."""

@@ -1,10 +1,10 @@
-"""Deterministic solves over pooled records, with accuracies that are fixed before any record is read.
+"""Deterministic solves over pooled records, with accuracies fixed before any record is read.
 
     minimise h(y) = G(x, y) [+ F(x, y)/λ]         ‖y − y_h‖ ≤ a       for every dataset
     solve ∇²_yy G(x, y) v = b                     ‖v − v*‖ ≤ τ        for every dataset
 
 a and τ follow from public constants, counts, dimensions and the rounding of float64. The achieved residual, the number
-of steps and the running time depend on the records. They affect no sensitivity, and are not released.
+of steps and the running time depend on the records. They do not affect sensitivities and are not released.
 
 **Convergence for every dataset.** h is μ-strongly convex, so ‖∇h(y)‖ ≤ μa certifies. Let κ satisfy
 ∇²h(y + v) ⪯ e^{κ‖v‖}∇²h(y) for all y, v (κ = 0 for squares, ‖a‖ for the logistic loss, √2‖a‖ for the softmax loss; at
@@ -17,14 +17,13 @@ most C_gyy/μ for any loss). Let p be Newton's direction, ν² = pᵀ∇²h p it
 
 These bounds leave room for directions with residuals up to ν/16 and for rounding errors in gradients (`is_feasible`). A
 linear solve repeats corrections, by a Cholesky factor or by conjugate gradients, while they halve the true residual.
-Otherwise it makes Richardson's step r/b, which shrinks the residual by 1 − μ/b.
+Otherwise it takes Richardson's step r/b, which reduces the residual by the factor 1 − μ/b.
 
 Projection on the ball that contains every minimiser moves no point away from it. Results are projected, and a result
-that is not finite, which the bounds exclude, becomes the centre. So no value raises or leaves the ball.
+that is not finite, which the bounds exclude, becomes the centre. So no value raises an error or leaves the ball.
 
-**Means.** Means over pooled records run over chunks, so that their float64 error is known in advance and hardly grows
-with the number of records. Nothing is clipped: the constants of a family bound every record after the public
-projection.
+**Means.** Means over pooled records run over chunks, so their float64 error is known in advance and hardly grows with
+the number of records. Nothing is clipped: the constants of a family bound every record after the public projection.
 
 **The implicit gradient.** `implicit_mean` takes means over records at one public point, with their sensitivities:
 
@@ -87,11 +86,11 @@ class MeanLoss(NamedTuple):
     """The mean lower or upper loss over records, a function of y (q,) at one public x, (p,).
 
     Args:
-        problem: the problem.
+        problem: bilevel problem.
         x: (p,).
-        records: of one split.
+        records: records of one split.
         level: "lower" or "upper".
-        moments: of a loss that is quadratic in y, if they are known.
+        moments: moments of a loss that is quadratic in y, if known.
     """
 
     problem: Problem
@@ -192,7 +191,7 @@ def moments(problem: Problem, records: Any) -> Moments:
 
 # Largest number of lower variables for which matrices are formed and factored.
 DENSE_LIMIT = 1000
-# The goal of a certificate, in multiples of the rounding error that float64 may reach.
+# Goal of a certificate, in multiples of the largest float64 rounding error.
 MARGIN = 16.0
 
 Product = Callable[[Array], Array]
@@ -202,8 +201,8 @@ class SolveFacts(NamedTuple):
     """Public facts of an objective h at its x.
 
     Args:
-        centre: (q,) of a ball that contains its minimisers.
-        radius: of that ball.
+        centre: centre of a ball that contains its minimisers, (q,).
+        radius: radius of that ball.
         mu: μ ⪯ ∇²h.
         smooth: b with ∇²h ⪯ b.
         lipschitz: l ≥ ‖∇h‖ on the ball.
@@ -225,7 +224,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def reach(self) -> float:
-        """Bound on the norm of a minimiser, and twice over on that of an iterate."""
+        """Bound on the norm of a minimiser; twice this bound holds for an iterate."""
         return float(np.linalg.norm(self.centre)) + 2.0 * self.radius
 
     @property
@@ -262,14 +261,14 @@ def facts(
     """Return the public facts of G, or of G + F/λ, from constants on the ball of its minimisers.
 
     Args:
-        constants: on that ball; the upper loss has the κ and the C_gyy of the lower one.
-        centre: (q,) of the ball.
+        constants: constants on that ball; the upper loss has the κ and the C_gyy of the lower one.
+        centre: centre of the ball, (q,).
         counts: numbers of records that it reads.
         self_concordance: κ; default C_gyy/μ.
         penalty: λ; None for G.
 
     Raises:
-        InputError: float64 is too coarse for a certificate, by public numbers.
+        InputError: float64 rounding prevents a certificate, by public numbers.
     """
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu
@@ -313,7 +312,7 @@ def minimise(objective: PenalisedObjective, f: SolveFacts) -> Array:
 
     Args:
         objective: h.
-        f: its public facts.
+        f: public facts of the objective.
     """
     y = f.centre.copy()
     with np.errstate(all="ignore"):
@@ -343,7 +342,7 @@ class Solve(NamedTuple):
 
     Args:
         target: bound on ‖b‖ for every dataset.
-        goal: for the computed residual.
+        goal: bound that the computed residual must reach.
         error: τ ≥ ‖v − v*‖ once the goal is reached.
     """
 
@@ -374,8 +373,8 @@ def inverse_product(objective: PenalisedObjective, f: SolveFacts, y: Array, targ
 
     Args:
         objective: h.
-        f: its public facts.
-        y: (q,), where the Hessian is taken.
+        f: public facts of the objective.
+        y: point of the Hessian, (q,).
         target: (q,).
         s: the certificate.
     """
@@ -389,9 +388,9 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
 
     Args:
         product: v → H v.
-        correction: residual → an approximate correction, however good or bad.
+        correction: residual → approximate correction of any accuracy.
         target: (q,).
-        mu, smooth: of μ ⪯ H ⪯ smooth.
+        mu, smooth: bounds with μ ⪯ H ⪯ smooth.
         s: the certificate.
     """
 
@@ -452,7 +451,8 @@ def cholesky_solver(matrix: Array) -> Product:
 def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     """Run conjugate gradients until their residual is 2⁻⁷ of the target, for at most 10 q steps.
 
-    diagonal: of the regulariser's Hessian, which may span decades; the records' part is estimated along the target.
+    diagonal: diagonal of the regulariser's Hessian, which may span decades; the records' part is estimated along the
+    target.
     """
     size = max(float(target @ target), 1e-290)
     curvature = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
@@ -494,9 +494,9 @@ def _refine(
 def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Clip, *, positive: bool = True) -> Bounded:
     """Compute q = a − J H⁻¹ b, (1, p), with its sensitivity.
 
-    A mean over records is a `Bounded` in l2. Its public part, if any, is that of R, without which H need not be
-    invertible: `answer.h + regulariser`. A mean that reads no record is an array. Sampling does not amplify, because q
-    is not a sum.
+    A mean over records is a `Bounded` in l2. Its public part, if any, is that of R (`answer.h + regulariser`), without
+    which H may be singular. A mean that reads no record is an array. Sampling gives no amplification, because q is not
+    a sum.
 
     Args:
         a: (1, p).
@@ -504,7 +504,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         jacobian: (1, p·q), row by row.
         hessian: (1, q·q), row by row.
         clip: clipping norms of each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x). b and J are projected to them
-            again, which changes no mean of clipped records.
+            again, which does not change a mean of clipped records.
         positive: whether every record's ∇²_yy g is positive semidefinite; default True.
 
     Raises:
@@ -521,7 +521,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     jacobian_bound = float(np.linalg.norm(cross_hessian, 2)) + (clip.x if parts[2].sensitivities else 0.0)
     is_bounded = bool(np.isfinite([size, jacobian_bound, top]).all())
     if not is_bounded:
-        # Without clipping nothing is certified, and the means themselves replace their bounds.
+        # Without clipping nothing is certified, and the means replace their bounds.
         size, top = float(np.linalg.norm(target)), float(eigenvalues[-1]) + float(np.linalg.norm(matrix))
     rounding = 2.0**-48 * q**1.5 * top
     floor = float(eigenvalues[0]) - rounding
@@ -571,9 +571,9 @@ class _Part(NamedTuple):
     """A mean.
 
     Args:
-        public: (d,) data-independent part.
-        private: (d,) part that reads records.
-        sensitivities: of the private part, empty if it reads no record.
+        public: data-independent part, (d,).
+        private: part that reads records, (d,).
+        sensitivities: sensitivities of the private part, empty if it reads no record.
     """
 
     public: Array

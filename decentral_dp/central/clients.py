@@ -1,10 +1,10 @@
-"""The agents that answer a trusted coordinator: sums over Poisson samples, and records that agents read themselves.
+"""The agents that answer a trusted coordinator: sums over Poisson samples, and records that agents read locally.
 
-Every record of a minimax problem is evaluated at a fixed row of a block of fixed size. A matrix product rounds a row by
-its position and by the number of rows, and a rectified unit at zero turns such a bit into a whole gradient. One
-more record in a sample could then change all other contributions, and no clip bounds that. Record i of an agent
-therefore uses row i mod B of blocks with exactly B rows, B a public number. Its contribution is a function of the
-record and of i, for any sample. An unused row holds another record, with weight zero.
+Every record of a minimax problem is evaluated at a fixed row of a block of fixed size. The rounding of a matrix product
+depends on the position and the number of rows, and one bit can switch a ReLU at zero. One more record in a sample could
+then change all other contributions, without a bound by the clip. Record i of an agent therefore uses row i mod B of
+blocks with exactly B rows, with B public. Its contribution is a function of the record and of i, for any sample. An
+unused row holds another record, with weight zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax
 
-# The fixed cost of a block, in weights of one row and in rows.
+# Fixed cost of a block, in weights of one row and in rows.
 _OVERHEAD, _LEAST = 2_500_000, 40
 _SIZES = (32, 64, 128, 256, 512, 1024)
 
@@ -35,8 +35,8 @@ class RecordBlock(NamedTuple):
     """A block of records.
 
     Args:
-        rows: (B,) indices of its records.
-        is_drawn: (B,) whether a record is in the sample.
+        rows: indices of the records, (B,).
+        is_drawn: whether a record is in the sample, (B,).
     """
 
     rows: NDArray[np.int64]
@@ -44,12 +44,12 @@ class RecordBlock(NamedTuple):
 
 
 def block_size(records: int, rate: float, weights: int) -> int:
-    """Return B, the cheapest of a few block sizes.
+    """Return B, the block size with the lowest cost among a few.
 
     Args:
-        records: of an agent.
-        rate: rate of the Poisson sample.
-        weights: of the model, the cost of a row.
+        records: number of records of an agent.
+        rate: sampling rate.
+        weights: number of weights of the model, the cost of a row.
     """
 
     def cost(size: int) -> float:
@@ -65,12 +65,12 @@ def record_blocks(is_sampled: NDArray[np.bool_], size: int) -> Iterator[RecordBl
     """Yield the blocks that contain every sampled record once.
 
     Args:
-        is_sampled: (n,) whether a record is in the sample.
+        is_sampled: whether a record is in the sample, (n,).
         size: B ≤ n.
     """
     numbers = np.flatnonzero(is_sampled)
     places = numbers % size
-    # The k-th of the records with the same row goes to the k-th block.
+    # The k-th record of a row is in the k-th block.
     order = np.argsort(places, kind="stable")
     starts = np.searchsorted(places[order], np.arange(size))
     turn = np.empty_like(numbers)
@@ -88,12 +88,12 @@ def sum_over_parts(
     """Sum clipped contributions over records that are evaluated in parts.
 
     Args:
-        problem: of the records.
-        parts: (records, whether each counts) of each evaluation.
-        queries: the terms.
+        problem: problem of the records.
+        parts: (records, mask of the sample) of each evaluation.
+        queries: queries of terms.
 
     Returns:
-        (width,) for each query.
+        The sum (width,) of each query.
     """
     if isinstance(problem, Composite) and type(problem).sums is Composite.sums:
         return problem.sums_over(parts, queries)
@@ -106,13 +106,13 @@ def sum_over_parts(
 
 @dataclass(frozen=True, eq=False)
 class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
-    """A block of agents of a minimax problem. The sample size is never sent, and an empty sample sends sums too.
+    """A block of agents of a minimax problem. The sample size is never sent, and an empty sample also sends sums.
 
     Args:
-        agents: (b,) their numbers.
-        problem: the problem.
-        records: those of each agent.
-        coins: for Poisson samples, keyed by agent.
+        agents: indices of the agents, (b,).
+        problem: minimax problem.
+        records: records of each agent.
+        coins: Bernoulli draws of Poisson samples, keyed by agent.
     """
 
     agents: NDArray[np.int64]
@@ -131,7 +131,7 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
         """Return the sums of one agent over all its records or over a sample of them."""
         problem, records, queries = self.problem, self.records[row], list(query.values())
         if queries[0].parameters is not None:
-            # A program that sends parameters has checked that the problem has some.
+            # A program that sends parameters has verified that the problem has some.
             problem = cast(Any, problem).with_parameters(queries[0].parameters)
         if rate == 1.0:
             return problem.sums(records, queries)
@@ -143,11 +143,11 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
 
 @dataclass(eq=False)
 class ReadingClients:
-    """A block of agents that read their own records where the block lives, and never send them.
+    """Block of agents that read their own records in the process of the block and never send them.
 
     Args:
-        block: of the agents, without records.
-        read_records: returns split → their records, and nothing that is scored.
+        block: block of the agents, without records.
+        read_records: function that returns split → records of the agents, without records for scores.
     """
 
     block: Any
@@ -164,7 +164,7 @@ class ReadingClients:
         return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
 
     def ready(self) -> int:
-        """Read the records, and return the number of agents. Raises InputError if a file is not the manifest's."""
+        """Read the records, and return the number of agents. Raises InputError if a file differs from the manifest."""
         return int(self._complete.agents.size)
 
     def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
@@ -173,5 +173,5 @@ class ReadingClients:
         return answers
 
     def hand_over(self) -> list[Any]:
-        """Refuse to send records: they stay with the agents."""
+        """Raise InputError, since the records stay with the agents."""
         raise TypeError("agents that read their own records hand over none")

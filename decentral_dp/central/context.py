@@ -43,7 +43,7 @@ class Domain:
         return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
 
     def require_compact(self, subject: str) -> None:
-        """Raise InputError for a domain without bounds. subject: needs them."""
+        """Raise InputError for a domain without bounds. subject: Component that needs bounds."""
         if not self.compact:
             raise InputError(
                 f"algorithm.domain: missing; {subject} requires bounds of x. Fix: give for example "
@@ -60,10 +60,10 @@ class Domain:
 
 
 class _Context:
-    """The methods that contexts of bilevel and minimax problems share."""
+    """Shared methods of the contexts of bilevel and minimax problems."""
 
     def check_bounded(self: Any, terms: Sequence[str]) -> None:
-        """Refuse a term that reads records and that nothing bounds.
+        """Raise InputError for a term that reads records without a bound.
 
         Raises:
             InputError: a clipping norm is missing.
@@ -83,7 +83,7 @@ class _Context:
         not used.
 
         Args:
-            number: of the question, which keys the Poisson sample.
+            number: index of the query, which keys the Poisson sample.
             questions: name → `ClippedSum` or `ClippedQuery`.
             answers: name → (m, …) sums of all agents in their order. Matrices are flattened row by row.
 
@@ -114,11 +114,11 @@ class CoordinatorContext(_Context):
     Args:
         problem: the problem.
         counts: split → records of all agents together.
-        agents: their number.
+        agents: number of agents.
         clip: clipping norms that the agents apply.
-        domain: of x.
+        domain: domain of x.
         family: None if the problem's constants are unknown.
-        rounds: of the run.
+        rounds: number of rounds.
         budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
         noisy: whether noise is added.
     """
@@ -140,7 +140,7 @@ class CoordinatorContext(_Context):
 
     @property
     def pooled_bounds(self) -> PooledBounds:
-        """The public bounds on what is computed over pooled records, of a problem whose constants are known."""
+        """Public bounds on values computed from pooled records, for a problem with known constants."""
         return PooledBounds(cast(Family, self.family), self.counts["train"], self.counts["validation"])
 
     def reads(self, term: str) -> bool:
@@ -156,7 +156,7 @@ class CoordinatorContext(_Context):
 
         Args:
             terms: of the problem.
-            defaults: computes clipping norms from the constants of the problem on the domain of x.
+            defaults: function that computes clipping norms from the constants of the problem on the domain of x.
 
         Raises:
             InputError: a clipping norm is missing, and constants or bounds of x are unknown.
@@ -180,10 +180,10 @@ class CoordinatorContext(_Context):
         return split_read(term, self.problem.reads_records)
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedSum:
-        """Make the question for a term at a public point.
+        """Build the query of a term at a public point.
 
         Args:
-            term: of the problem.
+            term: term of the problem.
             x: (p,), public.
             y: (q,), public.
             along: (q,), z of lower_hvp and lower_jvp.
@@ -195,11 +195,11 @@ class CoordinatorContext(_Context):
         """Compute the data-independent part of a vector term: that of the regulariser for a lower term, 0 otherwise.
 
         Args:
-            term: of the problem.
+            term: term of the problem.
             x: (p,), public.
             y: (q,), public.
             along: (q,), z of lower_hvp and lower_jvp.
-            t: round, not used.
+            t: round; ignored.
 
         Returns:
             (width,).
@@ -245,7 +245,7 @@ class CoordinatorContext(_Context):
         try:
             return self.family.constants(x, x, 1.0 + 1.0 / penalty if penalty else 1.0)
         except InputError:
-            # x is so large that no constants hold; x is public.
+            # No constants hold for such a large x; x is public.
             return None
 
     def regulariser_change(self, x: Array, y: Array, other_y: Array) -> Array:
@@ -259,11 +259,11 @@ class CoordinatorContext(_Context):
         return np.asarray(0.5 * _WEIGHTS @ along)
 
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:
-        """Bound how far one replaced record moves the mean of a term: 2C/(qN), times the slack of its sum.
+        """Bound the sensitivity of the mean of a term: 2C/(qN), times the slack of its sum.
 
         Args:
-            term: of the problem, clipped to C.
-            width: coordinates of the mean.
+            term: term of the problem, clipped to C.
+            width: number of coordinates of the mean.
             rate: q of the Poisson sample; default 1.
 
         Returns:
@@ -275,13 +275,13 @@ class CoordinatorContext(_Context):
     def tighten(self, change: Bounded, query: ClippedSum, penalty: float) -> Bounded:
         """Tighten the sensitivity of an answer to `CHANGE` between two points of the ball of minimisers of g + f/λ.
 
-        If constants are known, one record also moves it by at most D_hxy ‖y − other‖/n: its contribution is an integral
-        of ∇²_xy l over the segment, which lies in the ball, and clipping is a contraction. This does not hold for a
-        Poisson sample, which must also hide whether the record is in the sample.
+        If constants are known, one record also changes it by at most D_hxy ‖y − other‖/n: its contribution is an
+        integral of ∇²_xy l over the segment, which lies in the ball, and clipping is a contraction. This does not hold
+        for a Poisson sample, which must also hide whether the record is in the sample.
 
         Args:
-            change: the answer.
-            query: the question.
+            change: answer.
+            query: query of the change.
             penalty: λ.
         """
         constants = self.constants_at(query.x, penalty)
@@ -310,7 +310,7 @@ class CoordinatorContext(_Context):
         return bound
 
     def pool(self, records: Sequence[tuple[Any, Any]]) -> Pooled:
-        """Return all agents' records, pooled, of a problem whose constants are known."""
+        """Return the pooled records of all agents, for a problem with known constants."""
         return Pooled.from_agents(cast(Family, self.family), records)
 
 
@@ -321,12 +321,12 @@ class MinimaxContext(_Context):
     Args:
         problem: the problem.
         counts: split → records of all agents together.
-        agents: their number.
+        agents: number of agents.
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.
-        rounds: of the run.
+        rounds: number of rounds.
         budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
         noisy: whether noise is added. Without noise nothing is clipped.
-        parameters: public parameters of `problem`, which are sent to the agents with every question.
+        parameters: public parameters of `problem`, which are sent to the agents with every query.
     """
 
     problem: Minimax
@@ -368,17 +368,17 @@ class MinimaxContext(_Context):
         return "train"
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedQuery:
-        """Make the question for a term at a public point; `along` is not used. See `query`."""
+        """Build the query of a term at a public point; `along` is not used. See `query`."""
         return self.query(term, x, y, rate)
 
     def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
-        """Compute the data-independent part of a term: of a gradient that of the problem, 0 otherwise.
+        """Compute the data-independent part of a term: that of the problem for a gradient, 0 otherwise.
 
         Args:
-            term: of the problem.
+            term: term of the problem.
             x: (p,), public.
             y: (q,), public.
-            along: not used.
+            along: ignored.
             t: round.
 
         Returns:
@@ -394,7 +394,7 @@ class MinimaxContext(_Context):
         inf, and also if neither is known.
 
         Args:
-            term: of the problem.
+            term: term of the problem.
             x: (p,), public.
             y: (q,), public.
         """
@@ -413,14 +413,14 @@ class MinimaxContext(_Context):
         since: tuple[Array, Array] | None = None,
         bound: float | None = None,
     ) -> ClippedQuery:
-        """Make the question for a term at a public point, or for its change since a previous one.
+        """Build the query of a term at a public point, or for its change since a previous one.
 
         Args:
-            term: of the problem.
+            term: term of the problem.
             x: (p,), public.
             y: (q,), public.
             rate: rate of the Poisson sample; default 1.
-            since: the previous point (x, y); None for the term itself.
+            since: previous point (x, y); None for the term itself.
             bound: clipping norm. By default a term is clipped to its ball, and a change is not clipped. Without noise
                 nothing is clipped.
         """
@@ -451,7 +451,7 @@ class MinimaxContext(_Context):
         """Clip a mean as a whole to a ball around 0.
 
         One record can move the clipped mean from one end of the ball to the other, even with a small share in it. The
-        sensitivity is twice the bound, and sampling does not amplify.
+        sensitivity is twice the bound, without amplification by sampling.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             size = float(np.linalg.norm(mean.value))

@@ -39,10 +39,10 @@ _LARGEST, _SPREAD = 5.0, 20.0
 
 
 class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A private linear classifier of two classes. Subclasses have `_fit_model` and parameters with these names.
+    """Private linear classifier of two classes. Subclasses define `_fit_model` and parameters with these names.
 
     Args:
-        classes: the two labels, the negative one first; None infers them from the labels, which ε does not cover.
+        classes: two labels, the negative one first; None infers them from the labels, which ε does not cover.
         random_state: None for secret noise; an integer makes the result a simulation.
     """
 
@@ -55,22 +55,22 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _score_rows(self, features: Array) -> Array:
-        """Return the rows as the model reads them."""
+        """Return the rows in the form of the model."""
         return features
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the model privately.
 
         Args:
-            X: (n, d) features.
-            y: (n,) labels.
+            X: features, (n, d).
+            y: labels, (n,).
 
         Returns:
             self, with ledger_, epsilon_, delta_ and statement_.
 
         Raises:
             InputError: invalid parameters, or labels that are not of two classes.
-            TypeError: other arguments, such as sample_weight.
+            TypeError: an argument is not supported, such as sample_weight.
 
         Warns:
             PrivacyWarning: classes were inferred from y.
@@ -130,10 +130,10 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLogisticRegressionCV(TwoClasses):
-    """A logistic regression of two classes that tunes its own regularisation, all within one ε.
+    """Logistic regression of two classes with private tuning of the regularisation, within one ε.
 
-    Every record is shortened to ‖a‖₂ ≤ radius by itself. Scale features by public ranges first, not by a scaler that is
-    fitted on the records.
+    Every record is scaled to ‖a‖₂ ≤ radius separately. Scale features by public ranges first, not by a scaler fitted on
+    the records.
 
     Args:
         epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
@@ -148,11 +148,11 @@ class PrivateLogisticRegressionCV(TwoClasses):
 
     Attributes:
         coef_, intercept_, classes_, n_features_in_: as in scikit-learn.
-        weight_: of the regulariser.
-        path_: the weights of all steps.
-        ledger_: the releases.
-        epsilon_, delta_: their privacy cost, at most the budget.
-        statement_: the guarantee in words.
+        weight_: weight of the regulariser.
+        path_: weights of all steps.
+        ledger_: ledger of the releases.
+        epsilon_, delta_: privacy cost of the releases, at most the budget.
+        statement_: guarantee in words.
 
     Example:
         >>> import numpy as np
@@ -222,27 +222,27 @@ _LEAST = 0.01
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateAUCClassifier(TwoClasses):
-    """A linear classifier of two classes that ranks the records of the second above those of the first.
+    """Linear classifier of two classes that ranks the records of the second above those of the first.
 
     It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
     noisy steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
-    the weights. Probabilities are the sigmoid of the distance from it, and not calibrated.
+    the weights. Probabilities are the sigmoid of the distance from the threshold. They are not calibrated.
 
     Args:
         epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
         rounds: number of steps; default 50.
         step: learning rate; default 0.5.
         clip: clipping norm of a record's gradient; default 1.
-        positive_share: public share π of records of the second class, or "released": counted with noise, which spends
-            a share of the budget; default 0.5.
+        positive_share: public share π of records of the second class; or "released", which counts them with noise and
+            uses a share of the budget. Default 0.5.
         classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
         random_state: None for secret noise; an integer makes the result a simulation.
 
     Attributes:
         coef_, intercept_, classes_, n_features_in_: as in scikit-learn.
-        ledger_: the releases.
-        epsilon_, delta_: their privacy cost, at most the budget.
-        statement_: the guarantee in words.
+        ledger_: ledger of the releases.
+        epsilon_, delta_: privacy cost of the releases, at most the budget.
+        statement_: guarantee in words.
 
     References:
         Ying, Wen and Lyu, NeurIPS 2016; Yuan, Yan, Sonka and Yang, ICCV 2021, Equation 3.

@@ -6,7 +6,7 @@
 
 A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more if those do not decide.
 The number is enclosed between integers at the needed precision. The distribution is exact for ideal random bits. The
-time of a draw depends on its outcome.
+running time of a draw depends on its outcome.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
     """Draw True with probability e^{−γ}.
 
     Args:
-        generator: of random bits.
+        generator: source of random bits.
         gamma: γ ≥ 0, rational.
 
     Limits:
@@ -159,9 +159,9 @@ class Weights:
         """Build the distribution from gaps and sizes.
 
         Args:
-            gaps: (n,) integers ≥ 0, the least best 0.
-            rate: above 0, rational.
-            sizes: (n,) base-2 logarithms below 256; 0 if absent.
+            gaps: integers ≥ 0, (n,), the least best 0.
+            rate: rational number above 0.
+            sizes: base-2 logarithms below 256, (n,); 0 if absent.
         """
         last = int(_STEPS * (_WEIGHT_BITS + 1) * 0.7)
         edges = [min(_LARGEST, -(-level * rate.denominator // (_STEPS * rate.numerator))) for level in range(last + 1)]

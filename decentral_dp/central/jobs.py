@@ -1,4 +1,4 @@
-"""Jobs of a trusted coordinator: refusals before a record is read, the context, the plan of all releases, the job."""
+"""Jobs of a trusted coordinator: checks before a record is read, the context, the plan of all releases, and the job."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from decentral_dp.simulation.jobs.job import (
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
 from decentral_dp.simulation.statement import Setting
 
-# Refusals before a record is read ------------------------------------------------------------------------------------
+# Checks before a record is read -------------------------------------------------------------------------------------
 
 
 class _Subject(NamedTuple):
@@ -76,7 +76,7 @@ def _row(applies: Callable[[_Subject], Any], key: str, problem: str, fix: str = 
 
 
 def _is_set(key: str) -> Callable[[_Subject], bool]:
-    """Return a check whether a key of [privacy] differs from its default."""
+    """Return a check that a key of [privacy] differs from its default."""
     return lambda c: getattr(c.s.privacy, key) != type(c.s.privacy).model_fields[key].default
 
 
@@ -89,7 +89,7 @@ def _releases_share(s: Scenario) -> bool:
     return bool(s.problem.own_keys().get("positive_share") == "released")
 
 
-# Keys of [privacy] that no coordinator reads → why.
+# Keys of [privacy] that no coordinator supports → reason.
 _GOSSIP_KEYS: Mapping[str, str] = {
     **dict.fromkeys(("x", "y", "z"), "the noise of {it} follows from privacy.epsilon and delta"),
     **dict.fromkeys(("unit", "neighbours"), "{it} is accounted for one replaced record only"),
@@ -206,14 +206,13 @@ def make_minimax_context(c: Components, shards: Shards, problem: Minimax, algori
     """Return the public facts of a minimax problem.
 
     Args:
-        c: the components of the scenario.
-        shards: of which the public counts are read.
+        c: components of the scenario.
+        shards: records, of which only the public counts are read.
         problem: the minimax problem.
         algorithm: the coordinator's program.
 
     Raises:
-        InputError: the problem lacks a term that the algorithm queries, has no such keys, or the sampling rate leaves
-            most samples empty.
+        InputError: the problem lacks a queried term, a key does not apply, or most samples would be empty.
     """
     s = c.scenario
     for term in algorithm.queries:
@@ -239,12 +238,12 @@ def make_bilevel_context(c: Components, shards: Shards, problem: Problem, algori
 
     Args:
         c: the components of the scenario.
-        shards: of which the public counts, classes and bounds are read.
+        shards: records, of which only the public counts, classes and bounds are read.
         problem: the bilevel problem.
         algorithm: the coordinator's program.
 
     Raises:
-        InputError: constants are required and unknown.
+        InputError: required constants are unknown.
     """
     s, table = c.scenario, c.keys.get("domain")
     domain = Domain() if table is None else Domain(table.low, table.high)
@@ -289,7 +288,7 @@ def _budget(s: Scenario) -> float:
 
 # The plan ------------------------------------------------------------------------------------------------------------
 
-# A noise factor that leaves the cost of rounding and sampling only, and the least ratio of a target to that cost.
+# Noise factor at which only the cost of rounding and sampling remains, and least ratio of a target to that cost.
 _ENDLESS_NOISE, _SURELY = 1e12, 1.05
 
 
@@ -326,18 +325,18 @@ _OUT_OF_REACH = (
 
 
 def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
-    """Plan every release of a trusted coordinator with its privacy cost: the target's, the paper's, or none.
+    """Plan every release of a trusted coordinator with its privacy cost: by the target, by the paper, or none.
 
     Args:
-        s: the scenario, of which rounds, guarantee, ε and δ are read.
-        algorithm: with its defaults resolved.
-        context: of the run.
+        s: scenario, of which rounds, guarantee, ε and δ are read.
+        algorithm: algorithm with its defaults resolved.
+        context: public facts of the run.
 
     Returns:
-        The ledger, the same lines for all agents.
+        The ledger, with equal lines for all agents.
 
     Raises:
-        InputError: the target is out of reach, or the algorithm lacks the guarantee or the mechanism.
+        InputError: the target is out of reach, or the algorithm does not support the guarantee or the mechanism.
     """
     rounds, privacy = s.algorithm.rounds, s.privacy
     charges = algorithm.planned_releases(context, rounds)
@@ -397,9 +396,9 @@ def make_ledger_line(channel: str, charge: Charge, factor: float) -> ChannelLedg
     """Return the ledger lines of one channel at scale 1.
 
     Args:
-        channel: its name.
-        charge: its releases.
-        factor: on the privacy cost of every release.
+        channel: name of the channel.
+        charge: planned releases of the channel.
+        factor: factor on the privacy cost of every release.
     """
     releases = charge.indices.size
     sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
@@ -425,7 +424,7 @@ def make_ledger_line(channel: str, charge: Charge, factor: float) -> ChannelLedg
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class _Coordinated(PlannedJob, Protocol):
-    """The common part of a trusted coordinator's jobs."""
+    """Base class of the jobs of a trusted coordinator."""
 
     algorithm: Coordinated
     context: Any
@@ -436,7 +435,7 @@ class _Coordinated(PlannedJob, Protocol):
 
     @property
     def program(self) -> Any:
-        """The algorithm without wrappers."""
+        """Algorithm without wrappers."""
         program: Any = self.algorithm
         while isinstance(program, Wrapper):
             program = program.program
@@ -542,13 +541,13 @@ def build_coordinator_job(
     """Build a planned job of a trusted coordinator, without a noise key.
 
     Args:
-        job: its class.
-        make_problem: makes the problem of its setting.
-        make_context: makes the context of its setting.
+        job: class of the job.
+        make_problem: function that builds the problem of its setting.
+        make_context: function that builds the context of its setting.
         c: the components of the scenario.
 
     Raises:
-        InputError: the components do not fit together.
+        InputError: the components are incompatible.
     """
     s = c.scenario
     check_levels(c, TERMS)

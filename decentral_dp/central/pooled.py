@@ -1,7 +1,7 @@
 """Solutions, implicit gradients and scores of all agents' pooled records, with their sensitivities.
 
-A `Bounded` result carries its sensitivity. A plain array (`scores`, `gradient`, …) is for a mechanism that draws x
-itself, such as an exponential one, and must not be released otherwise; its sensitivity is that of `bounds`. Every value
+A `Bounded` result carries its sensitivity. A plain array (`scores`, `gradient`, …) is only for a mechanism that draws
+x, such as an exponential mechanism. `bounds` has its sensitivity. Every value
 is a fixed function of the records and of public arguments: solves start at the public centre of the ball of minimisers.
 
 `PooledBounds` computes the sensitivities from constants and counts only.
@@ -59,11 +59,11 @@ class PooledBounds:
     Points x and the corners `low` and `high` of a box are (p,), public. All norms are l2, and each bound is rounded up.
     A bound by split is "train" or "validation" → number; splits that are not read are omitted.
 
-    Φ(x) = F(x, y_Z(x)). At a point (`x`) constants are those of that point. Over a box (`low`, `high`) they hold for
-    every x of the box, as the score of a mechanism that draws x requires.
+    Φ(x) = F(x, y_Z(x)). At a point `x`, constants hold at that point. Over a box (`low`, `high`) they hold for every x
+    of the box, as a mechanism that draws x requires.
 
     Args:
-        family: of the problem.
+        family: family of the problem.
         train: number of train records.
         validation: number of validation records.
     """
@@ -113,14 +113,14 @@ class PooledBounds:
     # Over a box ----------------------------------------------------------------------------------------------------
 
     def oscillation(self, low: Array, high: Array) -> dict[Split, float]:
-        """Bound sup − inf over the box of the change that one record makes to Φ, without `inexactness`."""
+        """Bound sup − inf over the box of the change of Φ by one record, without `inexactness`."""
         width = float(np.linalg.norm(high - low))
         spread, losses = self.family.spread(low, high), self.family.loss_range(low, high)
 
         def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
             return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[split]
 
-        # The change that a train record makes is bounded for each x, so pieces of the box can be combined.
+        # The change by a train record is bounded for each x, so pieces of the box can be combined.
         bounds: dict[Split, float] = {
             "train": worst_case(self.family, low, high, sensitivity("train")),
             "validation": sensitivity("validation")(self.family.constants(low, high)),
@@ -160,9 +160,9 @@ class PooledBounds:
         return worst_case(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
 
     def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
-        """Bound 2S, sup − inf over the box of the change that one record makes to ‖∇Φ‖, without `gradient_error`.
+        """Bound 2S, sup − inf over the box of the change of ‖∇Φ‖ by one record, without `gradient_error`.
 
-        Lowy & Liu, Appendix C.3, with S instead of 2G/n, which is not a bound.
+        See Lowy & Liu, Appendix C.3. S replaces 2G/n, which is not a bound.
         """
         return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
 
@@ -172,7 +172,7 @@ class PooledBounds:
 
     @property
     def convex(self) -> bool:
-        """Whether Φ is a convex quadratic for every dataset: y_Z(x) affine in x, f convex and quadratic in y."""
+        """Return whether Φ is a convex quadratic for every dataset: y_Z(x) affine in x, f convex and quadratic in y."""
         family = self.family
         return isinstance(family, Mean | Linear) or (
             isinstance(family, Pulled) and isinstance(family.problem, Quadratic)
@@ -229,10 +229,10 @@ class PooledBounds:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """All agents' records in the order of the agents, projected into the family's bounds.
+    """Records of all agents, in the order of the agents, projected into the bounds of the family.
 
     Args:
-        family: of the problem.
+        family: family of the problem.
         train: train records.
         validation: validation records.
     """
@@ -243,7 +243,7 @@ class Pooled:
 
     @classmethod
     def from_agents(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
-        """Pool every agent's (train, validation) records. Raises InputError if there are none of a split."""
+        """Pool every agent's (train, validation) records. Raises InputError for a split without records."""
         pools = []
         for k, split in enumerate(("train", "validation")):
             parts = [records[k] for records in agents if len(records[k][0])]
@@ -259,7 +259,7 @@ class Pooled:
 
     @property
     def bounds(self) -> PooledBounds:
-        """The sensitivities at a point, and the bounds on scores over a box."""
+        """Sensitivities at a point, and bounds on scores over a box."""
         return PooledBounds(self.family, *self.counts.values())
 
     # Releases ------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class Pooled:
         Args:
             x: (p,), public.
             y: (q,), public; projected on the ball.
-            pointwise: whether constants are those at y, which is public, instead of on the whole ball; default False.
+            pointwise: whether constants hold at the public y instead of on the whole ball; default False.
         """
         bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
         y = certified.project_to_ball(y, f.centre, f.radius)
@@ -317,7 +317,7 @@ class Pooled:
 
     def scores(self, xs: Array) -> Array:
         """Compute Φ at the rows of xs (n, p), (n,): not private. Errors: `bounds.inexactness`."""
-        # One at a time: the rounding of a matrix product depends on its number of rows.
+        # One at a time, since the rounding of a matrix product depends on its number of rows.
         return np.array([self._score(x, self._solution(x)) for x in np.asarray(xs, dtype=np.float64)])
 
     def gradient(self, x: Array) -> Array:
@@ -405,9 +405,9 @@ def record_bounds(family: Family) -> tuple[float, float]:
 
 
 def bound_records(records: Any, radius: float, label_bound: float) -> Any:
-    """Project every record on ‖a‖₂ ≤ R and |b| ≤ B; a record with a number that is not finite becomes zeros.
+    """Project every record on ‖a‖₂ ≤ R and |b| ≤ B; a record with a non-finite number becomes zeros.
 
-    Every record is projected by itself, and no value raises. Records without features are unchanged.
+    Every record is projected separately, and no value raises an error. Records without features are unchanged.
     """
     fields = records._fields
     name = next((n for n in ("signed", "features") if n in fields), None)

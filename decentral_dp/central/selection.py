@@ -6,18 +6,19 @@
 q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ is q as computed.
 
 **Finite candidates.** Let one replaced record change the scores of all candidates by amounts within s of each other
-(their oscillation, sup − inf). Then exp(−λq) with λ = ε/s is ε-DP: a common shift cancels in the normalisation, so no
+(oscillation, sup − inf). Then exp(−λq) with λ = ε/s is ε-DP: a common shift cancels in the normalisation, so no
 factor ½ is lost (McSherry & Talwar, FOCS 2007; Dong, Durfee & Rogers, ICML 2020). Scores are rounded to the public grid
 r = 2^(⌊log₂ s⌋ − 20) and are known up to `inexact`, so the stated sensitivity is s + 2r + 4·inexact. The draw uses
-integers only. Float64 would not do: NumPy's Gumbel variates lie in [−3.61, 36.74], so a candidate with λq = 40.4 above
-the best has probability 0 for one dataset and may have a positive one for its neighbour, which is infinite pure ε.
+integers only. Float64 does not suffice: NumPy's Gumbel variates lie in [−3.61, 36.74], so a candidate with λq = 40.4
+above the best has probability 0 for one dataset and may have a positive one for its neighbour, which is infinite pure
+ε.
 A score must be a fixed function of dataset and candidate: no warm start from another candidate. Errors that depend on
 batching belong in `inexact`.
 
 **Regularised densities.** Let Φ − (κ/2)‖x‖² be convex for every dataset, and let one record change ∇Φ by at most S
 anywhere on the box. Then with k = (μ_r + κ)/scale² a draw has the privacy of a Gaussian pair with μ = S/scale (Gopi,
 Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 where Φ is known to be convex; otherwise κ = −(Lipschitz constant of ∇Φ), and
-μ_r must exceed it. The theorem is about exact Φ and a continuum. The sampler uses a grid of 2^40 positions on each
+μ_r must exceed it. The theorem assumes exact Φ and a continuum. The sampler uses a grid of 2^40 positions on each
 axis, and the log-density that it draws from differs by at most e (`RegularisedLaw.error`). The guarantee is therefore
 (ε + 4e, e^{2e}δ). e grows with k and is stated for the smallest scale of a run.
 `draw_regularised` proposes from a Gaussian below the tangent at a point near the minimum: exact discrete Gaussians, a
@@ -67,7 +68,7 @@ def make_weights(scores: Array, unit: float, rate: Fraction) -> Weights:
 
 
 def score_unit(scale: float) -> float:
-    """Return the grid of scores for differences of this scale: a power of two, at most 2⁻²⁰ of it.
+    """Return the grid of scores for differences of this scale, a power of two of at most 2⁻²⁰ times the scale.
 
     Example:
         >>> score_unit(1.0) == 2.0**-20, score_unit(1.9) == 2.0**-20
@@ -82,7 +83,7 @@ def units(scores: Array, unit: float) -> IntArray:
     """Round scores to multiples of `unit`, a power of two: (n,) integers.
 
     Raises:
-        InputError: no scores, or scores that are not finite or too large.
+        InputError: there are no scores, or scores are not finite or too large.
 
     Example:
         >>> units(np.array([0.0, 0.5, 0.7]), unit=0.25).tolist()
@@ -102,8 +103,8 @@ class Box(NamedTuple):
     """A public box.
 
     Args:
-        low: (d,) corner.
-        high: (d,) corner, above low.
+        low: lower corner, (d,).
+        high: corner above low, (d,).
 
     Example:
         >>> box = Box(np.array([-1.0]), np.array([1.0]))
@@ -138,7 +139,7 @@ class RegularisedLaw(NamedTuple):
     """A regularised density, with bounds on the score Φ that hold for every dataset.
 
     Args:
-        box: public.
+        box: public box.
         rate: k.
         strength: μ_r.
         anchor: x₀, (d,).
@@ -203,13 +204,13 @@ def draw_regularised(
     One proposal in about ((μ_r + smoothness)/(μ_r + curvature))^{d/2} is accepted.
 
     Args:
-        generator: of random bits.
-        law: the density.
+        generator: source of random bits.
+        law: density.
         score: Φ, (n, d) → (n,).
-        gradient: of Φ, (d,) → (d,).
+        gradient: gradient of Φ, (d,) → (d,).
         near: (d,), a point near the minimum of Φ + regulariser. Like `gradient` and `envelope`, it affects the running
             time only.
-        envelope: a lower bound on the curvature of this dataset's Φ, if a better one than the declared is known.
+        envelope: lower bound on the curvature of this dataset's Φ, if better than the declared bound.
 
     Raises:
         InputError: the regularised score need not be convex.
@@ -236,8 +237,8 @@ def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Arra
     One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) inside the box is accepted, λ the eigenvalues of H.
 
     Args:
-        generator: of random bits.
-        law: the density; `inexact` covers the float64 evaluation of Φ.
+        generator: source of random bits.
+        law: density; `inexact` covers the float64 evaluation of Φ.
         hessian: H, (d, d).
         linear: b, (d,).
     """
@@ -326,7 +327,7 @@ class SelectionBounds:
     """Public bounds on a score q.
 
     Args:
-        oscillation: split → sup − inf of the change that one record makes to q.
+        oscillation: split → sup − inf of the change of q by one record.
         inexact: e ≥ |computed − q|.
         lipschitz: l2 Lipschitz constant of q.
     """
@@ -441,12 +442,12 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
     """Return public points of a box, evenly spaced on each axis, (n, p).
 
     Args:
-        domain: of x.
-        p: coordinates of x.
-        count: on each axis; default 65, 17 or 9 for p = 1, 2, 3.
+        domain: domain of x.
+        p: number of coordinates of x.
+        count: number of points on each axis; default 65, 17 or 9 for p = 1, 2, 3.
 
     Raises:
-        InputError: too many axes, or too few or too many points.
+        InputError: there are too many axes, or too few or too many points.
     """
     refuse((p, count), _WRONG_GRID)
     count = count_per_axis(p) if count is None else count
@@ -463,16 +464,16 @@ class Density:
     """Public facts of a regularised density over the upper variable.
 
     Args:
-        box: of x.
+        box: box of x.
         sensitivity: split → S.
         strength: μ_r.
         anchor: x₀, (p,).
-        lipschitz: of Φ.
+        lipschitz: Lipschitz constant of Φ.
         smooth: Lipschitz constant of ∇Φ.
         inexact: bound on the error of a computed Φ.
         gradient_error: bound on the error of a computed ∇Φ.
         convex: whether Φ is convex for every dataset.
-        finest: the smallest scale of a run; 0 without noise.
+        finest: smallest scale of a run; 0 without noise.
         trace: bound on the trace of ∇²Φ for a quadratic Φ, otherwise inf; it affects the running time only.
     """
 
@@ -494,10 +495,10 @@ class Density:
 
         Args:
             bounds: public bounds on pooled records.
-            low: (p,) of the box.
-            high: (p,) of the box.
+            low: lower corner of the box, (p,).
+            high: upper corner of the box, (p,).
             strength: μ_r.
-            finest: the smallest scale of a run; 0 without noise.
+            finest: smallest scale of a run; 0 without noise.
         """
         convex, reach = bounds.convex, float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
         error = bounds.quadratic_inexactness(low, high) if convex else bounds.inexactness(low, high)
@@ -526,7 +527,7 @@ class Density:
 
     @property
     def is_certified(self) -> bool:
-        """Whether the regularised score is strictly convex for every dataset."""
+        """Return whether the regularised score is strictly convex for every dataset."""
         return self.strength + self.curvature > 0.0
 
     @property
@@ -538,7 +539,7 @@ class Density:
 
     @property
     def proposals(self) -> float:
-        """About the largest expected number of proposals of a draw."""
+        """Approximate largest expected number of proposals of a draw."""
         log_curvature = (
             0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         )
@@ -559,7 +560,7 @@ class Density:
         )
 
     def check(self) -> None:
-        """Raise InputError if nothing is proven, or a draw would take too long."""
+        """Raise InputError without a proof, or if a draw would take too long."""
         refuse(self, _UNSOUND)
 
 
@@ -600,7 +601,7 @@ class RegularisedSelection:
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
-        """S; infinite if convexity is unknown, because nothing is proven then."""
+        """S; infinite if convexity is unknown, since there is no proof then."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -615,7 +616,7 @@ class RegularisedSelection:
         """Draw a point (p,) at this scale; scale 0 gives the minimiser.
 
         Raises:
-            ValueError: a scale below the finest, whose distortion would exceed the stated one.
+            ValueError: the scale is below the finest, so the distortion would exceed the stated one.
         """
         if scale == 0.0:
             return self.bottom()
@@ -624,7 +625,7 @@ class RegularisedSelection:
         law = self.facts.regularise(scale)
         if self.coefficients is not None:
             return quadratic(generator, law, *self.coefficients)
-        # On one axis a grid is faster than descent.
+        # On one axis a grid search is faster than descent.
         near = self.bottom() if self.width == 1 else self._descend()
         return draw_regularised(generator, law, self.score, self.gradient, near)
 
@@ -636,7 +637,7 @@ class RegularisedSelection:
         return np.asarray(0.5 * np.einsum("ni,ij,nj->n", points, hessian, points) - points @ linear)
 
     def bottom(self) -> Array:
-        """Return about the minimiser, (p,), of Φ + (μ_r/2)‖x − x₀‖² on the box. Not private."""
+        """Return the approximate minimiser, (p,), of Φ + (μ_r/2)‖x − x₀‖² on the box. Not private."""
         score_law = self.facts.regularise(1.0).regularise(self.scores)
         return best_point(score_law, self.facts.box) if self.width <= 3 else self._descend()
 

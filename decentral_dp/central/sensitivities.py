@@ -4,8 +4,9 @@ Each bound is for one replaced record. Proofs: docs/proofs, by number.
 
     Φ(x) = F(x, y(x)),  y(x) = argmin_y G       L*_λ(x) = [F + λG](x, y^λ(x)) − λ G(x, y(x)),  y^λ(x) = argmin_y F + λG
 
-Smoothness, biases and penalties choose default hyper-parameters and are in no guarantee. If y^λ is used, the constants
-must hold on the wider ball of y^λ (mass = 1 + 1/λ). M replaces the papers' b_gxy/μ, which it never exceeds.
+Smoothness, biases and penalties determine default hyper-parameters only, and no guarantee depends on them. If y^λ is
+used, the constants must hold on the wider ball of y^λ (mass = 1 + 1/λ). M replaces the papers' b_gxy/μ, and never
+exceeds it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ class Clips(NamedTuple):
     """Bounds on one record's part of the implicit gradient, in l2 and spectral norms.
 
     Args:
-        a: on ‖∇_x f‖.
-        b: on ‖∇_y f‖.
-        j: on ‖∇²_xy g‖, 0 if it reads no record.
-        h: on ‖∇²_yy g‖.
+        a: bound on ‖∇_x f‖.
+        b: bound on ‖∇_y f‖.
+        j: bound on ‖∇²_xy g‖, 0 if it reads no record.
+        h: bound on ‖∇²_yy g‖.
     """
 
     a: float
@@ -36,13 +37,13 @@ class Clips(NamedTuple):
 def minimiser_sensitivity(
     c: ProblemConstants, n_train: int, n_validation: int, accuracy: float, penalty: float | None = None
 ) -> dict[Split, float]:
-    """Bound how far one replaced record moves the minimiser of G, or with a penalty λ that of G + F/λ.
+    """Bound the l2 sensitivity of the minimiser of G, or with a penalty λ that of G + F/λ.
 
-    In l2: train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty). If both levels read the same
-    records, the sum. See docs/proofs/13.
+    The bounds are train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty). If both levels read
+    the same records, they add up. See docs/proofs/13.
 
     Proof: the gradient of one dataset's objective, at the minimiser of the other, is the change that the record makes.
-    Strong convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
+    Strong convexity bounds the distance by it. Two minimisers are at most a diameter of the ball apart.
 
     Args:
         c: constants on the ball of these minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
@@ -79,20 +80,20 @@ def minimiser_sensitivity(
 def hypergradient_sensitivity(
     c: ProblemConstants, n_train: int, n_validation: int, self_concordance: float = math.inf
 ) -> dict[Split, float]:
-    """Bound how far one replaced record moves ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
+    """Bound the l2 sensitivity of ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
 
-    In l2, with δ = D_gy/(μ n_t); both are at most 2(L_fx + M L_fy):
+    With δ = D_gy/(μ n_t), and both at most 2(L_fx + M L_fy):
 
         train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)]
         validation  (D_fx + M D_fy)/n_v
 
-    If f and g read the same records, the sum. See docs/proofs/14.
+    If f and g read the same records, the bounds add up. See docs/proofs/14.
 
     Proof: let y, J, H and y', J', H' be those of the two datasets. The change of J H⁻¹ b is J H⁻¹(b − b') and [(J − J')
     + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the change of y and the
-    record. Nothing is expanded: it holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by b_gxy (e^{κδ} −
-    1)/μ, which is less if μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a factor
-    e^{±κδ}.
+    record. There is no expansion, so the bound holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by b_gxy
+    (e^{κδ} − 1)/μ, which is less if μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a
+    factor e^{±κδ}.
 
     Args:
         c: constants that hold at x.
@@ -139,7 +140,7 @@ def hypergradient_lipschitz(c: ProblemConstants) -> float:
 def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> float:
     """Bound the contribution of inexact solves to the sensitivity of a released hypergradient: 2(C a + b_gxy τ).
 
-    In l2. See docs/proofs/14.
+    The norm is l2. See docs/proofs/14.
 
     Args:
         c: constants.
@@ -197,14 +198,14 @@ def implicit_sensitivity(
     solve_error: float = 0.0,
     positive: bool = True,
 ) -> dict[Split, float]:
-    """Bound how far one replaced record moves a − J H⁻¹ b at one public y.
+    """Bound the l2 sensitivity of a − J H⁻¹ b at one public y.
 
-    a, b are means over validation records, J, H over train records. In l2; attained:
+    a and b are means over validation records, J and H over train records. The bounds are attained:
 
         train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
         validation  (2 C_a + 2 K C_b/w₀)/n_v + 2 K τ
 
-    If f and g read the same records, the sum. See docs/proofs/15.
+    If f and g read the same records, the bounds add up. See docs/proofs/15.
 
     Proof: J H⁻¹b − J'H'⁻¹b' splits as in `hypergradient_sensitivity`, at one y. H and H' lie between H₀ ⪰ w₀ and H₀ +
     C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by 2 C_h/(n_t w₀²).
@@ -246,7 +247,8 @@ def smoothness(c: ProblemConstants) -> float:
 
         b_fxx + 2 M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M (M_gyy + M C_gyy)]
 
-    It is the split of `hypergradient_sensitivity`, with a step in x, which moves y by M, instead of a record.
+    The decomposition is that of `hypergradient_sensitivity`, with a step in x, which changes y by M, instead of a
+    record.
 
     Args:
         c: constants on the box and the ball of minimisers.

@@ -1,4 +1,4 @@
-"""The privacy statement of a trusted coordinator, from public facts."""
+"""Privacy statement of a trusted coordinator, from public facts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _releases_text(job: CoordinatorJob) -> str:
 
 
 def clip(job: CoordinatorJob) -> dict[str, Any] | None:
-    """Return the norm and the clipping norms of queried terms that read records; None if nothing is clipped."""
+    """Return the norm and the clipping norms of queried terms that read records; None without clipping."""
     context = job.context
     channels = {"x", "y"}
     if not isinstance(context, MinimaxContext):
@@ -131,7 +131,7 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
 def constants(job: CoordinatorJob) -> str | None:
     """Return "analytic" if theorems give the problem's constants; None if they are unknown."""
     if isinstance(job.context, MinimaxContext) or job.context.family is None:
-        # A start may be computed by custom code, and a run that such code ended has no start.
+        # Custom code may compute the start. A run that such code ended has no start.
         return None
     return None if job.context.constants_at(_begin(job)["x"]) is None else "analytic"
 
@@ -167,13 +167,13 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
 
 
 def _begin(job: CoordinatorJob) -> dict[str, Array]:
-    """Return what is public before the first release."""
+    """Return the public values before the first release."""
     start = job.algorithm.published(job.algorithm.init(job.context))
     return {"x": job.context.start("x", {}), **start}
 
 
 def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
-    """Return the claim of the paper about its own noise: for comparison, never a certificate."""
+    """Return the paper's claim about its noise, for comparison only."""
     table = job.scenario.privacy
     if table.guarantee != "as_published" or table.epsilon is None:
         return None
@@ -183,7 +183,7 @@ def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
 
 
 def notes(job: CoordinatorJob) -> list[str]:
-    """Return the sentences that belong next to the numbers."""
+    """Return the notes on the numbers."""
     out = []
     if (claim := coordinator_claim(job)) is not None:
         proven, claim_epsilon, delta = (

@@ -9,8 +9,8 @@ L. A trajectory is one row of `Dataset.features`, whose label is T:
 with zeros after T. `Dataset.trajectory` is (L, d).
 
 CartPole-v1 of gymnasium is simulated with a fixed public policy. Every trajectory has its own key of the public seed,
-so replacing one changes no other. Observations are mapped to [−1, 1] by declared constants of the environment and
-clipped; nothing is fitted on them.
+so replacing one does not change another. Observations are mapped to [−1, 1] by declared constants of the environment
+and clipped; no value is fitted on them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     the split of each. Values after the end of a trajectory are not read.
 
     Args:
-        path: the archive.
+        path: path of the archive.
         agent: name of the array of agents; None for "agent", if the archive has it.
         split: name of the array of splits; None for "split", if the archive has it.
 
@@ -45,7 +45,7 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
         The trajectories, or None if the archive has no array "observations".
 
     Raises:
-        InputError: an array is missing, or has another shape or an invalid value.
+        InputError: an array is missing, or has a wrong shape or an invalid value.
     """
     location = f"problem.data: {str(path)!r}"
     columns = (agent or "agent", split or "split")
@@ -113,7 +113,7 @@ def trajectory_rows(
     Args:
         observations: (n, L + 1, d), zero after the end of each.
         rewards: (n, L), zero after the end of each.
-        lengths: (n,) from 1 to L.
+        lengths: lengths from 1 to L, (n,).
         terminal: (n,) of 0 and 1, whether the last observation ends its episode.
         source, agent, split: as in `Dataset`.
     """
@@ -145,11 +145,11 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
     the pole falls after about 40 steps.
 
     Args:
-        n_agents: their number.
-        seed: public. Trajectory i of an agent depends on (seed, agent, i, steps) only.
-        records: of each agent.
-        test_records: held out.
-        steps: L, where episodes are truncated.
+        n_agents: number of agents.
+        seed: public seed. Trajectory i of an agent depends on (seed, agent, i, steps) only.
+        records: number of records per agent.
+        test_records: number of held-out records.
+        steps: L, the length at which episodes are truncated.
 
     Returns:
         Trajectories agent by agent, then the held-out ones; with `agent` and `split` columns.

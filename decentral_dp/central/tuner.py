@@ -1,6 +1,6 @@
 """Private tuning of a regularisation strength for two arrays of records: one agent and a trusted coordinator.
 
-Only shapes, which are public, are refused. No value of a record raises, and no two records are read together.
+Only public shapes can raise errors. No value of a record raises, and records are processed separately.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from decentral_dp.simulation.events import Callback, Reporter
 LossName: TypeAlias = Literal["logistic", "squared"]
 Method: TypeAlias = Literal["ppift", "penalty", "em"]
 
-# The solver forms a Hessian and its Cholesky factor.
+# The solver computes a Hessian and its Cholesky factor.
 MOST_FEATURES = 2000
 # Share of a train record's μ² for the last minimiser, which is the model.
 MODEL_SHARE = 0.25
@@ -50,7 +50,7 @@ _TIGHTNESS = 1e-6
 
 
 class Arguments(NamedTuple):
-    """The arguments of one call of `decentral_dp.tune`, by name."""
+    """Arguments of one call of `decentral_dp.tune`, by name."""
 
     epsilon: Positive
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -66,15 +66,15 @@ class Arguments(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a tuning run, all of it covered by `budget`.
+    """Result of a tuning run. `budget` covers all of it.
 
     Args:
-        weight: w of the regulariser.
-        model: (d,) private minimiser at this weight.
-        ledger: the releases.
+        weight: weight w of the regulariser.
+        model: private minimiser at this weight, (d,).
+        ledger: ledger of the releases.
         budget: planned ε and δ, an upper bound on those of the ledger.
-        path: (steps + 1,) the weights in the order of the iterates.
-        statement: the guarantee in words.
+        path: weights in the order of the iterates, (steps + 1,).
+        statement: guarantee in words.
 
     Example:
         >>> import numpy as np, decentral_dp
@@ -117,14 +117,14 @@ def tune(
         l = log(1 + exp(−b aᵀθ)), b = ±1     or     ½(aᵀθ − b)², |b| ≤ label_bound
 
     This is the algorithm `regularisation_tuner` for one agent. A slope of log w with noise of standard deviation about
-    τ moves log w by −0.6·log(high/low)·slope/((|slope| + τ)√t) in step t. The model is the last released minimiser,
+    τ changes log w by −0.6·log(high/low)·slope/((|slope| + τ)√t) in step t. The model is the last released minimiser,
     projected on the ball that contains every minimiser at its weight.
 
     Args:
-        train, validation: pairs (features (n, d), labels (n,)). Every record is first projected by itself: features are
-            shortened to `radius`, labels are clipped to ±label_bound ("squared") or read as +1 above 0 and −1 otherwise
-            ("logistic"), and a record with a value that is not finite becomes zeros. There is no intercept; append a
-            constant feature for one.
+        train, validation: pairs (features (n, d), labels (n,)). Every record is first projected separately: features
+            are shortened to `radius`, labels are clipped to ±label_bound ("squared") or read as +1 above 0 and −1
+            otherwise ("logistic"), and a record with a value that is not finite becomes zeros. There is no intercept;
+            append a constant feature for one.
         epsilon, delta: target for one replaced record.
         weight_range: smallest and largest w.
         loss: "logistic" or "squared".
@@ -136,8 +136,8 @@ def tune(
             releases the model with Laplace noise: pure ε for any δ; `steps` is not used.
         steps: number of steps.
         lam: λ of "penalty"; it multiplies the noise.
-        seed: makes the noise reproducible, and the result a simulation.
-        callbacks: functions that are called with a `Progress` of "steps"; by default notebooks show a bar.
+        seed: seed that makes the noise reproducible, and the result a simulation.
+        callbacks: functions of a `Progress` of "steps"; by default notebooks show a bar.
 
     Returns:
         `Tuned`, with (ε, δ)-differential privacy for replacing one train or validation record by another of the same
@@ -146,7 +146,7 @@ def tune(
         not covered.
 
     Raises:
-        InputError: arguments that cannot be used, before any value is read.
+        InputError: an argument is invalid; raised before any value is read.
 
     Example:
         >>> import numpy as np, decentral_dp
@@ -233,7 +233,7 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
 
 
 def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
-    """Plan every release. Raises InputError for a target that no noise meets."""
+    """Plan every release. Raises InputError for a target that no noise scale reaches."""
     charges, releases = program.planned_releases(context, context.rounds), program.releases_per_round
     return fit_plan(
         lambda factor: Ledger(1, tuple(make_ledger_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
@@ -260,7 +260,7 @@ _REFUSED = (
 
 
 def check_arguments(arguments: Arguments) -> Arguments:
-    """Return the arguments as Python numbers. Raises InputError for values that cannot be used."""
+    """Return the arguments as Python numbers. Raises InputError for invalid values."""
     plain = Arguments._make(value.item() if isinstance(value, np.generic) else value for value in arguments)
     ends = np.asarray(plain.weight_range).tolist()
     plain = plain._replace(weight_range=tuple(ends) if isinstance(ends, list) else ends)
@@ -297,7 +297,7 @@ def _numbers(values: ArrayLike, name: str) -> Array:
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:
     """Project every record by itself on ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: +1 for a label above 0, otherwise −1).
 
-    A record with a value that is not finite becomes zeros, which move nothing. Longer features are shortened to R,
+    A record with a non-finite value becomes zeros and contributes nothing. Longer features are shortened to R,
     shorter ones are unchanged; the bound holds for the exact norm of the float64 result.
 
     Args:
@@ -312,7 +312,7 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
     """
     finite = np.isfinite(features).all(axis=1) & np.isfinite(labels)
     a = np.where(finite[:, None], features, 0.0)
-    # normalise leaves room for the rounding of norms, and so does this comparison.
+    # `normalise` has a margin for the rounding of norms, and so has this comparison.
     inside = row_norms(a, "l2") <= radius * (1.0 - (a.shape[1] + 8) * 2.0**-52)
     a = np.ascontiguousarray(np.where(inside[:, None], a, normalise(a, "l2", radius).features))
     b = np.where(finite, labels, 0.0)
@@ -322,10 +322,10 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
 def digest_input(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
     """Return a digest of the arguments and every record, for the noise key.
 
-    Equal noise on other data would cancel in a difference.
+    With equal noise on other data, the noise would cancel in a difference.
 
     Args:
-        arguments: of the call.
+        arguments: arguments of the call.
         roles: features (n, d) and labels (n,), of train and validation records.
     """
     digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]

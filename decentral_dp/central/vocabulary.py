@@ -1,7 +1,6 @@
-"""Parts that a trusted coordinator's algorithm is written with: `from decentral_dp.central import vocabulary as dp`.
+"""Names for writing an algorithm of a trusted coordinator: `from decentral_dp.central import vocabulary as dp`.
 
-An algorithm is a frozen dataclass. It states the terms that it asks the agents for, and how each round's budget is
-divided among them:
+An algorithm is a frozen dataclass. It states the terms of its queries, and the shares of each round's budget:
 
     QUERIES = ("grad_x", "grad_y")
     SHARES = {"grad_x": 0.5, "grad_y": 0.5}      default: equal shares
@@ -55,10 +54,10 @@ _CHANNELS = {"grad_x": "gx", "grad_y": "gy"}
 
 
 class Calibration(NamedTuple):
-    """The published noise of one channel.
+    """Published noise of one channel.
 
     Args:
-        scale: (R,) scale of each release.
+        scale: scale of each release, (R,).
         sensitivity: split → (R,) sensitivity of each release.
     """
 
@@ -67,17 +66,17 @@ class Calibration(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """The planned releases of one channel, before the target ε is known.
+    """Planned releases of one channel, before calibration to the target ε.
 
     Args:
         mechanism: "gaussian", "laplace", "exponential" or "uncertified".
         width: coordinates of one release.
-        indices: (R,) indices of the releases, ascending, from 1.
+        indices: indices of the releases, (R,), ascending, from 1.
         weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor
             meets the target.
         rate: split → rate of the Poisson sample.
         distortion: as in the ledger.
-        reason: why a mechanism is uncertified.
+        reason: reason why a mechanism is uncertified.
     """
 
     mechanism: str
@@ -90,10 +89,10 @@ class Charge(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The Gaussian releases of one channel in a run.
+    """Gaussian releases of one channel in a run.
 
     Args:
-        indices: (R,) indices of the releases, ascending, from 1.
+        indices: indices of the releases, (R,), ascending, from 1.
         width: coordinates of one release.
         kinds: splits that it reads.
         share: share of Σμ² relative to other channels, divided evenly over the releases.
@@ -116,7 +115,7 @@ def round_indices(rounds: int, releases_per_round: int, positions: Sequence[int]
 def gaussian_charges(parts: Mapping[str, Part]) -> dict[str, Charge]:
     """Plan Gaussian releases by the shares of their channels; channels without a release are omitted.
 
-    Shares count among the channels that read a split: both splits have the same Σμ².
+    Shares are relative to the channels that read a split, so both splits have the same Σμ².
     """
     parts = {channel: part for channel, part in parts.items() if part.indices.size}
     total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in SPLITS}
@@ -142,9 +141,9 @@ def gradient_parts(
     """Return the releases of `release_gradients` in a run.
 
     Args:
-        context: of the run.
-        queries: terms.
-        indices: (R,) of the releases.
+        context: public facts of the run.
+        queries: queried terms.
+        indices: indices of the releases, (R,).
         shares: term → share of Σμ²; default 1.
         rate: rate of the Poisson samples.
 
@@ -165,7 +164,7 @@ def gradient_parts(
 
 @dataclass(frozen=True)
 class Coordinated(AnyAlgorithm, Coordination, Protocol):
-    """A coordinator's program with a plan of its releases.
+    """Program of a coordinator, with a plan of its releases.
 
     Args:
         context: a `CoordinatorContext`, or a `MinimaxContext` for minimax problems.
@@ -173,7 +172,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
     @property
     def needs_constants(self) -> bool:
-        """Whether it requires the problem's constants."""
+        """Whether the program requires the constants of the problem."""
         return False
 
     @property
@@ -183,7 +182,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """The terms (of `problems.protocol`) that it asks the agents for."""
+        """Terms (of `problems.protocol`) that the program queries."""
         return ()
 
     def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
@@ -209,10 +208,10 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
 
 class Calibrated(Coordinated, Protocol):
-    """A coordinator's program with the noise of its paper; its protocol is "published".
+    """Program of a coordinator with the noise of its paper; its protocol is "published".
 
     Args:
-        claim: the statement of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
+        claim: source of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
     """
 
     claim: str
@@ -221,7 +220,7 @@ class Calibrated(Coordinated, Protocol):
         """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
 
         Raises:
-            InputError: the paper's formula has no value.
+            InputError: the formula of the paper is undefined.
         """
         ...
 
@@ -235,16 +234,16 @@ def release_gradients(
     rate: float = 1.0,
     along: Array | None = None,
 ) -> Generator[Request, Response, Bundle]:
-    """Ask all agents for the means of these terms at one public point, and release them with noise.
+    """Query the means of these terms over all agents at one public point, and release them with noise.
 
     Args:
         t: round.
-        context: of the run.
+        context: public facts of the run.
         queries: terms, of `problems.protocol` or `problems.saddle`.
         x: (p,), public.
         y: (q,), public.
         rate: rate of one Poisson sample for all terms; 1 for all records.
-        along: (q,) vector of lower_hvp and lower_jvp.
+        along: vector of lower_hvp and lower_jvp, (q,).
 
     Returns:
         Term → (d,): the released mean plus the data-independent part. grad_x and grad_y are also named x and y.
@@ -261,7 +260,7 @@ def release_gradients(
 
 @dataclass(frozen=True)
 class DeclaredCoordinator(Wrapper, Coordinated):
-    """A program for an algorithm that states `QUERIES` and `SHARES`."""
+    """Program for an algorithm that states `QUERIES` and `SHARES`."""
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -296,14 +295,14 @@ MINIMAX = BILEVEL._replace(
 
 # Options -------------------------------------------------------------------------------------------------------------
 
-# Values of these options in example scenarios.
+# Values of these options in examples.
 ASCENT = {"y": "{ scale = 0.5 }", "solver": '"ascent"'}
 DRO = {"problem": '"dro"', "problem_keys": 'divergence = "chi2"\nstrength = 1.0\ncap = 5.0', "clip": "clip.x = 1.0"}
 KL_DRO = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}
 
 
 def sampling_rate() -> Any:
-    """q, rate of the Poisson sample of a round."""
+    """Declare q, the rate of the Poisson sample of a round."""
     return option(
         "rate of a round's Poisson sample; 1 reads all records",
         default=1.0,
@@ -334,7 +333,7 @@ MAXIMISER_RULES = (
 
 
 def anchor_period() -> Any:
-    """T, the number of rounds from one anchor to the next (`minimax.steps`)."""
+    """Declare T, the number of rounds from one anchor to the next (`minimax.steps`)."""
     return option(
         "T, rounds from one anchor, a new estimate of the gradient, to the next",
         unit="rounds",
@@ -344,7 +343,7 @@ def anchor_period() -> Any:
 
 
 def change_smoothness() -> Any:
-    """L of the clipping norm of a difference (`minimax.steps`)."""
+    """Declare L of the clipping norm of a difference (`minimax.steps`)."""
     return option(
         "L of the clipping norm L·distance of a record's change of gradient; required if period > 1",
         default=None,
@@ -354,17 +353,17 @@ def change_smoothness() -> Any:
 
 
 def count_option(description: str, unit: str, example: str) -> Any:
-    """A whole number of at least 1, with a computed default."""
+    """Declare a whole number of at least 1, with a computed default."""
     return option(description, default=None, unit=unit, example=example, at_least=1)
 
 
 def solver_steps(symbol: str = "") -> Any:
-    """The number of steps of the lower-level solver."""
+    """Declare the number of steps of the lower-level solver."""
     return count_option(f"{symbol}steps of the lower-level solver; default from public constants", "steps", "5")
 
 
 def solver_smoothness(symbol: str) -> Any:
-    """The inverse of the step size of "dp_gd"."""
+    """Declare the inverse of the step size of "dp_gd"."""
     return option(
         f'{symbol}, the inverse of the step size of "dp_gd"; default from public constants',
         default=None,

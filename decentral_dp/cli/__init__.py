@@ -1,1 +1,1 @@
-"""The command line: `main` has the commands, one module each has what a command prints and writes."""
+"""Command line: `main` defines the commands, and the other modules their output."""

@@ -1,4 +1,4 @@
-"""Descriptions of components and keys, for `list` and the reference pages.
+"""Descriptions of components and keys for `list` and the reference pages.
 
 `describe` describes a component. `keys` lists the keys of scenarios and studies from their schemas.
 """
@@ -55,12 +55,12 @@ class KeyText(NamedTuple):
     """The description of a key.
 
     Args:
-        name: in its table; of a study or scenario from the top, with dots.
-        meaning: a phrase, or sentences.
-        may_be: the valid values in words.
-        default_text: the default; "required", or "" for an optional key.
-        unit: of a number, or "".
-        example: a value in TOML.
+        name: name in its table; for a study or scenario, dotted name from the top.
+        meaning: phrase, or sentences.
+        may_be: valid values in words.
+        default_text: default; "required", or "" for an optional key.
+        unit: unit of a number, or "".
+        example: example value in TOML.
     """
 
     name: str
@@ -75,14 +75,14 @@ class Description(NamedTuple):
     """The description of a component.
 
     Args:
-        name: in its registry.
-        registry: of `registries`.
-        line: its summary.
-        text: its docstring.
-        keys: that it reads.
-        notes: sentences on it.
-        facts: for the reference, in Markdown.
-        usage: its name in a scenario, in TOML.
+        name: name in its registry.
+        registry: name of the registry in `registries`.
+        line: summary.
+        text: docstring.
+        keys: keys that it reads.
+        notes: sentences about it.
+        facts: facts for the reference, in Markdown.
+        usage: its entry in a scenario, in TOML.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Description(NamedTuple):
 
 
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
-    """Return registry → name → summary. titles: whether the titles of scenarios and studies are read."""
+    """Return registry → name → summary. titles: Whether the titles of scenarios and studies are read."""
     return {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
@@ -119,8 +119,8 @@ def describe(registry: str, name: str) -> Description:
     """Describe a component.
 
     Args:
-        registry: of `registries`, except scenarios and studies.
-        name: in it; none of an installed package.
+        registry: name in `registries`, except scenarios and studies.
+        name: name in the registry; components of installed packages are not supported.
     """
     component = Description(name, registry, registries(titles=False)[registry][name])
     match registry:
@@ -188,7 +188,7 @@ def of_declared(key: DeclaredKey) -> KeyText:
 
 
 def keys_of(schema: Mapping[str, Any]) -> list[KeyText]:
-    """Describe the keys of a table by its schema, without those of inner tables."""
+    """Describe the keys of a table from its schema, without those of inner tables."""
     required = schema.get("required", [])
     return [
         KeyText(
@@ -300,11 +300,11 @@ def print_list(registry: str | None) -> None:
 
 
 class Matches(NamedTuple):
-    """The descriptions of a name.
+    """Descriptions of a name.
 
     Args:
-        components: with this name.
-        keys: with this ending, each with the components that read it.
+        components: components with this name.
+        keys: keys with this ending, each with the components that read it.
         files: kind of file, "scenario" or "study" → its text.
     """
 
@@ -322,7 +322,7 @@ class Matches(NamedTuple):
 
 
 def find_entry(name: str) -> Matches:
-    """Find the components, keys, scenarios and studies of a name. Raises InputError if there are none."""
+    """Find the components, keys, scenarios and studies of a name. Raises InputError for an unknown name."""
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
     if in_module(name) is not None:
@@ -344,7 +344,7 @@ def find_entry(name: str) -> Matches:
 def print_entry(name: str) -> None:
     """Print the components, keys, scenarios and studies of a name.
 
-    Descriptions before a scenario or study are comments, so that the output can be saved as a file.
+    Descriptions before a scenario or study are comments, so the output can be saved as a file.
     """
     matches = find_entry(name)
     texts = [*map(description_text, matches.components), *matches.files.values()]
@@ -378,7 +378,7 @@ def _key_line(key: KeyText) -> str:
 
 
 def _describe_custom(name: str) -> Description:
-    """Describe a custom component. Raises InputError if there is none."""
+    """Describe a custom component. Raises InputError if it does not exist."""
     entry: Any = component(name, [Path.cwd()], "list")
     if hasattr(entry, "step"):
         return _algorithm(entry_of_class(entry, name))._replace(name=name)

@@ -1,4 +1,4 @@
-"""The command line: commands, exit codes and signals. Heavy imports wait until a command runs."""
+"""Command line: commands, exit codes and signals. Heavy imports are deferred until a command runs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def invoke_run(
 
 
 def _open_store(url: str | None) -> Any:
-    """Open the store for `_upload`. Refuse one that cannot be written before the first release."""
+    """Open the store for `_upload`. Raises InputError, before the first release, if it is not writable."""
     if url is None:
         return None
     from decentral_dp.simulation.folder.layout import open_store
@@ -146,7 +146,7 @@ def _upload(folder: Path | None, store: Any) -> None:
 
 
 def _require_scenario(folder: Path, asked: Scenario) -> None:
-    """Refuse a folder with a run of another scenario. Raises InputError."""
+    """Raise InputError for a folder with a run of another scenario."""
     from decentral_dp.config.loading import load_scenario, read_toml
     from decentral_dp.simulation.jobs.build import build_job, run_digest
 
@@ -156,7 +156,7 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
 
 
 def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Output, store: Any) -> bool:
-    """Whether there was a run of this scenario in the folder, which is complete now."""
+    """Complete a run of this scenario in the folder, and return whether there was one."""
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
@@ -185,7 +185,7 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Out
 
 
 class Output(NamedTuple):
-    """The output of a run: none, all of it, as JSON."""
+    """Output of a run: none, verbose, or JSON."""
 
     quiet: bool = False
     verbose: bool = False
@@ -193,7 +193,7 @@ class Output(NamedTuple):
 
 
 def _print_and_exit(finished: Run, shown: Output) -> None:
-    """Print a run. Exit with 1 if it diverged, which is printed even if nothing else is."""
+    """Print a run. Exit with code 1 if it diverged; divergence is always printed."""
     from decentral_dp.cli.run import print_run
 
     if shown.as_json:
@@ -267,7 +267,7 @@ def invoke_report(
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
-    # Without one of these, a page would have no metrics or no releases.
+    # Without one of these files, the page would have no metrics or no releases.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # A changed folder may be damaged.
@@ -529,9 +529,9 @@ def options(
 def main() -> None:
     """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
-    # A garbage collection at exit would double the time.
+    # A garbage collection at exit would double the running time.
     atexit.register(gc.freeze)
-    # A shell may start background jobs with SIGINT ignored. Both signals must reach the clean-up of processes.
+    # A shell may start background jobs with SIGINT ignored. Both signals must trigger the clean-up of processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     # A terminal without ε prints a question mark instead of a traceback.

@@ -1,7 +1,7 @@
-"""The command `new`: a commented scenario for a table of records, from a shipped one.
+"""Command `new`: write a commented scenario for a table of records, based on a shipped one.
 
-It reads the names of the columns, and whether the first record has numbers or words in them. Users declare labels,
-ranges and categories, which are public facts.
+It reads the names of the columns, and whether the first record contains numbers or words. Users declare labels, ranges
+and categories, which are public facts.
 """
 
 from __future__ import annotations
@@ -96,22 +96,22 @@ def write_template(
     """Write a scenario with a comment on every key, and print its placeholders.
 
     Args:
-        out: the file to write; None for the name of the records' file, or scenario.toml.
-        data: a CSV or Parquet file, or a bundled data set; None for the data of the shipped scenario.
-        label: the label column of a file.
+        out: output file; None for the name of the records' file, or scenario.toml.
+        data: CSV or Parquet file, or bundled data set; None for the data of the shipped scenario.
+        label: label column of a file.
         classes: all possible labels, separated by commas.
-        ranges: "column=low:high", the public ranges of a file's columns.
-        algorithm: a registered kind.
+        ranges: "column=low:high", public ranges of columns of a file.
+        algorithm: registered kind.
         agents: number of agents.
-        epsilon: the target ε of every agent.
-        changes: "table.key=value".
+        epsilon: target ε of every agent.
+        changes: changed keys, "table.key=value".
 
     Returns:
         The path of the scenario.
 
     Raises:
-        InputError: a scenario that would not load. Nothing is written.
-        FileExistsError: an existing file.
+        InputError: the scenario is invalid. Nothing is written.
+        FileExistsError: the file exists.
     """
     is_file = data is not None and data not in DATASETS
     path = out or Path(f"{Path(data).stem if data is not None and is_file else 'scenario'}.toml")
@@ -146,7 +146,7 @@ def write_template(
 
 
 def _with_stand_ins(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a template with a word in every empty list of categories, so that it loads."""
+    """Return the content of a template, with a placeholder word in every empty list of categories."""
     categories = content["problem"].get("columns", {}).get("categories", {})
     filled = {column: words or ["PLACEHOLDER"] for column, words in categories.items()}
     return assign(content, ["problem", "columns", "categories"], filled) if categories else content
@@ -190,7 +190,7 @@ def _with_columns(
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in ranges:
         if name not in needed:
-            raise InputError(f"--range: {quoted(name)} is no column that needs a range{near_name(name, names)}.")
+            raise InputError(f"--range: {quoted(name)} is not a column that needs a range{near_name(name, names)}.")
     words: list[str] = []
     if file.suffix.lower() == ".csv":
         # Undeclared names must not be cells of a record.

@@ -48,8 +48,8 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     """Return the name of a run's folder: its scenario and the changed keys.
 
     Args:
-        stem: of the scenario's file.
-        overrides: "table.key=value"; of a key that is set twice the last counts.
+        stem: stem of the scenario's file.
+        overrides: "table.key=value"; the last value of a repeated key is used.
 
     Example:
         >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
@@ -66,12 +66,12 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
     """Open the log of a run.
 
     Args:
-        log: "jsonl" for stderr, a file that ends in .jsonl, to which lines are added (a new one is for its owner
-            only), "tensorboard", "mlflow" or None.
-        folder: of the run.
+        log: "jsonl" for stderr; a file that ends in .jsonl, to which lines are appended (a new file is readable by its
+            owner only); "tensorboard", "mlflow" or None.
+        folder: folder of the run.
 
     Raises:
-        InputError: another value, or a log that cannot be written.
+        InputError: the value is invalid, or the log is not writable.
     """
     with contextlib.ExitStack() as stack:
         if log is None:
@@ -112,10 +112,10 @@ def run_with_progress(
     """Run with a progress bar and a log.
 
     Args:
-        make: callbacks → run.
-        log: as of `open_log`.
-        quiet: whether no bar is shown.
-        folder: of the run.
+        make: function from callbacks to the run.
+        log: as in `open_log`.
+        quiet: whether to hide the progress bar.
+        folder: folder of the run.
     """
     bar = ProgressBar("rounds", lines=True, quiet=quiet or log == "jsonl")
     with open_log(log, Path(folder)) as logs, bar:
@@ -126,7 +126,7 @@ def run_with_progress(
     return finished
 
 
-# Printed scores in their order. Those of the problem follow.
+# Printed scores in order. Scores of the problem follow.
 _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
@@ -144,8 +144,8 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     """Print the scores of the published values, next to the majority-class or mean-label baseline.
 
     Args:
-        out: the console.
-        result: of the run.
+        out: console.
+        result: result of the run.
         verbose: whether to print all scores; by default the first four.
     """
     # If only x is published, the scores are those of the exact lower solution.
@@ -279,16 +279,16 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = None) -> None:
-    """Write the predictions of new records, completely or not at all, and print their source.
+    """Write the predictions of new records atomically, and print their source.
 
     Args:
-        folder: of a run.
-        file: CSV or Parquet, with new records.
-        out: the CSV file to write.
-        agent: the agent of the model; None for the mean over agents.
+        folder: folder of a run.
+        file: CSV or Parquet file of new records.
+        out: CSV file to write.
+        agent: agent whose model predicts; None for the mean over agents.
 
     Raises:
-        InputError: as of `load_model` and `TrainedModel.predict`, or the file to write exists or cannot be written.
+        InputError: as in `load_model` and `TrainedModel.predict`, or the output exists or is not writable.
     """
     require_new("--out", out)
     model = load_model(folder)

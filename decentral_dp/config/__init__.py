@@ -1,1 +1,1 @@
-"""Build configuration keys from the declarations of components, load custom components, and list the reference."""
+"""Configuration: keys from the declarations of components, custom components, and the reference of all keys."""

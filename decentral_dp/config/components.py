@@ -1,6 +1,6 @@
-"""Components of a scenario: every name is looked up once, in the package or in a module, or is a Python object.
+"""Components of a scenario: registered, custom by module, or Python objects. Each name is resolved once.
 
-`resolve` is the first step of `build`. All later steps read `Components`.
+`resolve` is the first step of `build`. All later steps use `Components`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Objects(TypedDict, total=False):
     """Python objects instead of components that a scenario names.
 
     Args:
-        problem: of `from_losses`, or an instance of a class (docs/add_a_problem.md).
+        problem: result of `from_losses`, or an instance of a class (docs/add_a_problem.md).
         algorithm: an instance of its dataclass.
         mechanism: an instance of a class (docs/add_a_mechanism.md).
         topology: a `networkx.Graph`, a `Topology`, pairs of agents, a matrix, a list of these, or a function.
@@ -91,7 +91,7 @@ class Components:
         scenario: the scenario.
         files: (table, …, key) → absolute path of every data file.
         algorithm: entry of the algorithm, with the object if one was given.
-        keys: keys of the algorithm in the scenario.
+        keys: keys of the algorithm that the scenario sets.
         mechanism: noise mechanism.
         problem: problem.
         model: custom model of the problem.
@@ -99,7 +99,7 @@ class Components:
         topology: graph.
         data: records.
         partition: partition of the records over the agents.
-        draws_records: whether synthetic data are drawn. Some plans need only their numbers.
+        draws_records: whether synthetic data are drawn. Some plans need only the numbers of records.
     """
 
     scenario: Scenario
@@ -129,7 +129,7 @@ class Components:
     def strict(self) -> bool:
         """Whether every access to records must be in the ledger."""
         guarantee = self.scenario.privacy.guarantee
-        # ε of published noise is stated for a trusted coordinator, too.
+        # ε of published noise is also stated for a trusted coordinator.
         return guarantee == "certified" or (guarantee == "as_published" and self.algorithm.trusts_coordinator)
 
     @cached_property
@@ -192,12 +192,12 @@ def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: 
     """Load a scenario and resolve its components.
 
     Args:
-        scenario: as of `load`. It need not name records and a graph that are given as objects.
+        scenario: as in `load`. Records and a graph passed as objects need no entry.
         overrides: "table.key=value" with a TOML value.
         **objects: Python objects instead of components.
 
     Raises:
-        InputError: as of `load`, `with_objects` and `resolve`.
+        InputError: as in `load`, `with_objects` and `resolve`.
     """
     roles = [role for role, value in objects.items() if value is not None]
     return resolve(with_objects(load_scenario(scenario, overrides, objects=roles), **objects))
@@ -217,7 +217,7 @@ def resolve(s: Scenario) -> Components:
     if missing is not None:
         raise InputError(
             f"objects.{missing}: the {missing} of this run was a Python object ({printable(s.objects[missing])}). Fix: "
-            f"give it again, decentral_dp.run(scenario, {missing}=…), or name a {missing} in the scenario and remove "
+            f"pass it again, decentral_dp.run(scenario, {missing}=…), or name a {missing} in the scenario and remove "
             "this line."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
@@ -243,7 +243,7 @@ def trusted_files(s: Scenario) -> Files:
     """Return the data files of a scenario, after a check of its code.
 
     Raises:
-        InputError: a scenario of a run folder names code that this machine has not run before.
+        InputError: the scenario of a run folder names code that has not run on this machine before.
     """
     if trust.needs_trust(s.folder):
         code = s.code_files()
@@ -252,7 +252,7 @@ def trusted_files(s: Scenario) -> Files:
                 trust.require_trust(file, file.read_bytes())
         for place, kind in s.modules().items():
             if place not in code:
-                # The scenario could call any function of an installed module with its keys.
+                # A scenario can call any function of an installed module with its keys.
                 trust.require_trust(Path(kind), kind.encode())
     return s.files()
 
@@ -290,7 +290,7 @@ def _object(s: Scenario, role: str) -> Any | None:
 
 
 def algorithm_entry(s: Scenario) -> Entry:
-    """Return the entry of the algorithm. Raises InputError if there is none."""
+    """Return the entry of the algorithm. Raises InputError if it does not exist."""
     kind = s.algorithm.kind
     entry: Entry | None = _object(s, "algorithm")
     if entry is not None:
@@ -345,7 +345,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
 
 
 def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:
-    """Return the noise mechanism. Raises InputError if there is none."""
+    """Return the noise mechanism. Raises InputError if it does not exist."""
     kind = s.privacy.mechanism_kind
     mechanism: Any = _object(s, "mechanism")
     if mechanism is not None:
@@ -353,7 +353,7 @@ def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:
     if kind in MECHANISMS:
         return mechanism_of(kind)
     if trusts_coordinator:
-        # The coordinator's plan refuses any other mechanism.
+        # The coordinator's plan supports no other mechanism.
         return GAUSSIAN
     mechanism = component(kind, s.code_paths, "privacy.mechanism")
     return register_outside(mechanism_with(mechanism, s.privacy.mechanism_options))
@@ -414,11 +414,11 @@ def _records(
     """Read or generate the records. Raises InputError.
 
     Args:
-        part: the data of the scenario.
+        part: data component of the scenario.
         s: the scenario.
         files: data files of the scenario.
         agents: m.
-        certified: whether undeclared classes are refused.
+        certified: whether undeclared classes raise InputError.
         draws_records: whether synthetic data are drawn; else only their number is known.
     """
     table = s.problem
@@ -438,7 +438,7 @@ def _records(
 
 
 def _partition(part: Component, s: Scenario) -> Any:
-    """Return the partition as `make_shards` takes it. Raises InputError."""
+    """Return the partition in the form of `make_shards`. Raises InputError."""
     spec = s.problem.partition
     if part.is_outside:
         return dealer(part)
@@ -452,7 +452,7 @@ def _name_of_object(value: Any) -> str:
 
 
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
-    """Refuse an unknown problem, and one that the algorithm does not solve. Raises InputError."""
+    """Raise InputError for an unknown problem, or one that the algorithm does not solve."""
     if registered is None and not problem.is_outside:
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
@@ -461,7 +461,7 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
         raise InputError(
-            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Fix: take "
+            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is not one. Fix: use "
             f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, alternatives))}."
         )
 
@@ -469,10 +469,10 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
 def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     """Hash the inputs of a scenario: its files, and its custom components.
 
-    Without a salt, the digest would allow guesses of a single unknown value of a file.
+    Without a salt, the digest would reveal a single unknown value of a file to a search.
 
     Args:
-        scenario: as loaded.
+        scenario: loaded scenario.
         salt: at most 64 random bytes. Only the owner of the files may read them.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Loading of scenarios: from a name, file or dict to a `Scenario`, with changed keys, and refusals of wrong keys.
+"""Loading of scenarios: from a name, file or dict to a validated `Scenario`, with changed keys.
 
 A scenario is TOML with the tables problem, topology, algorithm, privacy and run (see `schema`).
 """
@@ -33,7 +33,7 @@ Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
 # Kind of shipped TOML files → their folder.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
-# Table → its registered kinds, which declare keys.
+# Table → registered kinds, which declare keys.
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS}
 
 
@@ -60,7 +60,7 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
     name = quoted_path(name_or_file)
     if os.path.isdir(path):
         raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: give the path of a .toml file in it.")
-    problem = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
+    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
     raise InputError(
         f"{kind}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
         f'"decentral-dp list {Path(_FOLDERS[kind]).name}".'
@@ -79,10 +79,10 @@ def load_scenario(
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value, a bare word for a string, or null to remove the key.
         folder: start of relative paths in a dict; default the working directory.
-        objects: components that are given as Python objects. The scenario need not name records and a graph among them.
+        objects: components passed as Python objects. Records and a graph among them need no entry in the scenario.
 
     Raises:
-        InputError: a key or value that is not valid.
+        InputError: a key or value is invalid.
     """
     folder, content = _read_source(scenario, folder)
     problem, graph = content.get("problem"), content.get("topology", {})
@@ -131,13 +131,13 @@ def _validate(content: Mapping[str, Any]) -> Scenario:
 def refuse_unread(
     table: str, kind: str, keys: Iterable[str], declared_keys: Collection[str], root: type[BaseModel] = Scenario
 ) -> None:
-    """Refuse undeclared keys of a problem or an algorithm.
+    """Raise InputError for undeclared keys of a problem or an algorithm.
 
     Args:
         table: "problem" or "algorithm".
-        kind: registered, or "module:Name".
-        keys: of the kind in the scenario.
-        declared_keys: keys of the kind.
+        kind: registered kind, or "module:Name".
+        keys: keys of the kind in the scenario.
+        declared_keys: declared keys of the kind.
         root: model of scenarios with the declared keys, for suggestions.
 
     Raises:
@@ -151,7 +151,7 @@ def refuse_unread(
 
 
 def _refuse_unread_by_graph(content: Mapping[str, Any], root: type[BaseModel]) -> None:
-    """Refuse undeclared keys of a registered kind of graph. Raises InputError."""
+    """Raise InputError for undeclared keys of a registered kind of graph."""
     table = content.get("topology")
     kind = table.get("kind") if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping) or not isinstance(kind, str) or kind not in GENERATORS:
@@ -172,13 +172,13 @@ def _unread(
     instead: Collection[str] = (),
     more: Collection[str] = (),
 ) -> InputError:
-    """Return the refusal of a key that a kind does not declare.
+    """Return the error for a key that a kind does not declare.
 
     Args:
-        table: of the key.
-        key: its name.
-        kind: of the table.
-        takers: the kinds that declare it, or "".
+        table: table of the key.
+        key: name of the key.
+        kind: kind of the table.
+        takers: kinds that declare the key, or "".
         root: model of scenarios, for suggestions.
         instead: keys of the table with the same purpose.
         more: keys of the table that `root` does not have.
@@ -186,11 +186,11 @@ def _unread(
     if not takers:
         return InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, more)}.")
     fix = f"use {' and '.join(f'{table}.{name}' for name in sorted(instead))}" if instead else "leave it out"
-    return InputError(f"{table}.{key}: {kind} takes none, only {takers}. Fix: {fix}.")
+    return InputError(f"{table}.{key}: not supported by {kind}, only by {takers}. Fix: {fix}.")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
-    """Return the table [topology] or the kind of algorithm, which a title may name."""
+    """Return the table [topology] or the kind of algorithm; a title may refer to it."""
     value = content.get(table)
     return value.get("kind") if table == "algorithm" and isinstance(value, Mapping) else value
 
@@ -209,7 +209,7 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Fill in the default settings of one-level training; other scenarios stay unchanged.
 
     Args:
-        content: of a scenario.
+        content: content of a scenario.
 
     Example:
         >>> fill_planned_settings({"problem": {"kind": "classification"}})["algorithm"]
@@ -238,7 +238,7 @@ def python_value(value: Any) -> Any:
         >>> python_value({"rounds": np.int64(3), "scale": (0.5, np.float32(2))})
         {'rounds': 3, 'scale': [0.5, 2.0]}
     """
-    # By name, since numpy is slow to import.
+    # Compare by name, since numpy is slow to import.
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -249,7 +249,7 @@ def python_value(value: Any) -> Any:
 
 
 def read_toml(path: Path, kind: str = "scenario") -> dict[str, Any]:
-    """Read a TOML file. Raises InputError for no such file, no text or no TOML."""
+    """Read a TOML file. Raises InputError if the file is missing, is not text, or is not valid TOML."""
     try:
         return tomllib.loads(regular(path, kind).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -268,7 +268,7 @@ def parse_change(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     keys = key_parts(key)
     if not equals or not all(keys):
-        raise _set_error(f"got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
+        raise _set_error(f"got {quoted(override)}, expected table.key=value, for example algorithm.rounds=500.")
     if text.strip() == "null":
         return keys, ABSENT
     try:
@@ -285,12 +285,12 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     """Return a copy of a scenario's content with a key set to a value, or without the key for `ABSENT`.
 
     Args:
-        content: of a scenario.
-        keys: the parts of the key.
-        value: of the key.
+        content: content of a scenario.
+        keys: parts of the key.
+        value: value of the key.
 
     Raises:
-        InputError: a part that is no table, or an absent key that is to be removed.
+        InputError: a part is not a table, or a key to remove is absent.
     """
     out = dict(content)
     table = out
@@ -343,7 +343,7 @@ def key_parts(key: str) -> list[str]:
     return parts
 
 
-# Name of records or of a graph that are given as Python objects, if the scenario names none.
+# Name of records or a graph passed as Python objects, if the scenario names none.
 OBJECT_NAME = "given in Python"
 
 
@@ -370,7 +370,7 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
-    return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(expectations)}."
+    return f"{path}: got {quoted(first['input'])}, expected {', or '.join(expectations)}."
 
 
 _EXPECTED_TEXTS = {
@@ -402,7 +402,7 @@ def expected_text(complaint: Any) -> str:
 
 
 def _path(names: Sequence[str]) -> str:
-    """Join the parts of a key by dots, in quotation marks if they are no bare TOML keys."""
+    """Join the parts of a key by dots, with quotation marks unless they are bare TOML keys."""
     return ".".join(n if re.fullmatch(r"[\w-]+", n) else quoted(n) for n in names)
 
 
@@ -457,7 +457,7 @@ OTHER_TABLES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("dataset", "data", "dataloader"), "problem"),
     }
 )
-# Unknown key → why no key does this.
+# Unknown key → reason why no key exists.
 KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
     {
         "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
@@ -509,7 +509,7 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
     """Suggest a key: the one of another table with this name, or one of this table with a similar name.
 
     Args:
-        names: the parts of the unknown key.
+        names: parts of the unknown key.
         root: type of the outermost table.
         more: keys of the inner table that `root` does not have.
     """
@@ -541,7 +541,7 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def nearest_of(name: str, valid: Sequence[str]) -> str:
-    """Write the end of the refusal of a name: the most similar valid name, or all of them."""
+    """Return the end of the error for a name: the most similar valid name, or all of them."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'

@@ -1,4 +1,4 @@
-"""Custom components: their options, and how they are made.
+"""Custom components: construction and options.
 
     problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.composite`; its
                                                dataclass fields are keys of [problem]. A function may build the
@@ -11,7 +11,7 @@
     problem.data      = "my_data:load"         load() → (features, labels), a dict of columns, or a `Dataset`
     problem.partition = "my_split:deal"        deal(labels, agents, …) → the agent of each record
 
-Python objects are used the same way.
+Python objects are used in the same way.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ class Component:
 
     Args:
         role: "problem", "model", "topology", "data" or "partition".
-        name: as in the scenario; of an object its name, or that of its type.
+        name: name in the scenario; for an object, its name or that of its type.
         value: class, function or object of a custom component; None for registered ones and for files.
-        is_object: whether it was given in Python.
-        make: builds the graph; the records, from (agents, certified, drawn); the partition; or a custom problem.
+        is_object: whether it was passed in Python.
+        make: function that builds the graph; the records, from (agents, certified, drawn); the partition; or a custom
+            problem.
     """
 
     role: str
@@ -98,17 +99,17 @@ def problem_type(problem: Any, name: str) -> ProblemType | None:
 
 
 def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
-    """Make a custom problem with the options of a scenario.
+    """Build a custom problem with the options of a scenario.
 
     Args:
-        problem: its class, function or object.
+        problem: class, function or object of the problem.
         keys: of the [problem] table, except those that every problem has.
 
     Returns:
-        The object; of a function a partial that still needs public facts of the data.
+        The object; for a function, a partial that still needs public facts of the data.
 
     Raises:
-        InputError: options that do not fit, or the class fails.
+        InputError: an option is invalid, or the class raises.
     """
     make, name = problem.value, problem.name
     if not isinstance(make, type | FunctionType):
@@ -123,12 +124,12 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
 
 
 def mechanism_with(mechanism: Any, options: Mapping[str, Any]) -> Any:
-    """Make a custom mechanism with the options of a scenario. Raises InputError for options that do not fit."""
+    """Build a custom mechanism with the options of a scenario. Raises InputError for invalid options."""
     if isinstance(mechanism, type):
         name, key = mechanism.__name__, "privacy.mechanism"
         if options and not is_dataclass(mechanism):
-            # They would be in no digest, so that a run could be resumed with others.
-            raise InputError(f"{key}.kind: {name} is no dataclass, and has no options. Fix: decorate it.")
+            # No digest would contain them, so a run could be resumed with other options.
+            raise InputError(f"{key}.kind: {name} is not a dataclass and has no options. Fix: decorate it.")
         return _call(mechanism, checked_options(parameters(mechanism, key, name), options, key, name), key, name)
     if not isinstance(mechanism, FunctionType):
         _refuse_options(options, "privacy.mechanism", type(mechanism).__name__)
@@ -148,14 +149,14 @@ def checked_options(
     Args:
         options: key → parameter; numbers must be finite.
         values: key → value in the scenario.
-        table: name of the scenario's table, for refusals.
-        name: of the component, for refusals.
+        table: name of the scenario's table, for errors.
+        name: name of the component, for errors.
 
     Returns:
         Key → value of the keys in the scenario.
 
     Raises:
-        InputError: a key that is unknown, missing, of every problem too, or whose value has another type.
+        InputError: a key is unknown or missing, is a key of every problem, or has a value of another type.
     """
     for key in options if table == "problem" else ():
         if key in ProblemTable.model_fields:
@@ -166,7 +167,7 @@ def checked_options(
         key: (_checked_type(option.annotation), ... if option.default is option.empty else None)
         for key, option in options.items()
     }
-    # The name of the model is that of the place in which pydantic misses a key.
+    # pydantic reports a missing key under the name of the model.
     model = create_model("scenario", __base__=_Options, **fields)
     try:
         valid = model.model_validate(dict(values))
@@ -196,7 +197,7 @@ _LISTS = ("classes", "feature_names", "image")
 
 # Topologies.
 
-# A function with this parameter gives the graph of a round.
+# A function with this parameter returns the graph of a round.
 ROUND = "t"
 
 
@@ -224,7 +225,7 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
     *graphs, repeats = _several(by_round, name, table)
     if repeats is not graphs[0]:
         raise InputError(
-            f"topology: {name} gives another graph of round 0 when it is called again. Fix: draw with "
+            f"topology: {name} returns a different graph for round 0 at a second call. Fix: draw with "
             f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
         )
     return in_turn(graphs, seed, name, "function")
@@ -274,14 +275,14 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
             topology = from_matrix(numbers, weights, name, "topology.kind", connected, directed)
         elif numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
             raise InputError(
-                f"topology: {name} gives {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, or "
-                "a symmetric matrix of 0 and 1 with a zero diagonal. Fix it there."
+                f"topology: {name} returns {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, "
+                "or a symmetric matrix of 0 and 1 with a zero diagonal. Fix: return one of these."
             )
         else:
             topology = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
     if agents is not None and topology.n_agents != agents:
         raise InputError(
-            f"topology.agents: {name} gives {topology.n_agents} agents (expected {agents}). Fix: change one."
+            f"topology.agents: {name} has {topology.n_agents} agents (expected {agents}). Fix: change one."
         )
     return topology
 
@@ -295,16 +296,16 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
     Args:
         data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
             the column problem.label.
-        table: of the scenario; its classes are read.
-        seed: the public one, passed to a function that takes it.
-        agents: how many there are, passed to a function that takes it.
-        certified: whether undeclared classes are refused instead of discovered.
+        table: table of the scenario; its classes are read.
+        seed: public seed, passed to a function with this parameter.
+        agents: number of agents, passed to a function with this parameter.
+        certified: whether undeclared classes raise InputError instead of being discovered.
 
     Returns:
         The data set.
 
     Raises:
-        InputError: keys that such records do not have, a function that fails, or unusable records.
+        InputError: a key does not apply to such records, a function raises, or the records are invalid.
     """
     records, name = data.value, data.name
     if callable(records) and not isinstance(records, Dataset):
@@ -323,7 +324,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
         **({} if is_frame else {"columns": table.columns, "label": table.label}),
     }
     for key in (key for key, value in unread.items() if value):
-        raise InputError(f"problem.{key}: has no use for records from {name}. Fix: leave it out.")
+        raise InputError(f"problem.{key}: does not apply to records from {name}. Fix: leave it out.")
     dataset = _convert_frame(records, table, name, certified) if is_frame else None
     return dataset or _as_dataset(records, name, table.classes, certified)
 
@@ -352,8 +353,8 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
             raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS:
-        # The message of numpy has the value of a cell.
-        raise InputError(f"{subject} has features that are no table of numbers. Fix: convert them.") from None
+        # The message of numpy contains the value of a cell.
+        raise InputError(f"{subject} has features that are not a table of numbers. Fix: convert them.") from None
 
 
 def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
@@ -365,14 +366,14 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         columns = dict(zip(("features", "labels"), records, strict=True))
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
         raise InputError(
-            f"problem.data: {name} gives no records. Fix: return (features, labels), a dict of {', '.join(_COLUMNS)}, "
+            f"problem.data: {name} returns no records. Fix: use (features, labels), a dict of {', '.join(_COLUMNS)}, "
             "a DataFrame, or a Dataset."
         )
     location = f"problem.data: {name!r}"
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
             raise InputError(
-                f"{location} gives {key} as {type(columns[key]).__name__} (expected a list). Fix: return a list."
+                f"{location} has {key} as {type(columns[key]).__name__} (expected a list). Fix: return a list."
             )
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     _check_classes(columns.get("classes"), classes, name)
@@ -413,7 +414,7 @@ def _check_classes(classes: Any, class_list: Sequence[Any] | None, name: str) ->
 def dealer(partition: Component) -> Callable[..., Any]:
     """Return the partition function, called with those of labels, classes, agents and seed that it has as parameters.
 
-    Raises InputError: it is no function.
+    Raises InputError: it is not a function.
     """
     deal, name = partition.value, partition.name
     arguments = parameters(deal, "problem.partition", name)
@@ -432,17 +433,17 @@ def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspe
 
     Args:
         make: the class or function.
-        key: of the scenario, for refusals.
-        name: of the component, for refusals.
+        key: key of the scenario, for errors.
+        name: name of the component, for errors.
 
     Raises:
-        InputError: it is no function, or a type cannot be read.
+        InputError: it is not a function, or a type cannot be read.
     """
     try:
         return dict(inspect.signature(make, eval_str=True).parameters)
     except USER_ERRORS as error:
-        raise InputError(f"{key}: the parameters of {name} cannot be read: {reason(error)}. Fix it there.") from error
+        raise InputError(f"{key}: the parameters of {name} are invalid: {reason(error)}. Fix: correct them.") from error
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    return call(function, values, lambda e: f"{key}: {name} fails: {blame(e)}. Fix it there.")
+    return call(function, values, lambda e: f"{key}: {name} fails: {blame(e)}. Fix: correct its code.")

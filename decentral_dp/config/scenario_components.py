@@ -50,7 +50,7 @@ _SCORED_NOTE = (
     "The agents hold their records (problem.manifest), and sent metrics on them (run.agent_scores): a non-private "
     "evaluation, not covered by ε."
 )
-# Keys of [problem] without use with a manifest.
+# Keys of [problem] that do not apply with a manifest.
 NOT_BESIDE = ("partition", "test", "construction", "classes")
 
 
@@ -79,13 +79,13 @@ _RECORDS: tuple[Refusal[Components], ...] = (
             and next((key for key in NOT_BESIDE if getattr(c.scenario.problem, key) is not None), None)
         ),
         "problem.{it}",
-        "it has no use with problem.manifest",
+        "not supported with problem.manifest",
         "leave it out",
     ),
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and isinstance(c.scenario.problem.validation, float),
         "problem.validation",
-        "it has no use with problem.manifest",
+        "not supported with problem.manifest",
         "leave it out",
     ),
 )
@@ -104,7 +104,7 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: next((o for o in c.algorithm.keys if o.key in c.algorithm.options and o.key not in c.keys), None),
         "algorithm.{it.key}",
-        "missing. {of.algorithm.kind} needs it",
+        "missing. {of.algorithm.kind} requires it",
         "add for example {it.line}",
     ),
     Refusal(
@@ -117,7 +117,7 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
 
 
 def check_sizes(c: Components) -> None:
-    """Refuse synthetic records that need more memory than there is, before a graph is built. Raises InputError."""
+    """Raise InputError for synthetic records that exceed the memory, before a graph is built."""
     agents, table = c.scenario.topology.agents, c.scenario.problem.synthetic
     if c.scenario.problem.data in SYNTHETIC and c.draws_records and agents is not None:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
@@ -175,7 +175,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     """Return the files of the agents if the scenario has a manifest, which is read, else None.
 
     Raises:
-        InputError: keys without use with a manifest, or a manifest that does not fit.
+        InputError: a key does not apply with a manifest, or the manifest has another number of agents.
     """
     table = c.scenario.problem
     refuse(c, _RECORDS)
@@ -222,20 +222,20 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     algorithm: AnyAlgorithm = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
-        lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix it there, or change its keys.",
+        lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix: correct its code, or change its keys.",
     )
     return algorithm
 
 
 def _value(value: Any) -> Any:
-    """Return a key's value as the algorithm's field has it."""
+    """Return the value of a key in the type of the algorithm's field."""
     if isinstance(value, Schedule):
         return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
 
 
 def check_levels(c: Components, terms: Collection[str]) -> None:
-    """Refuse a bilevel algorithm for a one-level problem.
+    """Raise InputError for a bilevel algorithm with a one-level problem.
 
     Args:
         c: components of the scenario.
@@ -252,7 +252,7 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
 
 
 def check_clip_form(c: Components, terms: Collection[str]) -> None:
-    """Refuse one clipping norm for several gradients, and a table of norms for the one gradient of training.
+    """Raise InputError for one clipping norm of several gradients, or a table of norms for one gradient.
 
     Args:
         c: components of the scenario.
@@ -291,7 +291,7 @@ _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
     "minimax": ("sums", *"pq", "start", "terms", "width", "prepare", "public", "public_ball", "project_x", "project_y"),
 }
-# Those of evaluations. An object for a plan may lack them.
+# Members for evaluation. An object for a plan may lack them.
 _EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy"), "minimax": ("scores",)}
 
 
@@ -305,15 +305,15 @@ def link_keys(s: Scenario, topology: Topology) -> str:
 
 
 def check_server(s: Scenario, topology: Topology) -> None:
-    """Refuse keys of messages along edges if agents answer a server. Raises InputError."""
+    """Raise InputError for keys of messages along edges if agents answer a server."""
     if key := link_keys(s, topology):
         raise InputError(f"{key}: the agents of {s.algorithm.kind} send messages to a server only. Fix: leave it out.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:
-    """Return the options of the problem by key of [problem]. Reads no record.
+    """Return the options of the problem by key of [problem], without reading records.
 
-    Raises InputError for a missing key, or one that the problem does not read.
+    Raises InputError for a missing key, or one that the problem does not support.
     """
     table, entry = c.scenario.problem, c.problem_entry
     if entry is None:
@@ -323,7 +323,7 @@ def problem_options(c: Components) -> dict[str, Any]:
         return dict(vars(problem)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         problem_noun = "a minimax problem" if entry.solves == "minimax" else table.kind
-        raise InputError(f"problem.validation: {problem_noun} takes none. Leave it out.")
+        raise InputError(f"problem.validation: not supported by {problem_noun}. Fix: leave it out.")
     return _declared_options(table, entry)
 
 
@@ -338,12 +338,12 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
             options.setdefault(key, value)
     for key in entry.required_keys:
         if key not in options:
-            raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
+            raise InputError(f"problem.{key}: missing. {table.kind} requires it.")
     return options
 
 
 def _build_registered(entry: ProblemEntry, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
-    # A share that is released replaces 0.5 before it is used. Predictions do not depend on it.
+    # The released share replaces 0.5 before use. Predictions do not depend on it.
     released = {"positive_share": 0.5} if isinstance(options.get("positive_share"), str) else {}
     return entry.build({**options, **released}, facts)
 
@@ -352,7 +352,7 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     """Return the registered problem for predictions; None if it is custom or cannot predict.
 
     Args:
-        s: the scenario.
+        s: scenario.
         facts: public facts of its data.
     """
     entry = PROBLEMS.get(s.problem.kind)
@@ -429,7 +429,7 @@ def make_problem(c: Components, shards: Shards) -> Any:
 
 
 def check_run_device(c: Components) -> None:
-    """Refuse a device that is absent, or that the problem does not use. Reads no record. Raises InputError."""
+    """Raise InputError for a device that is absent or that the problem does not use, without reading records."""
     s, entry, device = c.scenario, c.problem_entry, c.scenario.run.device
     if device != "cpu" and entry is not None and entry.solves == "bilevel":
         raise InputError(_on_processor(entry.kind))
@@ -450,7 +450,7 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
     """Return the result of a custom function, or of `for_data`, with public facts; an object without it unchanged.
 
     Raises:
-        InputError: it fails, or returns no problem.
+        InputError: it raises, or does not return a problem.
     """
     if isinstance(problem, partial):
         make, values = problem, facts.named_in(problem.func, problem.keywords)
@@ -458,10 +458,10 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
         make, values = problem.for_data, {"facts": facts}
     else:
         return problem
-    problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix it there.")
+    problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix: correct its code.")
     if problem_type(problem_made, name) != solves:
         raise InputError(
-            f"problem.kind: {name} makes {type(problem_made).__name__}, expected a {solves} problem. Fix it there."
+            f"problem.kind: {name} returns {type(problem_made).__name__}, expected a {solves} problem. Fix: correct it."
         )
     return problem_made
 

@@ -1,7 +1,7 @@
-"""Tables of a scenario: keys, types and ranges. Unknown keys are refused, and nothing is converted silently.
+"""Tables of a scenario: keys, types and ranges. Unknown keys raise InputError, and values are not converted silently.
 
-A problem adds the parameters of its constructor to the keys of [problem], and an algorithm the fields of its dataclass
-to those of [algorithm]: see `table_of`.
+The parameters of a problem's constructor are further keys of [problem], and the fields of an algorithm's dataclass are
+further keys of [algorithm] (`table_of`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Partition(KindTable):
     share: Annotated[float, Field(ge=0, le=1)] | None = None
     """Read by "by_class": share of a class that one agent holds, from 0 to 1. The others share the rest equally."""
 
-    # Draws of a Dirichlet distribution overflow far outside this range.
+    # Dirichlet draws overflow far outside this range.
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
     """Read by "dirichlet": concentration, from 1e-6 to 1e6. If it is small, each agent has few classes."""
 
@@ -293,7 +293,7 @@ class DomainTable(Table):
 class AlgorithmTable(OwnKeysTable):
     """Table [algorithm]: the algorithm, its rounds and its start; and the fields of its dataclass.
 
-    `decentral-dp list KIND` describes these fields. Other keys are refused.
+    `decentral-dp list KIND` describes these fields. Other keys raise InputError.
     """
 
     kind: str
@@ -327,7 +327,7 @@ def own_types(entry: ProblemEntry | AlgorithmEntry) -> dict[str, Any]:
 def table_of(entry: ProblemEntry | AlgorithmEntry) -> type[OwnKeysTable]:
     """Return the table of a registered problem or algorithm, with the keys that it declares.
 
-    A missing key is refused when the scenario is built, with an example.
+    If a key is missing, `build` raises an error with an example.
     """
     base: type[OwnKeysTable] = ProblemTable if isinstance(entry, ProblemEntry) else AlgorithmTable
     own_fields: dict[str, Any] = {
@@ -337,14 +337,14 @@ def table_of(entry: ProblemEntry | AlgorithmEntry) -> type[OwnKeysTable]:
 
 
 def common_table(table: OwnKeysTable) -> OwnKeysTable:
-    """Return a table of `table_of` as its base class, which can be sent to other processes."""
+    """Convert a table of `table_of` to its base class, which can be sent to other processes."""
     base = ProblemTable if isinstance(table, ProblemTable) else AlgorithmTable
     values = {name: getattr(table, name) for name in type(table).model_fields} | (table.model_extra or {})
     table_values = {key: value for key, value in values.items() if key in base.model_fields or value is not None}
     return base.model_construct(table.model_fields_set, **table_values)
 
 
-# (table, …, key) → the absolute path of the file that the value names.
+# (table, …, key) → absolute path of the file in the value.
 Files: TypeAlias = Mapping[tuple[str, ...], Path]
 
 
@@ -393,7 +393,7 @@ class RunTable(Table):
         return self.agents_per_actor if self.engine == "ray" and self.agents_per_actor != "auto" else None
 
 
-# Name of the Python objects of a scenario, for refusals.
+# Name of the Python objects of a scenario, for errors.
 OBJECTS = "the records and other objects that a scenario was given"
 
 
@@ -488,7 +488,7 @@ class TopologyTable(Table):
 class NoiseTable(Table):
     """Noise of scale·f(t)/(t+1)^decay in round t; the decay of agent i = 1..m is decay + i·decay_per_agent.
 
-    Lists have one value per agent. Without a scale, the target epsilon calibrates it.
+    Lists have one value per agent. A missing scale is calibrated to the target epsilon.
     """
 
     scale: Positive | list[Positive] | None = None
@@ -640,7 +640,7 @@ class PrivacyTable(Table):
         is_registered = kind in ("laplace", "gaussian")
         if (is_registered and len(mechanism) > 1 and kind != mechanism) or not (is_registered or in_module(str(kind))):
             raise ValueError(
-                f'got {quoted(mechanism)}, wanted "laplace" or "gaussian", or a custom one as "module:Name" or as a '
+                f'got {quoted(mechanism)}, expected "laplace" or "gaussian", or a custom one as "module:Name" or as a '
                 "table with kind and options"
             )
         return mechanism
@@ -722,7 +722,7 @@ class Scenario(Table):
 
     @property
     def public_seed(self) -> int:
-        """Seed of public random draws: never secret."""
+        """Seed of public random draws; it is never secret."""
         return self.seed if self.seed is not None else 0
 
     @property
@@ -741,17 +741,17 @@ class Scenario(Table):
         """Return the absolute path from the scenario's folder, or from the working directory if nothing is there.
 
         Args:
-            path: absolute, or relative to one of them.
+            path: absolute path, or path relative to one of them.
 
         Raises:
-            InputError: a NUL character.
+            InputError: the path contains a NUL character.
         """
         if "\0" in path:
             raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")
         path = os.path.expanduser(path)
         extra = self._folder / path
         full = os.path.abspath(extra if os.path.exists(extra) else path)
-        # After a link, ".." leads to the parent of its target.
+        # After a symbolic link, ".." is the parent of its target.
         return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(full) else full)
 
     @property
@@ -804,5 +804,5 @@ def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
 
 
 def by_channel(table: Mapping[Channel, float | Schedule]) -> dict[str, float]:
-    """Return channel → value; of a schedule its scale."""
+    """Return channel → value; for a schedule, its scale."""
     return {str(channel): value.scale if isinstance(value, Schedule) else value for channel, value in table.items()}

@@ -1,7 +1,7 @@
-"""Records that stay with their agents: the public manifest, and reading of an agent's file by its own process.
+"""Records that stay with their agents: the public manifest, and the reader in each agent's process.
 
 The driver calls `AgentShards.public` and reads the manifest only. The process of an agent calls `read_agent`, which
-reads one file and raises an error before any release if the manifest does not describe it.
+reads one file. It raises an error before any release if the file differs from the manifest.
 
 The manifest:
 
@@ -59,7 +59,7 @@ def _name_features(features: Any) -> Any:
 _Line = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(lambda text: printable(text, lines=False))]
 _Records = Annotated[int, Field(ge=0, le=_MOST_RECORDS)]
 _Size = Annotated[int, Field(ge=1)]
-# Differences of larger numbers would overflow.
+# Differences of larger numbers overflow.
 _End = Annotated[float, Field(gt=-1e300, lt=1e300)]
 
 
@@ -142,7 +142,7 @@ def read_shard_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate(tomllib.loads(regular(path, "problem.manifest").read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        problem = getattr(error, "strerror", None) or "it is no TOML"
+        problem = getattr(error, "strerror", None) or "it is not TOML"
         problem = first_complaint(error) if isinstance(error, ValidationError) else f"cannot be read ({problem})"
     raise InputError(f"{location}: {problem}. Fix: write a manifest as in docs/add_data.md.")
 
@@ -201,7 +201,7 @@ class AgentShards:
         labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
         none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
         scaled_dataset = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
-        # NaN, so that no computation can use them by mistake.
+        # NaN, so that a computation cannot use them by mistake.
         features = np.broadcast_to(np.nan, (offset, len(names)))
         missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (offset,))
         return Shards(
@@ -289,7 +289,7 @@ class AgentShards:
         return dataset.labels, bound_norms(scaled_records.features, scaled_records.bounds, self.normalisation)
 
     def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
-        """Raise InputError if the file differs from the manifest. It prints counts only, which are public."""
+        """Raise InputError if the file differs from the manifest. The error prints public counts only."""
         manifest, entry = self.manifest, self.manifest.agents[agent]
         location = f"problem.data: agent {agent}: {str(path)!r}"
         fix = "Fix: use the file of the manifest, or write a new manifest."

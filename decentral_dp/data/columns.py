@@ -41,7 +41,7 @@ _FAULTS = {
     ),
     NO_DATES: ("a date of the declared format", 'declare the format, date.{} = "FIRST:LAST %d/%m/%Y"'),
     HAS_GAPS: ("a value", "declare a constant for gaps, fill.{} = …"),
-    # In the columns of labels, owners and splits, which take no constant.
+    # In the columns of labels, owners and splits, which have no constant.
     EMPTY: ("a value", "fill the cell"),
 }
 # Largest number of columns that one error lists.
@@ -51,7 +51,7 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class ColumnRules(Table):
-    """Public rules for columns of words, dates, skewed numbers and missing cells; no rule reads the records."""
+    """Public rules for columns of words, dates, skewed numbers and missing cells; rules do not read the records."""
 
     drop: list[str] = []
     """Columns that are not features, such as a patient number."""
@@ -217,16 +217,16 @@ def encode_features(
         names: names of the features.
         rules: [problem.columns]; None if all columns are numbers.
         location: name of the table in messages.
-        known_faults: faults of other columns, reported in the same error.
-        header: first line of the table. If its names may be cells, errors number a column that no rule names and that
-            has no number. Empty otherwise.
+        known_faults: faults of other columns, for the same error.
+        header: first line of the table if its names may be cells, else empty. Errors then give the number of a column
+            that no rule names, instead of its name.
 
     Returns:
         (n, d) features, neither scaled nor clipped to date ranges.
 
     Raises:
         InputError: a column has missing cells without a constant, or cells that are not numbers or dates. The message
-            has indices and no cell.
+            contains indices, but no cell.
 
     Example:
         >>> rules = ColumnRules(categories={"ward": ["icu", "surgery"]}, fill={"bmi": 27})

@@ -30,16 +30,16 @@ class Dataset:
     Error messages give row numbers from 1 and never a value of a record.
 
     Args:
-        features: (n, d) finite numbers.
-        labels: (n,) int64 indices into `classes`, or float64 targets if `classes` is empty.
+        features: finite numbers, (n, d).
+        labels: int64 indices into `classes`, (n,), or float64 targets if `classes` is empty.
         classes: declared labels, in the declared order. With two classes the sign is 2·label − 1.
         feature_names: d names.
         source: bundled name or path.
-        agent: (n,) owner of each record, from a column of the data.
+        agent: owner of each record, (n,), from a column of the data.
         split: (n,) "train", "validation" or "test", from a column of the data.
         image: (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
         bounds: declared (low, high) of every feature of every possible record.
-        own_test: size of the test set that the data provide, at the end.
+        own_test: size of the test set at the end of the data.
         notes: sentences that every report on these records prints.
         test_is_independent: whether "test" records are independent draws from the distribution of all others.
         trajectory: (L, d) for trajectories of at most L steps with observations in R^d, laid out as in
@@ -114,7 +114,7 @@ class Dataset:
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
     """Return a generator for public draws, keyed by (seed, purpose, …).
 
-    Partitions, splits and synthetic records use it. Its draws are public: never pass the key of private noise.
+    Partitions, splits and synthetic records use it. Its draws are public. Do not pass the key of private noise.
     """
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
 
@@ -165,7 +165,7 @@ def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:
     """Raise InputError with the number of the first invalid record, counted from 1.
 
     Args:
-        wrong: (n,) mask of invalid records.
+        wrong: mask of invalid records, (n,).
         location: beginning of the message.
         problem: end of the message, without a cell.
     """
@@ -177,7 +177,7 @@ def plain_cells(values: Any, location: str) -> NDArray[Any]:
     """Convert one column to numbers, dates or text; objects of several types become text.
 
     Args:
-        values: (n,) cells.
+        values: cells, (n,).
         location: beginning of an error message.
 
     Raises:
@@ -212,7 +212,7 @@ def encode_labels(
     """Encode labels as class indices.
 
     Args:
-        raw: (n,) text or numbers.
+        raw: text or numbers, (n,).
         classes: declared labels; `()` for a numeric target; None to discover them from the records.
         certified: whether the run has a guarantee. Discovery is then an error: one record could change every code.
         source: name of the data in messages.
@@ -221,7 +221,7 @@ def encode_labels(
         Codes or numeric targets, and the labels in the order of their codes.
 
     Raises:
-        InputError: a label is not declared, or classes must not be discovered, or there are fewer than two.
+        InputError: a label is undeclared, the run must not discover classes, or there are fewer than two.
     """
     location = f"problem.data: {source!r}"
     values, inverse = np.unique(plain_cells(raw, f"{location}, label"), return_inverse=True)
@@ -236,7 +236,7 @@ def encode_labels(
         classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]
     if not classes:
         words = np.array([isinstance(key, str) for key in keys])[inverse]
-        problem = "has a label that is no finite number (classes = [])"
+        problem = "has a label that is not a finite number (classes = [])"
         refuse_rows(words, location, f"{problem}. Fix: declare the classes, or correct the record.")
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
@@ -253,19 +253,19 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
     """Convert a column to agent numbers, (n,).
 
     Args:
-        raw: (n,) whole numbers from 0, or names.
+        raw: whole numbers from 0, (n,), or names.
         location: beginning of an error message.
         agents: names of the agents, in order; None if they are numbered.
 
     Raises:
-        InputError: a record has no known agent.
+        InputError: a record has an unknown agent.
     """
     values, inverse = np.unique(plain_cells(raw, f"{location}, agent"), return_inverse=True)
     keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}
     if agents is None:
         numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
         problem = (
-            "is no whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
+            "is not a whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
             '{ kind = "column", name = …, agents = […] }'
         )
     else:

@@ -1,7 +1,7 @@
 """Loading of records: bundled and synthetic data sets, files, and data sets of OpenML.
 
 scikit-learn downloads, verifies and caches data sets of OpenML. Its three bundled data sets are read from its files,
-since importing scikit-learn takes longer than the rest of `plan`.
+since the import of scikit-learn takes longer than the rest of `plan`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ IMAGES = {
     "Fashion-MNIST": Images((28, 28, 1), 10_000),
     "CIFAR_10": Images((32, 32, 3), 10_000),
 }
-# Other usual names.
+# Other common names.
 OPENML_NAMES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR_10"}
 
 
@@ -183,7 +183,7 @@ FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {
 
 # Argument → key of the scenario's table.
 _KEYS = {"d": "dimension"}
-# Generator → sizes that it takes.
+# Generator → sizes that it supports.
 _SIZES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(SYNTHETIC, ("d", "records", "test_records")),
     synthetic.CLASSES_APART: ("d", "records", "test_records", "separation", "relevant"),
@@ -224,7 +224,7 @@ def load_dataset(
         rules: rules that convert columns to features, for CSV and Parquet files and OpenML.
         agents: names of the agents in the owner column, in order; None if they are numbered from 0.
         csv: format of a CSV file.
-        sizes: sizes of synthetic records; None counts as left out. d: features (200, and 123 of synthetic_census).
+        sizes: sizes of synthetic records; None for a default. d: features (200, and 123 of synthetic_census).
             records: train and validation records per agent. test_records: test records in total. separation: distance
             of the class means, and relevant: features in which they differ, of synthetic_classification. steps: largest
             length of a trajectory, of environments.
@@ -233,7 +233,7 @@ def load_dataset(
         The records and their public description.
 
     Raises:
-        InputError: an argument does not apply to these data, or the data are missing or invalid.
+        InputError: an argument does not apply to the data, or the data are missing or invalid.
     """
     values = {key: value for key, value in sizes.items() if value is not None}
     path = (root or Path()) / Path(data).expanduser()
@@ -249,7 +249,7 @@ def load_dataset(
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
     }
     if keys := [key for key, is_unused in unused_keys.items() if is_unused]:
-        raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
+        raise InputError(f"problem.{keys[0]}: not supported by {data!r}. Fix: leave it out.")
     if data in _CLASSES:
         _check_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
@@ -281,7 +281,7 @@ def _load_file(data: str, path: Path, column_spec: tables.DeclaredColumns) -> Da
         openml_name = OPENML_NAMES.get(data.lower().replace("-", "_"))
         fix = f'data = "openml:{openml_name}", which scikit-learn downloads' if openml_name else nearest(data, DATASETS)
         raise InputError(
-            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}. Fix: {fix}."
+            f"problem.data: {data!r} is not a bundled data set or a path that ends in {', '.join(FORMATS)}. Fix: {fix}."
         )
     if suffix == ".npz":
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories

@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
     Args:
         low: (d,).
         high: (d,), above low.
-        log: (d,) whether a feature is scaled by its logarithm.
+        log: whether a feature is scaled by its logarithm, (d,).
     """
 
     low: FloatArray
@@ -71,7 +71,7 @@ def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
         (n, d), computed elementwise.
 
     Limits:
-        With `log`, values of at most 0 count as low.
+        With `log`, values of at most 0 are mapped to low.
 
     Example:
         >>> limits = Ranges(np.array([0.0, 1.0]), np.array([10.0, 100.0]), np.array([False, True]))
@@ -174,7 +174,7 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec) -> Ranges:
-    """Return the declared ranges of the features. It reads names and rules, no record.
+    """Return the declared ranges of the features. It does not read records.
 
     A feature log(1 + v) has the range of v declared, and the range of log(1 + v) returned.
 
@@ -184,7 +184,7 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec) -> Ranges:
     if isinstance(spec, Ranges):
         return spec
     if spec == "none":
-        # Only features with a public rule have ends.
+        # Only features with a public rule have a range.
         ends = np.array([dataset.ranges.get(name, (-math.inf, math.inf)) for name in dataset.feature_names])
         return Ranges(ends[:, 0], ends[:, 1], np.zeros(len(ends), dtype=np.bool_))
     if not isinstance(spec, str):
@@ -227,7 +227,7 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
     if kind == "box":
         return Normalised(np.clip(features, -radius, radius), d * radius, math.sqrt(d) * radius)
     largest = np.abs(features).max(axis=1, keepdims=True)
-    # Dividing by the largest coordinate first keeps huge records from overflowing and tiny ones from vanishing.
+    # Dividing by the largest coordinate first prevents overflow and underflow.
     unit = features / np.where(largest > 0, largest, 1.0)
     norms = np.abs(unit).sum(axis=1) if kind == "l1" else np.sqrt((unit**2).sum(axis=1))
     factor = radius * (1.0 - (d + 8) * 2.0**-53) / np.where(norms > 0, norms, 1.0)

@@ -1,7 +1,7 @@
 """Partition of records: test records, the records of each agent, their train and validation parts, and their scaling.
 
-Everything here depends on the seed and on public facts: counts, the declared columns, and the labels if the partition
-reads them. No function reads a feature, no split is stratified, and all indices are in file order.
+The results depend on the seed and on public facts: counts, the declared columns, and the labels if the partition reads
+them. They do not depend on features. Splits are not stratified, and all indices are in file order.
 
 A rule that reads no label ("iid", "column") gives the same parts for all records. `split_shards` then divides the shard
 of each agent into train and validation records.
@@ -12,12 +12,12 @@ the partition reveals about labels, through the owners of records and their coun
 following holds, and is tested:
 
 - Splits (train, validation, test) are cut by index before the partition (`cut_roles`). Every record keeps its split,
-  the replaced one included, and so do the counts of train, validation and test records.
+  including the replaced one, and the counts of the splits do not change.
 - With "by_class" and "dirichlet", at most 2(m − 1) other records change their agent, all in the split of the replaced
   record. The rule cuts the n records of a class, in a public order of indices, at cumulative fractions S_1 ≤ … ≤
-  S_(m−1). One record less moves the cut ⌊S_j·n + 1/2⌋ by 0 or 1 and later records by 1, so at most one record crosses
-  it. One record more is symmetric, and L and L' are two classes with m − 1 cuts each.
-- A function is called once. Nothing is guaranteed about the owners that it returns for other records.
+  S_(m−1). Without one record, the cut ⌊S_j·n + 1/2⌋ moves by 0 or 1 and later records by 1, so at most one record
+  crosses it. An additional record is symmetric, and L and L' are two classes with m − 1 cuts each.
+- A function is called once. There is no guarantee about the owners that it returns for other records.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def cut_roles(
 
     Args:
         dataset: the records.
-        among: (n,) indices of the records to split, in file order.
+        among: indices of the records to split, (n,), in file order.
         validation: as in `split_shards`; a fraction is of all these records together.
         test: as in `split_shards`.
         seed: public seed.
@@ -153,8 +153,8 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
 
     Args:
         i: number of the agent.
-        lower: (n_t,) indices of its train records.
-        upper: (n_v,) indices of its validation records.
+        lower: indices of its train records, (n_t,).
+        upper: indices of its validation records, (n_v,).
         levels: 2 if both parts must have records, 1 if train records suffice.
     """
     if not lower.size or (levels == 2 and not upper.size):
@@ -234,7 +234,7 @@ class NamedPartition:
 
 
 def reads_labels(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
-    """Return whether a partition may read labels. A function may."""
+    """Return whether a partition may read labels, as a function may."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
     return callable(spec) or kind in ("by_class", "dirichlet")
 
@@ -294,7 +294,7 @@ def _by_rule(
             raise InputError(
                 f'problem.partition: {dataset.source!r} has no agent column. Fix: use "iid", by_class or dirichlet.'
             )
-        # The value is not printed: the column may be any, and hold records.
+        # The value is not printed: the column may contain records.
         refuse_rows(
             (dataset.agent < 0) | (dataset.agent >= n_agents),
             f"problem.partition: {dataset.source!r}",
@@ -319,7 +319,7 @@ def _by_rule(
         if kind == "by_class":
             shares = _home_shares(k, len(dataset.classes), n_agents, options["share"])
         else:
-            # A separate key per class: the shares do not depend on the counts of other classes.
+            # A separate key per class, so that shares do not depend on the counts of other classes.
             proportions = public_generator(seed, "partition dirichlet shares", k)
             shares = proportions.dirichlet(np.full(n_agents, options["alpha"]))
         # Rounded cumulative shares assign every record; the shift spreads the rounding over the agents.
@@ -333,17 +333,17 @@ def _by_rule(
 def _by_function(
     function: Callable[..., Any], dataset: Dataset, n_agents: int, seed: int, index: IntArray
 ) -> list[IntArray]:
-    """Apply a custom function, which reads labels and no feature. Raises InputError."""
+    """Apply a custom function of labels. Raises InputError."""
     answer = function(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
     try:
         owner = np.asarray(answer)
     except ValueError:
-        # Lists of several lengths.
+        # Lists of different lengths.
         owner = np.zeros(0)
     is_whole = owner.shape == index.shape and np.issubdtype(owner.dtype, np.integer)
     if not is_whole or np.any((owner < 0) | (owner >= n_agents)):
         raise InputError(
-            f"problem.partition: {getattr(function, 'name', 'the function')} gives {owner.dtype} of shape "
+            f"problem.partition: {getattr(function, 'name', 'the function')} returns {owner.dtype} of shape "
             f"{owner.shape}, expected ({index.size},) whole numbers from 0 to {n_agents - 1}, the agent of each record."
         )
     return _shards(index, owner, n_agents)
@@ -371,7 +371,7 @@ class Shards:
 
     Args:
         features: (n, d).
-        labels: (n,) class indices, or numbers if `classes` is empty.
+        labels: class indices, (n,), or numbers if `classes` is empty.
         classes, feature_names, source, image, trajectory, digest: as in `Dataset`.
         train, validation: per agent, indices in the order in which a stream reads them.
         test: indices of held-out records, which no agent owns.
@@ -380,14 +380,14 @@ class Shards:
         exchangeable: whether the held-out records are a uniform random subset, so that train and held-out records are
             exchangeable before training.
         why_not_exchangeable: the reason otherwise.
-        deal_assumption: sentence on a partition that reads labels; else "".
+        deal_assumption: sentence about a partition that reads labels; else "".
         label_range: public (low, high) of labels scaled to [−1, 1], or None.
-        labels_cut: fraction of all labels outside `label_range`; it reads records.
+        labels_cut: fraction of all labels outside `label_range`, computed from records.
         by_owner: whether an owner column decided the partition by default.
-        is_elsewhere: whether only the agents have the records, and features and labels are NaN.
+        is_elsewhere: whether only the agents have the records; features and labels are then NaN.
         has_records: whether records exist. A plan of synthetic data needs none: features and labels are zeros.
-        features_cut: feature → fraction of values outside its declared range; it reads records.
-        placeholders: sentence on ranges that are still placeholders; else "".
+        features_cut: feature → fraction of values outside its declared range, computed from records.
+        placeholders: sentence about ranges that are still placeholders; else "".
         bounds: (low, high) of every feature before scaling, as in `Dataset`.
     """
 
@@ -478,8 +478,8 @@ def make_shards(
 ) -> Shards:
     """Hold out test records, construct derived labels, partition, split, scale and normalise.
 
-    If the partition reads labels, records are split into train and validation first, so that a label changes the split
-    of no record (see `partition_roles`).
+    If the partition reads labels, records are split into train and validation first. A label then changes the split of
+    no record (see `partition_roles`).
 
     Args:
         dataset: the records as loaded.
@@ -512,7 +512,7 @@ def make_shards(
     if construction is not None:
         dataset, kept = construct(dataset, construction, among, seed=seed)
     if n_agents > kept.size:
-        # Before a list of one shard per agent is made.
+        # Before a list of shards is created.
         raise InputError(
             f"topology.agents: {n_agents} agents cannot share {kept.size} records. Fix: use fewer agents or more data."
         )
@@ -537,7 +537,7 @@ def make_shards(
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled_dataset = scaling.scale(dataset, scale_spec)
-    # Records that are not drawn need bounds only.
+    # Without records, only bounds are needed.
     final = bound_norms(
         scaled_dataset.features if dataset.has_records else scaled_dataset.features[:1],
         scaled_dataset.bounds,

@@ -19,7 +19,7 @@ class Draw:
     """A batch and its sampling rate.
 
     Args:
-        index: (B,) indices into the pool, in a random order.
+        index: indices into the pool, (B,), in a random order.
         rate: B/n, the fraction of the pool that is drawn without replacement.
     """
 
@@ -43,7 +43,7 @@ class Sampling:
         share: sampling probability q of "poisson".
 
     Limits:
-        `SamplingTable` checks which options a kind takes.
+        `SamplingTable` validates the options of each kind.
 
     Example:
         >>> arriving = Sampling("streaming", batch=2, warm_start=1)
@@ -73,7 +73,7 @@ class Sampling:
         rounds = np.asarray(t, dtype=np.int64)
         if self.kind != "streaming":
             return pool + np.zeros_like(rounds)
-        # Each factor is capped at n, which does not change the minimum and avoids overflow.
+        # The cap at n avoids overflow and does not change the minimum.
         step = np.minimum(self._batch, pool)
         pool_end = np.minimum(self.warm_start, pool) + (np.minimum(rounds, pool) + 1) * step
         return np.asarray(np.minimum(pool, pool_end), dtype=np.int64)
@@ -90,7 +90,7 @@ class Sampling:
         """Return a lower bound on the number of rounds between two reads of one record.
 
         "cyclic" with batches of B records reads record j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
-        Every other kind may read a record in every round: 1.
+        Every other kind may read a record in every round, so the bound is 1.
 
         Args:
             n: records of an agent, or of each agent.
@@ -134,8 +134,8 @@ class Sampling:
 def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
     """Draw min(batch, n) of n records, every subset in every order with equal probability.
 
-    Rounding depends on the index of a record in the batch. With a random order, exchanging one record leaves all others
-    at their indices (docs/proofs/10).
+    Rounding depends on the index of a record in the batch. In a random order, all other records keep their indices if
+    one record is exchanged (docs/proofs/10).
 
     Args:
         n: records of the pool, at least 1.

@@ -15,11 +15,12 @@ label is the sign, and one ω_true ~ N(0, I) is common to all agents.
     tail       keeps the fraction tail^(k/(K−1)) of the train records of the k-th of K classes, from 0, drawn at random
                and rounded down (the papers name heavy tails without a rule; this is the rule of Cui et al. 2019)
 
-At most one of share, keep and tail is given. keep and tail count classes before `positive` joins them. Test records are
-held out first and keep their classes. Random draws follow from the public seed.
+At most one of share, keep and tail is allowed. keep and tail count classes before `positive` merges them. Test records
+are held out first and keep their classes. The public seed determines all random draws.
 
-A construction reads the labels of all train records, and its choice is public, like a partition by label. The guarantee
-of a run is for the records that it keeps, whose number is public, with the given partition. For a replaced label of one
+A construction reads the labels of all train records, and its selection is public, like a partition by label. The
+guarantee of a run covers the selected records, whose number is public, with the given partition. For a replaced label
+of one
 record the following holds:
 
 - `positive` changes no other record.
@@ -27,7 +28,7 @@ record the following holds:
 - Random choices are the first indices of one public order. `keep` and `tail` change the choice of at most 2 other
   records, one of the old class and one of the new. `share` changes that of at most 1 + ⌈share/(1 − share)⌉, since one
   negative record takes share/(1 − share) positive ones with it.
-- Counts in `keep` are met exactly, or the run is refused before any release. No error prints a count of records.
+- Counts in `keep` are met exactly, or InputError is raised before any release. No error prints a count of records.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from decentral_dp.errors import InputError
 Features: TypeAlias = Callable[[np.random.Generator, int, int, int], FloatArray]
 
 
-# Copies of all records in a run: drawn, joined, scaled, partitioned, and in the problem.
+# Copies of all records in a run: as drawn, joined, scaled, partitioned, and in the problem.
 _COPIES = 5
 CLASSES_APART, CENSUS = "synthetic_classification", "synthetic_census"
 FAMILIES: dict[str, Features] = {
@@ -70,10 +71,10 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     Args:
         name: "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
         n_agents: number of agents.
-        seed: public. The records of agent i depend on (seed, i, d, records) only.
+        seed: public seed. The records of agent i depend on (seed, i, d, records) only.
         d: number of features.
-        records: per agent, alternately train and validation.
-        test_records: in total, from the agents' distributions in turn.
+        records: number of records per agent, alternately train and validation.
+        test_records: total number of test records, from the agents' distributions in turn.
 
     Returns:
         Records agent by agent, then the test records, with `agent` and `split` columns.
@@ -230,7 +231,7 @@ class Constructed(NamedTuple):
 
     Args:
         dataset: the data set with new labels and a note.
-        train: (n,) indices of the train records that are kept, in file order.
+        train: indices of the train records that are kept, (n,), in file order.
     """
 
     dataset: Dataset
@@ -242,8 +243,8 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
 
     Args:
         dataset: the records.
-        table: the keys positive, share, keep and tail; None counts as left out.
-        train: (n,) indices of the records that are not held out, in file order.
+        table: keys positive, share, keep and tail, or None.
+        train: indices of the records that are not held out, (n,), in file order.
         seed: public seed of random choices.
 
     Returns:
@@ -278,7 +279,7 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
     for k, count in counts.items():
         members = train[labels[train] == k]
         if "keep" not in options:
-            # One public order of all indices: a record that joins or leaves the class moves no other.
+            # One public order of all indices: a record that enters or leaves the class moves no other record.
             order = public_generator(seed, "construction", k).permutation(dataset.n)
             members = order[np.isin(order, members)][::-1]
         if not 1 <= count <= members.size:

@@ -51,7 +51,7 @@ class CsvFormat(NamedTuple):
 
 
 USUAL_CSV = CsvFormat()
-# For scenarios, which may change the keys, and for trained models, which keep them.
+# For scenarios and for trained models.
 _FORMAT_FIX = "Fix: write the file as the keys separator, decimal and encoding of the scenario declare"
 
 
@@ -116,7 +116,7 @@ class ColumnRoles(NamedTuple):
 
     @property
     def column_names(self) -> list[str]:
-        """The existing columns of these."""
+        """Names of the existing ones of these columns."""
         return [name for name in self if name is not None]
 
 
@@ -128,7 +128,7 @@ def make_dataset(
     source: str,
     header: Sequence[str] = (),
 ) -> Dataset:
-    """Build a data set from columns of cells. All tables of files and frames are read by this function.
+    """Build a data set from columns of cells, for all files and frames.
 
     Args:
         columns: column → cells, (n,), as returned by `cells_of`.
@@ -139,7 +139,7 @@ def make_dataset(
         header: as in `encode_features`.
 
     Raises:
-        InputError: a cell is invalid. The message has row and column, but no cell.
+        InputError: a cell is invalid. The message contains row and column, but no cell.
     """
     rules, location = column_spec.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
@@ -240,7 +240,7 @@ def select_columns(
         column_spec: declarations of the scenario.
 
     Raises:
-        InputError: a column is missing, or has two roles.
+        InputError: a column is missing or has two roles.
     """
     label, agent, split, rules = column_spec[:4]
     if label is None:
@@ -258,7 +258,7 @@ def select_columns(
         rules.require_columns(header, roles.column_names, repr(source))
         faults = [
             f"problem.data: {source!r} has the column {quoted(name)}, in which pandas writes the index, and a row "
-            f"number is no feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
+            f"number is not a feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
             for name in INDEX_NAMES
             if name in columns
         ]
@@ -281,7 +281,7 @@ def refuse_values(names: Sequence[str], location: str) -> None:
         location: beginning of the message, which prints no name.
     """
     for k, name in enumerate(names):
-        # Na is a usual name: sodium.
+        # Na is a common name: sodium.
         is_gap = name.lower() in GAPS and name not in ("", "Na", "na")
         if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:
             raise InputError(
@@ -326,7 +326,7 @@ def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> An
 
     file = regular(path, location.partition(":")[0])
     with warnings.catch_warnings():
-        # pandas would truncate a row that is longer than the header.
+        # pandas truncates a row that is longer than the header.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             return pd.read_csv(
@@ -341,13 +341,13 @@ def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> An
         except OSError as error:
             problem = f"cannot be read: {error.strerror}. Fix: give the path of a CSV file"
         except UnicodeError:
-            problem = f"is no table of text in {form.encoding}. {_FORMAT_FIX}"
+            problem = f"is not a table of text in {form.encoding}. {_FORMAT_FIX}"
         except pd.errors.ParserError as error:
             reason = str(error).rpartition("error: ")[2].strip()
             problem = f"has rows that do not fit its header: {reason}. {_FORMAT_FIX}"
         except (ValueError, OverflowError, MemoryError, pd.errors.ParserWarning):
             problem = f"has no records that can be read. {_FORMAT_FIX}"
-    # Raised outside of the handlers, since errors of pandas quote cells.
+    # Raised outside the handlers, since errors of pandas quote cells.
     raise InputError(f"{location} {problem}.")
 
 
@@ -359,7 +359,7 @@ def read_columns(
     Args:
         path: path of the file.
         names: names of the columns.
-        text: those with words, dates or missing values, which public rules convert.
+        text: columns with words, dates or missing values, which public rules convert.
         location: beginning of messages.
         form: format of a CSV file.
 
@@ -403,7 +403,7 @@ def _read_csv(
 
 
 def require_columns(required_names: Sequence[str], header: Sequence[str], location: str) -> None:
-    """Raise InputError for all missing columns at once. where: beginning of the message."""
+    """Raise one InputError for all missing columns. where: Beginning of the message."""
     missing = [name for name in required_names if name not in header]
     if not missing:
         return
@@ -452,7 +452,7 @@ def _open_parquet(path: Path, location: str) -> Iterator[Any]:
 def _read_parquet(path: Path, names: Sequence[str], location: str) -> Columns:
     with _open_parquet(path, location) as parquet:
         metadata = parquet.metadata
-        # Bound the unpacked size first: a page of equal values takes a few bytes.
+        # Bound the unpacked size first, since a page of equal values takes few bytes.
         pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
         refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(names)), f"{location} unpacks to")
         frame = parquet.read(columns=list(names), use_threads=False).to_pandas(ignore_metadata=True)

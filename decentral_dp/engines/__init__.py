@@ -14,7 +14,7 @@ def engine_of(name: str, place: str | None) -> Engine:
 
     Args:
         name: "local" or "ray".
-        place: resource of the machine of an agent on Ray; None for any machine.
+        place: Ray resource of an agent's machine; None for any machine.
 
     Raises:
         InputError: Ray is not installed.

@@ -1,7 +1,7 @@
-"""Digests of the libraries and the processor that the last bits of a computation depend on.
+"""Digests of the libraries and the processor that determine the last bits of a computation.
 
-Two machines with equal digests are expected to compute equal bits of every query. A run that repeats rounds on another
-machine would release other last bits under the same noise, which is a second release.
+Two machines with equal digests are expected to compute bitwise equal queries. On another machine, repeated rounds could
+have other last bits under the same noise, which is a second release.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def machine(device: str = "cpu") -> dict[str, str]:
     """Return the versions, the processor and the sample digest that last bits depend on, by name.
 
     Args:
-        device: of the problem; default "cpu".
+        device: device of the problem; default "cpu".
 
     Example:
         >>> sorted(machine().keys() & {"arithmetic", "numpy", "processor"})
@@ -52,16 +52,16 @@ def machine_digest(block: Any = None) -> str:
     """Return a digest of `machine`.
 
     Args:
-        block: of agents, or their data set, whose problem has a device; default None, the processor only.
+        block: block of agents, or their data set, whose problem has a device; default None, the CPU only.
     """
-    # Clients that read their records later have an inner block.
+    # Clients that read their records later contain an inner block.
     device = getattr(getattr(getattr(block, "block", block), "problem", None), "device", "cpu")
     return blake2b(json.dumps(machine(device), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 @functools.cache
 def _sample_digest() -> str:
-    """Hash results that depend on the kernels that numpy, BLAS, LAPACK and libm choose for a processor."""
+    """Hash results that depend on the processor-specific kernels of numpy, BLAS, LAPACK and libm."""
     draw = np.random.default_rng(0)
     tall, wide = draw.uniform(-1.0, 1.0, (300, 64)), draw.uniform(-1.0, 1.0, (64, 30))
     # Kernels split long sums by the size of the cache.

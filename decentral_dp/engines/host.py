@@ -48,7 +48,7 @@ class RecentValues:
     """The last K values, channel → (b, d), numbered from 0 in the order of their rounds.
 
     The mean adds sums of √K consecutive values, each computed once: about 3 √K arrays instead of K. These sums begin at
-    multiples of √K, so that a block that resumes adds in the same order.
+    multiples of √K, so a block that resumes adds in the same order.
 
     Args:
         length: K.
@@ -75,7 +75,7 @@ class RecentValues:
         """Compute the mean of the values, without the start, value 0, unless it is the only one.
 
         Args:
-            newest: number of the newest value.
+            newest: index of the newest value.
         """
         values, step = list(self.values), self._step
         # Number of the oldest value, and of the first value of the mean.
@@ -102,13 +102,13 @@ def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 class View(NamedTuple):
-    """The part of a snapshot of one block; channel → (b, ·).
+    """Part of a snapshot, for one block; channel → (b, ·).
 
     Args:
-        released: the last released values.
-        published: the mean of the last released values.
-        state: the private states; empty if agents hold their records.
-        divergence: the first released value that is not finite, or too long; None if there is none.
+        released: last released values.
+        published: mean of the last released values.
+        state: private states; empty if agents hold their records.
+        divergence: first released value that is not finite, or too long; None without one.
     """
 
     released: dict[str, Array]
@@ -121,9 +121,9 @@ class Host:
     """The host of one block, which runs its program exchange by exchange.
 
     Args:
-        node: the block of agents.
-        rounds: T.
-        saved: a state of `save` to resume from; default None, a new run. If agents hold their records, `resume_after`
+        node: block of agents.
+        rounds: number of rounds T.
+        saved: state of `save` to resume from; default None, a new run. If agents hold their records, `resume_after`
             sets the round.
         keeps_releases: whether released values are kept until `drain`; default False.
         states: name of the run, under which agents that hold their records keep their states; default None.
@@ -151,7 +151,7 @@ class Host:
         receipts = () if saved_state is None else saved_state.get("states", ())
         self._states = None if states is None or states_of is None else states_of(states, receipts)
         self._releaser = node.make_releaser()
-        # Data sets of tests may have no network.
+        # Data sets in tests may have no network.
         network = getattr(self._dataset, "network", None)
         # Rounds are drawn in order, and late messages are of earlier rounds.
         self._senders, self._arriving = senders_of(node.program, network), senders_of(node.program, network)
@@ -185,8 +185,8 @@ class Host:
             if np.ndim(getattr(value, "value", value)) != 2:
                 author = type(getattr(node.program, "program", node.program)).__name__
                 raise UserCodeError(
-                    f"round 1: init of {author} gives no rows of {channel}, which is among its channels. Fix: return a "
-                    f"state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author} returns no rows of {channel}, which is among its channels. Fix: return "
+                    f"a state with a field {channel} of one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
@@ -217,7 +217,7 @@ class Host:
                 the first call.
 
         Returns:
-            (b, D). After the last round, one more call of the same kind releases the final values.
+            The message, (b, D). After the last round, one more call of the same kind releases the final values.
         """
         try:
             values = self._next_round() if self._own is None else self._reply(messages)
@@ -238,7 +238,7 @@ class Host:
     def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
         """Return the first channel with a value that is not finite, or too long for its public scale.
 
-        Lengths are those of single agents, so that blocks do not matter.
+        Lengths are those of single agents, so the result does not depend on the blocks.
         """
         for channel, value in released.items():
             squares = np.square(value).sum(axis=1)
@@ -285,7 +285,7 @@ class Host:
         if self._node.over_time is not None:
             self._load_weights(self._round, self._node.over_time)
         if self._has_silent:
-            # A silent neighbour has no term in the sums, so its weight does not count.
+            # A silent neighbour has no term in the sums, so its weight is ignored.
             rows, near = self._neighbour_index()
             weights = np.where(self._arriving_mask()[near], self._weights.data, 0.0)
             self._dataset.neighbour_weight = np.bincount(rows, weights, minlength=self._node.agents.size)[:, None]
@@ -408,9 +408,9 @@ class Host:
         return None if over_time is None else over_time.transfer_weights((self._index - 1) // self._per_round)
 
     def view(self) -> View:
-        """Return the values for evaluation, which are no part of a message.
+        """Return the values for evaluation, which are not part of a message.
 
-        The mean is without the start (index 0).
+        The mean does not include the start (index 0).
         """
         released = dict(self._recent.values[-1])
         with np.errstate(all="ignore"):
@@ -428,7 +428,7 @@ class Host:
         """Return the released values since the last call.
 
         Args:
-            ending: whether to include the first release of the next round, which is out already. A block that resumes
+            ending: whether to include the first release of the next round, which was already sent. A block that resumes
                 from here repeats it.
         """
         end = self._index if ending else self._round * self._per_round
@@ -448,8 +448,8 @@ class Host:
     def save(self) -> dict[str, Any]:
         """Return the state at the end of the last round.
 
-        The first release of the next round is out already. Its noise is keyed: a host that resumes from here repeats
-        the release to the bit, and writes its ledger entry once.
+        The first release of the next round was already sent. Its noise is keyed: a host that resumes from here repeats
+        the release bitwise, and writes its ledger entry once.
 
         Raises:
             TypeError: the state cannot be saved.

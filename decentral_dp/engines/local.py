@@ -53,10 +53,10 @@ def coordinate(
     Agents receive public values only, and the observer receives published values only.
 
     Args:
-        coordinator_node: the program, its context and its agents.
-        rounds: T.
-        call_blocks: calls a method of every block of agents, and returns their results in order.
-        control: observer, and the state to resume from; default neither.
+        coordinator_node: program, context and agents.
+        rounds: number of rounds T.
+        call_blocks: function that calls a method of every block of agents, and returns the results in order.
+        control: observer, and state to resume from; default neither.
 
     Returns:
         The last snapshot and the ledger of all agents.
@@ -86,7 +86,7 @@ def coordinate(
 
 
 class _Coordinator:
-    """The state of a coordinator's program, its releaser and its divergence."""
+    """State of a coordinator's program, its releaser and its divergence."""
 
     def __init__(self, coordinator_node: CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool) -> None:
         self.releaser = coordinator_node.make_releaser()
@@ -96,7 +96,7 @@ class _Coordinator:
         self._questions = 0
         self._pool: Any = None
         self._divergence: DivergedRelease | None = None
-        # Public: length of the start and of all releases so far.
+        # Public length of the start and of all releases so far.
         start = coordinator_node.program.published(self._state).values()
         self._scale = 1.0 + max((float(np.linalg.norm(v)) for v in start), default=0.0)
         self._keeps_releases = keeps_releases
@@ -157,7 +157,7 @@ class _Coordinator:
                 scale = release_scale(reply.scale[channel], moves, width, node.most_records)
                 self._scale += max(1.0, node.largest_step) * scale
             elif not isinstance(value, np.ndarray):
-                # A draw from a public set is at most as long as the set's diameter.
+                # A draw from a public set has at most the length of the set's diameter.
                 self._scale += float(np.linalg.norm(reply.released[channel]))
 
     def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
@@ -173,7 +173,7 @@ class _Coordinator:
                     return
 
     def snapshot(self, t: int) -> Snapshot:
-        """Return the published values, which are all that is observed."""
+        """Return the published values, which are the only observed ones."""
         published: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
@@ -188,7 +188,7 @@ class _Coordinator:
         )
 
     def _save(self) -> dict[str, Any]:
-        # After a restart, agents send the records again, which is no release.
+        # After a restart, agents send the records again, which is not a release.
         return {
             "state": self._state,
             "asked": self._questions,
@@ -205,7 +205,7 @@ class _Coordinator:
 
 
 class LocalEngine:
-    """The in-process engine, which runs every block in turn.
+    """In-process engine, which runs all blocks in turn.
 
     Example:
         >>> LocalEngine().name
@@ -279,8 +279,8 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
     """Join the blocks' views in the order of the agents.
 
     Args:
-        index: the round.
-        call_blocks: calls a method of every `Host`, and returns their results in order.
+        index: round.
+        call_blocks: function that calls a method of every `Host`, and returns the results in order.
         agents: numbers of the agents of each block.
 
     Returns:
@@ -309,9 +309,9 @@ def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], e
     """Drain the released values of all blocks, and join them in the order of the agents.
 
     Args:
-        call_blocks: as of `snapshot`.
-        agents: as of `snapshot`.
-        ending: as of `Snapshot.drain`.
+        call_blocks: as in `snapshot`.
+        agents: as in `snapshot`.
+        ending: as in `Snapshot.drain`.
     """
     join = _join_of(agents)
     return [

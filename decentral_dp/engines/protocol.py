@@ -1,4 +1,4 @@
-"""The protocol of engines: blocks of agents that run one program, their messages, snapshots and recovery.
+"""Protocol of engines: blocks of agents that run one program, their messages, snapshots and recovery.
 
 A block sends another block only the messages of agents that the other block reads.
 """
@@ -21,22 +21,23 @@ from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, Sch
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
 
-# Adds noise and writes the ledger line, in one place.
+# Adds noise and writes the ledger entry, in one place.
 Releaser = ScheduledReleaser | CheckedReleaser
 # Channel → (low, high).
 Domain = Mapping[str, tuple[float, float]] | None
-# Rounds whose states agents keep, oldest first, each with a digest that leaks nothing of the state.
+# Rounds whose states agents keep, oldest first, each with a digest that leaks nothing about the state.
 Receipts = Sequence[tuple[int, str]]
 
 
 class Hosted(NamedTuple):
-    """The data of a block of agents, in the process that hosts the block.
+    """Data of a block of agents in its process.
 
     Args:
-        dataset: of the agents.
-        score: maps values of all agents, channel → (m, d), to scores on the block's records; default None, the driver
-            scores.
-        states: maps the name of a run and its receipts to its `AgentStates`; default None, the driver keeps states.
+        dataset: records of the agents.
+        score: function from values of all agents, channel → (m, d), to scores on the block's records; default None, the
+            driver computes scores.
+        states: function from the name of a run and its receipts to its `AgentStates`; default None, the driver keeps
+            states.
     """
 
     dataset: Any
@@ -45,26 +46,26 @@ class Hosted(NamedTuple):
 
 
 class AgentNode(NamedTuple):
-    """A block of agents with all that a process needs to host it.
+    """Block of agents, with the data for hosting it in a process.
 
     If the program answers a server, `neighbours` are all blocks, and `mixing` is one row of 1/m.
 
     Args:
-        agents: (b,) numbers, ascending.
-        program: of the agents.
-        dataset: of the agents.
-        make_releaser: makes the releaser in the process of the host.
+        agents: indices of the agents, (b,), ascending.
+        program: program of the agents.
+        dataset: records of the agents.
+        make_releaser: function that builds the releaser in the process of the host.
         neighbours: numbers of the blocks whose messages it reads, ascending.
         mixing: (b, Σ sizes of these blocks), w_ij for j ≠ i.
         average: number of last released values that are averaged for evaluation; default 1.
         domain: box onto which releases and public states are projected; default none.
-        read_dataset: reads the data in the process of the host, instead of `dataset`; default None. Private states then
-            stay there: snapshots have no state, and saved states are receipts.
+        read_dataset: function that reads the data in the process of the host, instead of `dataset`; default None.
+            Private states then remain there: snapshots have no state, and saved states are receipts.
         over_time: weights that change by round, whose edges are all in `mixing`; default None, constant weights.
-        columns: number of the agent of each column of `mixing`, if weights change.
-        compression: of messages; default None.
-        public_scale: of an agent's releases. A run has diverged above `MOST_OF_SCALE` times the sum of this scale and
-            the length of the start; default infinite, so that only values that are not finite diverge.
+        columns: agent of each column of `mixing`, if weights change.
+        compression: compression of messages; default None.
+        public_scale: public length of an agent's releases. A run has diverged above `MOST_OF_SCALE` times the sum of
+            this scale and the length of the start; default infinite, so that only values that are not finite diverge.
     """
 
     agents: NDArray[np.int64]
@@ -91,14 +92,14 @@ class CoordinatorNode(NamedTuple):
     """A trusted coordinator and its agents.
 
     Args:
-        program: of the coordinator.
-        context: public facts; combines the agents' answers (`combine`, `pool`).
-        make_releaser: makes the releaser.
+        program: program of the coordinator.
+        context: public facts, with methods that combine the agents' answers (`combine`, `pool`).
+        make_releaser: function that builds the releaser.
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
-        n_agents: their number.
+        n_agents: number of agents.
         reads: whether the hosts of the blocks read the records, at a call of `ready`; default False.
-        most_records: the largest number of records that a release reads; default 1.
-        largest_step: the largest step size of the program; default 1.
+        most_records: largest number of records that a release reads; default 1.
+        largest_step: largest step size of the program; default 1.
     """
 
     program: Coordination
@@ -120,17 +121,17 @@ def release_scale(
 ) -> float:
     """Compute the length of released values from public noise scales and clips.
 
-    It is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release without a clip counts 1.
+    It is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release without a clip contributes 1.
 
     Args:
         noise: σ, shape (R,) or one number.
         sensitivities: Δ of each split, in the shape of the noise.
         dimension: d.
-        records: N, the largest number of records that a release reads.
+        records: largest number N of records that a release reads.
         growth: g, of correlated noise; default 1.
 
     Returns:
-        A threshold for divergence with the margin `MOST_OF_SCALE`, and no bound on the length.
+        A threshold for divergence with the margin `MOST_OF_SCALE`. It is not a bound on the length.
     """
     with np.errstate(over="ignore"):
         moves = sum((np.asarray(s, dtype=np.float64) * records for s in sensitivities), np.zeros(np.shape(noise)))
@@ -140,12 +141,12 @@ def release_scale(
 
 
 class DivergedRelease(NamedTuple):
-    """The first released value that is not finite, or too long for its public scale.
+    """First released value that is not finite, or too long for its public scale.
 
     Args:
-        round: from 1; 0 for the start.
-        channel: of the release.
-        finite: whether it is finite; default False.
+        round: round, from 1; 0 for the start.
+        channel: channel of the release.
+        finite: whether the value is finite; default False.
     """
 
     round: int
@@ -154,7 +155,7 @@ class DivergedRelease(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """The state of a run between two rounds. A run that resumes from it is equal to the bit.
+    """State of a run between two rounds. A resumed run is bitwise equal.
 
     Args:
         round: t, the number of completed rounds.
@@ -167,7 +168,7 @@ class SavedState(NamedTuple):
 
 
 class ReleasedValues(NamedTuple):
-    """The released values of one index.
+    """Released values of one index.
 
     Args:
         release_index: index of the release.
@@ -179,18 +180,18 @@ class ReleasedValues(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The values of all agents after a round, for evaluation; (m, ·) arrays by channel.
+    """Values of all agents after a round, for evaluation; (m, ·) arrays by channel.
 
     Args:
-        round: its number.
-        released: the last released values.
-        published: the average of the last released values.
-        state: the private states of the agents.
-        divergence: the first released value that is not finite, or too long; None if there is none.
-        save: returns the state to resume from; call it before the next round.
-        drain: returns the released values since the last call, if they are kept. Releases that a run repeats when it
-            resumes from this round are left for the next call, unless the run is ending.
-        score: maps values of all agents to scores of each block, if agents hold their records.
+        round: number of the round.
+        released: last released values.
+        published: average of the last released values.
+        state: private states of the agents.
+        divergence: first released value that is not finite, or too long; None without one.
+        save: function that returns the state to resume from; call it before the next round.
+        drain: function that returns the released values since the last call, if they are kept. Releases that a run
+            repeats when it resumes from this round are left for the next call, unless the run is ending.
+        score: function from values of all agents to scores of each block, if agents hold their records.
     """
 
     round: int
@@ -204,18 +205,18 @@ class Snapshot(NamedTuple):
 
 
 class BlockLostError(RuntimeError):
-    """A block of agents was lost during a call.
+    """Loss of a block of agents during a call.
 
     The engine starts it again and repeats the observation. An observer must not catch this error.
     """
 
 
 class Outcome(NamedTuple):
-    """The outcome of a run.
+    """Outcome of a run.
 
     Args:
-        last_snapshot: the snapshot of the last round.
-        ledger: of the recorded releases.
+        last_snapshot: snapshot of the last round.
+        ledger: ledger of the recorded releases.
     """
 
     last_snapshot: Snapshot
@@ -223,18 +224,18 @@ class Outcome(NamedTuple):
 
 
 class RunControl(NamedTuple):
-    """Observer of a run, and the state that it resumes from.
+    """Observer of a run, and the state to resume from.
 
     Args:
         rounds: rounds to observe; the last round is always observed. Default no other.
-        observe: receives a snapshot before any release of the next round; True ends the run. It is called again for a
-            round at which it raised `BlockLostError`. Default no observer.
-        due: returns whether to observe a round that is not listed; default never.
+        observe: function of a snapshot, called before any release of the next round; True ends the run. It is called
+            again for a round at which it raised `BlockLostError`. Default no observer.
+        due: function that returns whether to observe a round that is not listed; default never.
         saved_state: state to resume from; default None, a new run.
         keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
         states: name of the run, under which agents that hold their records keep their states; default None, no states.
-        check_machines: receives `machine_digest` of each block after every start of blocks, before they release
-            anything; raises InputError if the run cannot continue. Default None, any machine.
+        check_machines: function of the `machine_digest` of each block, called after every start of blocks and before
+            any release; it raises InputError if the run cannot continue. Default None, any machine.
     """
 
     rounds: Iterable[int] = ()
@@ -265,7 +266,7 @@ UNATTENDED = RunControl()
 
 
 class Engine(Protocol):
-    """An engine, which runs blocks of agents for a number of rounds."""
+    """Engine that runs blocks of agents for a number of rounds."""
 
     @property
     def name(self) -> str: ...
@@ -275,15 +276,15 @@ class Engine(Protocol):
 
         Args:
             nodes: all blocks, in the order of their agents.
-            rounds: T, after which the final values are released.
-            control: observer, and the state to resume from; default neither.
+            rounds: number of rounds T, after which the final values are released.
+            control: observer, and state to resume from; default neither.
 
         Returns:
             The last snapshot, with one row per agent, and the ledger.
 
         Raises:
-            InputError: a block cannot read its records, or a state does not fit.
-            UserCodeError: a custom algorithm fails.
+            InputError: a block cannot read its records, or a state is incompatible.
+            UserCodeError: a custom algorithm raises.
         """
         ...
 
@@ -291,15 +292,15 @@ class Engine(Protocol):
         """Run a trusted coordinator's program.
 
         Args:
-            coordinator_node: the program, its context and its agents in blocks.
-            rounds: T.
-            control: as of `run`.
+            coordinator_node: program, context and agents in blocks.
+            rounds: number of rounds T.
+            control: as in `run`.
 
         Returns:
             The last snapshot, with one row, and the ledger.
 
         Raises:
-            InputError, UserCodeError: as of `run`.
+            InputError, UserCodeError: as in `run`.
         """
         ...
 
@@ -336,13 +337,13 @@ def block_sizes(n_agents: int, blocks: int, most: int | None = None) -> list[int
 
 
 def server_blocks(sizes: Sequence[int]) -> list[Block]:
-    """Make blocks for a server that all agents answer.
+    """Build blocks for a server that all agents answer.
 
     Args:
         sizes: number of agents of each block.
 
     Returns:
-        Blocks as of `agent_blocks`; every agent reads the mean of all answers.
+        Blocks as in `agent_blocks`; every agent reads the mean of all answers.
 
     Example:
         >>> agents, read_from, weights = server_blocks([2, 2])[1]
@@ -363,11 +364,11 @@ def agent_blocks(
     Args:
         mixing: W, (m, m).
         sizes: number of agents of each block.
-        members: the agents of each block, ascending; default consecutive agents.
+        members: agents of each block, ascending; default consecutive agents.
 
     Returns:
-        For each block: its agents, the blocks that it reads, and the weights of their messages, without the diagonal,
-        which is part of the program. The weights of a row are in the order of its neighbours' numbers, so that sums do
+        For each block: its agents, the blocks that it reads, and the weights of their messages. The diagonal is part of
+            the program. The weights of a row are in the order of its neighbours' numbers, so that sums do
         not depend on the blocks. Do not sort their columns.
 
     Example:
@@ -395,14 +396,14 @@ def agent_blocks(
 
 
 class Boundary(NamedTuple):
-    """The rows of messages that a block sends and reads.
+    """Rows of messages that a block sends and reads.
 
     Args:
-        sent_rows: (k,) rows of the block's message that another block reads, ascending.
+        sent_rows: rows of the block's message that another block reads, (k,), ascending.
         own_place: position of the block's message among those that it reads; None if it does not read it.
-        mixing: (b, c) weights of its rows and of the rows that others send, in the order of `AgentNode.mixing`.
-        kept_columns: (c,) their columns in `AgentNode.mixing`.
-        agents: (b,) numbers of the block's agents, ascending.
+        mixing: weights of its rows and of the rows that others send, (b, c), in the order of `AgentNode.mixing`.
+        kept_columns: columns of these rows in `AgentNode.mixing`, (c,).
+        agents: numbers of the block's agents, (b,), ascending.
         other_blocks: `agents` and `sent_rows` of each other block that it reads.
     """
 
@@ -417,8 +418,8 @@ class Boundary(NamedTuple):
         """Return the rows of the block's message that others read.
 
         Args:
-            message: (b, d).
-            weights: (m, m) weights of the round, if they change; default None.
+            message: message of the block, (b, d).
+            weights: weights of the round, (m, m), if they change; default None.
         """
         rows = self.sent_rows
         rows = rows if weights is None else rows[_read_by_other_blocks(weights, self.agents)[rows]]
@@ -434,8 +435,8 @@ class Boundary(NamedTuple):
         """Add rows of zeros for rows that were not sent in a round.
 
         Args:
-            messages: (k, width) rows of each other block that it reads in this round, in order.
-            weights: (m, m) weights of the round.
+            messages: rows of each other block that it reads in this round, (k, width), in order.
+            weights: weights of the round, (m, m).
             width: floats of a message.
 
         Returns:
@@ -453,8 +454,8 @@ def _read_by_other_blocks(weights: sp.csr_array, agents: NDArray[np.int64]) -> N
     """Return, for each agent of a block, whether an agent of another block receives its message.
 
     Args:
-        weights: (m, m) weights without the diagonal.
-        agents: of the block.
+        weights: weights without the diagonal, (m, m).
+        agents: agents of the block.
     """
     by_all, within = (np.bincount(rows.indices, minlength=weights.shape[0]) for rows in (weights, weights[agents]))
     return np.asarray((by_all > within)[agents])
@@ -463,7 +464,7 @@ def _read_by_other_blocks(weights: sp.csr_array, agents: NDArray[np.int64]) -> N
 def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     """Compute the rows that each block sends, and the weights of the rows that it reads.
 
-    Columns of zero weights are removed. Sums have the same terms in the same order, and so the same bits.
+    Columns of zero weights are removed. Sums have the same terms in the same order, so they are bitwise equal.
 
     Example:
         >>> from decentral_dp.engines.protocol import agent_blocks

@@ -1,4 +1,4 @@
-"""The Ray engine, its cluster and its actors: every block of agents is an actor with its records and noise streams.
+"""Ray engine, cluster and actors: every block of agents is an actor with its records and noise streams.
 
 Actors send messages to each other by reference. The driver moves object references, never values, and waits only for
 evaluations (and for earlier rounds, to keep the queue short). A block sends the messages of those agents that another
@@ -50,7 +50,7 @@ from decentral_dp.engines.protocol import (
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
-# Smallest amount of a resource in Ray, for resources that are places and no capacities.
+# Smallest amount of a resource in Ray, for resources that are places, not capacities.
 _TRACE = 1e-4
 # The user number of root.
 _ROOT = 0
@@ -59,7 +59,7 @@ _ROOT = 0
 def user_address() -> str | None:
     """Return the address of the Ray cluster in RAY_ADDRESS; None to start a Ray.
 
-    No file can set it, because the cluster receives the user's token, records and noise keys.
+    A file cannot set it, because the cluster receives the user's token, records and noise keys.
 
     Example:
         >>> import os
@@ -79,20 +79,20 @@ def user_address() -> str | None:
 def cluster(address: str | None) -> Iterator[None]:
     """Join the Ray at an address, or start one for the length of the context.
 
-    A driver that is connected already stays connected.
+    An existing connection is kept.
 
     Args:
         address: "auto" or "host:port" of the user, which receives the user's token; None starts a Ray.
 
     Raises:
-        InputError: no Ray is reachable at the address, or none starts.
+        InputError: no Ray is reachable at the address, or Ray does not start.
     """
     if ray.is_initialized():
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        # "local": never another user's cluster on this machine.
+        # "local" never connects to another user's cluster on this machine.
         options |= {"address": "local", "include_dashboard": False}
         _ask_for_token()
     else:
@@ -191,8 +191,8 @@ def _offer_token() -> None:
 def _check_reachable(address: str) -> str:
     """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes.
 
-    The address of "auto" is in the note that "ray start" leaves. Ray itself would also read the command lines of all
-    processes. Other users can write either, and so name a host that receives the token.
+    The address of "auto" is in the file that "ray start" writes. Ray itself would also read the command lines of all
+    processes. Other users can write either, and could name a host that receives the token.
     """
     head = (user_address() or "auto") if address == "auto" else address
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
@@ -224,7 +224,7 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
 
     Args:
         place: a name, with {agent} for the agent's number; None for any machine.
-        agents: (b,) their numbers.
+        agents: indices of the agents, (b,).
 
     Example:
         >>> import numpy as np
@@ -244,7 +244,7 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list
         places: resources of each actor.
 
     Raises:
-        InputError: no machine has them.
+        InputError: no machine has the resources.
     """
     nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
     for place in places:
@@ -266,7 +266,7 @@ _AHEAD = 32
 
 
 class Actor:
-    """A `Host` in a separate process, which keeps its message and sends the rows that other blocks read.
+    """`Host` in a separate process, which keeps its message and sends the rows that other blocks read.
 
     Call `begin` first. Ray's head keeps the arguments of an actor's constructor in memory, even after the run.
     Therefore noise keys and records are arguments of a call, which is sent from process to process.
@@ -287,7 +287,7 @@ class Actor:
         keeps_releases: bool,
         states: str | None,
     ) -> None:
-        """Create the host; arguments as of `Host`."""
+        """Create the host. The arguments are those of `Host`."""
         self._boundary = boundary
         self._host = Host(node.with_boundary(boundary), rounds, saved_state, keeps_releases, states)
 
@@ -303,7 +303,7 @@ class Actor:
             self._message = host.advance(*messages)
             return self._boundary.outgoing(self._message, host.transfer_weights)
         except Exception as error:
-            # Only neighbours fetch messages: the next call raises the error.
+            # Only neighbours fetch messages, so the next call raises the error.
             self._failed = error
             raise
 
@@ -356,7 +356,7 @@ class RayEngine:
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`.
 
-        If an actor or its machine is lost, all actors resume from the last saved state with the same draws, so that a
+        If an actor or its machine is lost, all actors resume from the last saved state with the same draws, so a
         repeated release is one release. An error of an agent ends the run within seconds.
 
         Raises:
@@ -387,7 +387,7 @@ class RayEngine:
 
         Raises:
             RuntimeError: actors are lost again and again at one call.
-            InputError: as of `run`.
+            InputError: as in `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
@@ -414,7 +414,7 @@ class RayEngine:
 
 
 def _begin(actors: Sequence[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Send each actor its block. Raises as `_fetch`."""
+    """Send each actor its block. Raises the errors of `_fetch`."""
     return _fetch([actor.begin.remote(*block) for actor, block in zip(actors, arguments, strict=True)])
 
 
@@ -422,9 +422,9 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
     """Return the digests of the actors' machines.
 
     Args:
-        actors: of all blocks.
-        before: digests before a loss; empty at the start.
-        control: of the run.
+        actors: actors of all blocks.
+            before: digests before a loss; empty at the start.
+            control: control of the run.
 
     Raises:
         InputError: a machine rounds differently, so that repeated rounds would be a second release under the same
@@ -442,7 +442,7 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
 
 
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
-    """Call a method of all actors, and return their results in order. Raises as `_fetch`."""
+    """Call a method of all actors, and return their results in order. Raises the errors of `_fetch`."""
     # One copy in the object store, not one per actor.
     shared = [ray.put(a) for a in values]
     return _fetch([actor.call.remote(method, *shared) for actor in actors])
@@ -464,15 +464,15 @@ def _fetch(answers: Sequence[Any]) -> list[Any]:
 
 @dataclass
 class _Driver:
-    """The data of a driver for the case that an actor is lost.
+    """Data of a driver for recovery from lost actors.
 
     Attributes:
-        state: the last saved state.
-        observed_round: the last observed round.
+        state: last saved state.
+        observed_round: last observed round.
         recovery: detection and restart of lost actors.
-        restarts: since the last saved state.
+        restarts: number of restarts since the last saved state.
         saved_at: time of the last saved state.
-        undrained: released values before the state, which actors do not release again.
+        undrained: released values before that state, which actors do not repeat.
         machines: digests of the actors' machines.
     """
 

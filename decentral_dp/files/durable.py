@@ -1,7 +1,7 @@
 """Durable files: atomic writes, digests, salts, locks, and portable paths.
 
-A salt is a random key for the digests of private files. It prevents an adversary from testing guesses of
-a file against its digest.
+A salt is a random key for the digests of private files. It prevents an adversary from testing a guessed content against
+the digest.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def portable_path(path: Path, folder: Path) -> str:
     path, folder, home = (Path(os.path.abspath(p)) for p in (path, folder, Path.home()))
     parent = Path(os.path.commonpath([path, folder]))
     is_in_home = path.is_relative_to(home) and home != Path(home.anchor)
-    # A path from above the home folder would contain its name.
+    # A path relative to a parent of the home folder would contain the name of the home folder.
     if parent.is_relative_to(home) if is_in_home else parent != Path(parent.anchor):
         return Path(os.path.relpath(path, folder)).as_posix()
     return f"~/{path.relative_to(home).as_posix()}" if is_in_home else path.as_posix()

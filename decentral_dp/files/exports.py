@@ -65,7 +65,7 @@ def _strings(texts: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
 
 
-# First characters of formulas, also after import (OWASP, "CSV Injection").
+# First characters of formulas in spreadsheets (OWASP, "CSV Injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -73,7 +73,7 @@ def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """Prefix an apostrophe to text that a spreadsheet would run as a formula, in cells and column names.
 
     Args:
-        frame: table to be written as CSV. Numbers are unchanged, also as text.
+        frame: table to write as CSV. Numbers are unchanged, also as text.
 
     Returns:
         A table of the same shape. pandas and Parquet files do not need this.

@@ -11,7 +11,7 @@ from pathlib import Path
 from decentral_dp.files.regular import regular
 
 PACKAGE = Path(__file__).parent.parent
-# Folders on which no number depends, and folders of files that runs read.
+# Folders that do not affect numbers, and folders of files that runs read.
 _UNREAD = ("cli", "reporting", "scenarios", "topologies")
 
 

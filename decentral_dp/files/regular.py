@@ -46,11 +46,10 @@ def most_bytes() -> int:
 
 
 def regular(path: Path, subject: str) -> Path:
-    """Return a path, unless it is a pipe, a device, a socket or too large. Missing files and folders are left to the
-    caller.
+    """Return a path, unless it is a pipe, a device, a socket or too large. Missing files and folders are accepted.
 
     Args:
-        path: a file, or a link to one.
+        path: file, or link to one.
         subject: beginning of messages, for example "problem.data".
 
     Raises:
@@ -104,7 +103,7 @@ def stems_beside(path: Path, suffix: str) -> dict[str, str]:
 
 
 def refuse_above(size: int, begins: str, counts: bool = True) -> None:
-    """Raise InputError for more bytes than are read. begins: beginning of the message, up to its verb."""
+    """Raise InputError for more bytes than the limit. begins: Beginning of the message, up to its verb."""
     if counts and size > most_bytes():
         raise InputError(
             f"{begins} {size} bytes, and at most {most_bytes()} are read. Fix: give a smaller file, or set "
@@ -131,7 +130,7 @@ DAMAGED = (
 
 
 def names_in(path: Path, subject: str) -> list[str]:
-    """Return the names of the arrays of an archive. Raises as `read_arrays` does."""
+    """Return the names of the arrays of an archive. Raises the errors of `read_arrays`."""
     with _archive(path, subject) as archive:
         return list(archive.files)
 
@@ -154,7 +153,7 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
         refuse_above(sum(sizes[name] for name in names), f"{subject} unpacks to")
         arrays = {name: archive[name] for name in names}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ValueError("a file of the archive is no array")
+        raise ValueError("a file of the archive is not an array")
     return arrays
 
 
@@ -168,7 +167,7 @@ def _archive(path: Path, subject: str) -> Iterator[Any]:
 
 
 def read_array(path: Path, subject: str) -> NDArray[Any]:
-    """Read the array of a `.npy` file. Nothing is unpickled. Raises as `read_arrays` does."""
+    """Read the array of a `.npy` file. Nothing is unpickled. Raises the errors of `read_arrays`."""
     with regular(path, subject).open("rb") as file:
         array: Any = np.load(file, allow_pickle=False)
         if not isinstance(array, np.ndarray) or file.read(1):

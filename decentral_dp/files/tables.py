@@ -63,7 +63,7 @@ Line = Annotated[str, AfterValidator(printable)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-# Other targets are meaningless, and beyond the accuracy of float64.
+# Other targets are meaningless, or beyond the accuracy of float64.
 Target = Annotated[float, Field(ge=1e-9, le=1e5)]
 
 
@@ -71,7 +71,7 @@ Channel = Literal["x", "y", "z"]
 
 
 class Table(BaseModel):
-    """A table of a scenario, without unknown keys and silent conversions.
+    """Table of a scenario, without unknown keys and silent conversions.
 
     The docstring below a field describes its key.
     """
@@ -94,7 +94,7 @@ def first_complaint(error: ValidationError) -> str:
 
 
 class KindTable(Table):
-    """A table whose `kind` determines its keys. Keys of neither mapping belong to every kind.
+    """Table whose `kind` determines its keys. All other keys belong to every kind.
 
     Args:
         noun: name of the table in messages.
@@ -119,11 +119,11 @@ class KindTable(Table):
 
 
 class DeclaredKey(NamedTuple):
-    """A key that a dataclass or a function declares.
+    """Key that a dataclass or a function declares.
 
     Args:
         name: name of the key.
-        type: type with bounds, as pydantic validates it.
+        type: type with bounds, for validation by pydantic.
         description: text for the reference.
         required: whether it has no default.
         default: default value.

@@ -1,8 +1,8 @@
 """Consent to run code of run folders, which may come from others.
 
-A scenario names its author's code, which runs. A run folder is data. Code that it contains or names runs only if this
-machine has run the same bytes before, or with consent: `--trust` on the command line, `trust=True` of `resume`, or
-`with trusting():` in Python. `require_trust` decides for all commands.
+Code that a scenario names runs. A run folder is data: its code runs only if this machine has run the same bytes before,
+or with consent: `--trust` on the command line, `trust=True` of `resume`, or
+`with trusting():` in Python. All commands use `require_trust`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_RUNS = ("result.json", "in_progress")
 
 @contextlib.contextmanager
 def trusting() -> Iterator[None]:
-    """Run the code of run folders in this context.
+    """Allow code of run folders in this context.
 
     Example:
         >>> with trusting():
@@ -38,7 +38,7 @@ def trusting() -> Iterator[None]:
 
 
 def needs_trust(folder: Path) -> bool:
-    """Return whether code that this folder names needs consent: it is a run folder."""
+    """Return whether code of this folder needs consent, which holds for run folders."""
     return any(os.path.lexists(folder / name) for name in _OF_RUNS)
 
 
@@ -52,7 +52,7 @@ def require_trust(path: Path, content: bytes) -> None:
 
     Args:
         path: path of the Python file.
-        content: code to be run.
+        content: code to run.
     """
     if _TRUSTED.get() or sha256(content).hexdigest() in _read_digests():
         return

@@ -1,8 +1,8 @@
 """Clipping per record, and the sensitivity of clipped sums to a unit of privacy.
 
 The unit of privacy is a record, a group of k records, or all records of an agent. Each of these records is replaced by
-any other ("replace"), or contributes nothing instead ("zero_out"); public counts stay the same. A mean over N
-contributions clipped to C moves by at most min(k, N)·2Cκ/N, or by min(k, N)·C(2κ − 1)/N, with the summation slack κ
+any other ("replace"), or contributes nothing instead ("zero_out"); public counts do not change. A mean over N
+contributions clipped to C changes by at most min(k, N)·2Cκ/N, or by min(k, N)·C(2κ − 1)/N, with the summation slack κ
 (docs/proofs/36).
 """
 
@@ -29,7 +29,7 @@ LARGEST_CLIP = 1e250
 
 @dataclass(frozen=True)
 class Clip:
-    """Clipping norms of one record's contribution to each channel. `inf` means no clipping, and no certificate.
+    """Clipping norms of one record's contribution to each channel. `inf` disables clipping and the certificate.
 
     Every term is clipped with the norm of its channel: `lower_grad_y` of y; `lower_hvp` and `upper_grad_y`, separately,
     of z; `upper_grad_x` and `lower_jvp`, separately, of x.
@@ -84,7 +84,7 @@ class Clip:
         """Return clipping norms C/times: times · (v clipped to C/times) is times · v, clipped to C.
 
         Args:
-            times: a public factor above 0.
+            times: public factor above 0.
 
         Raises:
             ValueError: the factor is not finite and above 0, or a clipping norm exceeds `LARGEST_CLIP`.
@@ -112,8 +112,8 @@ def clip_factors(norms: Array, bound: float) -> Array:
     """Compute min(1, C/‖v‖) per record, and 0 for norms that are not finite.
 
     Args:
-        norms: (N,) of the contributions.
-        bound: C. All factors are 0 for C = 0, or if squares below C vanish in float64.
+        norms: norms of the contributions, (N,).
+        bound: clipping norm C. All factors are 0 for C = 0, or if squares below C vanish in float64.
     """
     if bound < _LEAST_BOUND:
         return np.zeros_like(norms)
@@ -147,10 +147,10 @@ def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
 
 
 class Unit(NamedTuple):
-    """The unit of privacy: the records in which neighbouring data sets differ, of one agent and one split.
+    """Unit of privacy: the records of one agent and split in which neighbouring data sets differ.
 
     Args:
-        records: k, the number of records; None for all records of an agent.
+        records: number of records k; None for all records of an agent.
         zeroed: whether they contribute nothing in one of the data sets; otherwise they are replaced.
 
     Example:
@@ -166,7 +166,7 @@ class Unit(NamedTuple):
         """Return the sensitivity of a sum over N records in units of C: 2·min(k, N), or half of that.
 
         Args:
-            counts: N, any shape.
+            counts: number of records N, any shape.
         """
         n = np.asarray(counts, dtype=np.float64)
         members = n if self.records is None else np.minimum(float(self.records), n)
@@ -181,7 +181,7 @@ class Unit(NamedTuple):
             width: coordinates of the mean.
 
         Returns:
-            In the clip's norm, of the shape that C and N broadcast to.
+            The sensitivity in the norm of the clip, with the broadcast shape of C and N.
         """
         slack = summation_slack(counts, width)
         if self.zeroed:
@@ -191,7 +191,7 @@ class Unit(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Sensitivity of a sum over a Poisson sample, in units of what one drawn record adds."""
+        """Sensitivity of a sum over a Poisson sample, in units of the contribution of one drawn record."""
         return (self.records or 0) * (1 if self.zeroed else 2)
 
     def sampled_sensitivity(
@@ -199,8 +199,8 @@ class Unit(NamedTuple):
     ) -> Array:
         """Bound the sensitivity of a sum over a Poisson sample, divided by qN; ∞ for an agent.
 
-        It is `steps` times what one drawn record adds (docs/proofs/11), also for N below k. Both sums are rounded
-        (docs/proofs/01).
+        It is `steps` times the contribution of one drawn record (docs/proofs/11), also for N below k. Both sums are
+        rounded (docs/proofs/01).
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
@@ -250,7 +250,7 @@ class Unit(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """The unit in words."""
+        """Noun phrase of the unit."""
         noun = "an agent" if self.records is None else "one record" if self.records == 1 else f"{self.records} records"
         return f"{noun} zeroed out" if self.zeroed and self.records == 1 else noun
 
@@ -262,7 +262,7 @@ def sampled_unit(sampling: str) -> Unit | None:
     """Return the unit with this `Unit.sampling`; None for another sampling.
 
     Args:
-        sampling: as in a ledger.
+        sampling: name of the sampling in a ledger.
 
     Example:
         >>> sampled_unit(Unit(3, True).sampling), sampled_unit("poisson").records, sampled_unit("fixed")

@@ -1,4 +1,4 @@
-"""Custom mechanisms: the contract of a user-defined class, and its registration.
+"""Custom mechanisms: contract and registration of user-defined classes.
 
 A class must have `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
 `cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", the default, for
@@ -46,11 +46,11 @@ _TESTED_AGENTS, _TESTED_KEYS, _TESTED_WIDTH = 20, ((1, 0), (2, 0), (1, 1)), 64
 
 @dataclass(frozen=True)
 class OutsideMechanism(NoiseMechanism):
-    """A user-defined mechanism. Create one with `register_outside`.
+    """User-defined mechanism. Create one with `register_outside`.
 
     Attributes:
-        options: fields of the user's object, by which two mechanisms with one name differ.
-        source: digest of the source of its class, "" if there is none.
+        options: fields of the user's object, which distinguish mechanisms with one name.
+        source: digest of the source of its class, "" without one.
         definition: the user's object.
     """
 
@@ -116,7 +116,7 @@ class OutsideMechanism(NoiseMechanism):
                     # Exact: the grid is a power of two.
                     row[part] = self._sample(generator, row_query[part], step, float(ratio[part][0]) * step) / step
                 except InputError as error:
-                    # Earlier rounds have been released, so this is a failed run and no refusal.
+                    # Earlier rounds have been released, so this is a failed run, not an input error.
                     raise UserCodeError(str(error)) from error
         return out
 
@@ -160,7 +160,7 @@ def register_outside(author: Any) -> OutsideMechanism:
     """Register an object of a user-defined class as a mechanism.
 
     Raises:
-        InputError: a member is missing or wrong, or cost and sampler fail their tests.
+        InputError: a member is missing or invalid, or cost or sampler fail their tests.
     """
     for attribute, is_valid, description in _ATTRIBUTES:
         if not is_valid(getattr(author, attribute, None)):
@@ -196,7 +196,7 @@ def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
 
 
 def _cost_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
-    """Yield faults of a cost that falls with the sensitivity, grows with the noise, or is not finite."""
+    """Yield faults of a cost that decreases with the sensitivity, increases with the noise, or is not finite."""
     deltas, scales, widths = _TESTED_COSTS
     for width in widths:
         cost = mechanism.cost(deltas, scales, width)

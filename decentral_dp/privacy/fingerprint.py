@@ -2,7 +2,7 @@
 
 An interrupted run resumes only with inputs of the same digest, and changed code does not reuse noise. A digest covers
 sources, values that functions close over or read as globals, fields, and arrays. It contains no address and no derived
-number, so that it is the same in another process and on another processor.
+number, so it is the same in another process and on another processor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PACKAGE = Path(__file__).parent.parent
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # Installed packages whose versions a run folder records (`files.package.versions`).
 _VERSIONS_KEPT = ("numpy", "scipy", "sklearn", "torch", "ray", "pandas", "networkx", "pyarrow")
-# Globals with the location of a module: the same file may be named from two folders.
+# Globals with the location of a module, which may differ for the same file.
 _ADDRESSES = {"__file__", "__path__", "__spec__", "__loader__", "__cached__"}
 # Attributes of a class with its location, not its behaviour.
 _UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__", "__weakref__")
@@ -37,13 +37,13 @@ def digest_of(value: Any) -> str:
     """Compute a digest of a Python object: its source, fields, arrays and values that its functions close over.
 
     Args:
-        value: a function, class, instance, array, tensor, graph, table, or a container of them.
+        value: function, class, instance, array, tensor, graph, table, or a container of these.
 
     Returns:
         32 hexadecimal digits.
 
     Limits:
-        Values inside of C objects count as far as `repr` shows them. Installed packages count by name.
+        The digest covers values inside C objects as far as `repr` contains them, and installed packages by name.
 
     Example:
         >>> def scaled(weight):
@@ -107,7 +107,7 @@ class _Files:
         """Return sources of a user's module and of its packages; none of the standard library or installed ones.
 
         Args:
-            name: of the module, with leading dots if relative.
+            name: name of the module, with leading dots if relative.
             importer: folder of the importing file, which is searched last.
         """
         first, *inside = name.split(".")
@@ -246,7 +246,7 @@ def _surroundings(function: FunctionType) -> tuple[Any, ...]:
             cells.append(None)  # Empty while a recursive function is being defined.
     path = _file_of(function)
     is_users = path is None or _is_users(path)
-    # Globals of an installed package count with the package; values that its decorators close over are the user's.
+    # The digest of a package covers its globals; values that its decorators close over are the user's.
     global_names = sorted((_names(function.__code__) & function.__globals__.keys()) - _ADDRESSES) if is_users else []
     return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in global_names}
 
@@ -273,7 +273,7 @@ def _source(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
     if path is not None and _is_users(path):
         return files.with_imports(path) + name
     if path is not None:
-        # Installed packages count as a whole, except this one and those with recorded versions.
+        # Installed packages are hashed as a whole, except this one and those with recorded versions.
         place = next((k for k, part in enumerate(path.parts) if part in _PACKAGE_FOLDERS), None)
         if place is None or path.is_relative_to(_PACKAGE) or path.parts[place + 1] in _VERSIONS_KEPT:
             return name

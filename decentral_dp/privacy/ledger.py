@@ -31,23 +31,23 @@ _COMPARED_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class ChannelLedger:
-    """All releases of one channel, in R rows and g columns.
+    """Releases of one channel, in R rows and g columns.
 
     Args:
         channel: "x", "y", "z", …
-        mechanism: how it was released, or the name of a registered mechanism.
-        dimension: coordinates of one release.
-        group: (m,) column of each agent.
-        rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's
+        mechanism: mechanism of the release, or the name of a registered one.
+        dimension: number of coordinates of one release.
+        group: column of each agent, (m,).
+        rounds: index of every release, (R,), ascending: its round, or with E exchanges a round, round t's
             t·E … (t+1)·E − 1. Index 0 is the data-independent start and is not listed.
         scale: (R, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
-            probabilities ∝ exp(−score/scale), that scale. +inf, with sensitivities of 0, where an agent sends nothing:
-            that is no release, and the table has no row for it.
+            probabilities ∝ exp(−score/scale), that scale. +inf, with sensitivities of 0, if an agent sends nothing.
+            This is not a release, and the table has no row for it.
         sensitivity: split → (R, g), in l1 for Laplace and l2 for Gaussian noise, for an exponential mechanism the
             oscillation of the scores; +inf without a proof.
         rate: split → (R, g) sampling rate of each round; 1 without sampling. Releases of one round with a rate below 1
             read one and the same batch of that split.
-        reason: why there is no proof, or why no record is read; else "".
+        reason: reason for a missing proof, or for reading no record; else "".
         sampling: "fixed", batches of fixed size, or "poisson", an independent Bernoulli draw per record; for other
             units than one replaced record as in `Unit.sampling`.
         distortion: bound on the log ratio of the distribution of a release and that of the ideal mechanism.
@@ -72,7 +72,7 @@ class ChannelLedger:
         object.__setattr__(self, "mechanism", mechanism_of(self.mechanism))
 
     def truncate(self, index: int) -> ChannelLedger:
-        """Keep the releases up to an index, included."""
+        """Keep the releases up to and including an index."""
         return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
 
     def rows(self, selection: slice | IntArray) -> ChannelLedger:
@@ -83,16 +83,16 @@ class ChannelLedger:
         """Keep some of the columns, for another grouping of agents.
 
         Args:
-            numbers: of columns.
-            group: (m,) column of each agent among these.
+            numbers: indices of the columns.
+            group: column of each agent among these, (m,).
         """
         return self._map_columns(lambda part: part[:, numbers], group=group)
 
     def keep_sent(self, mask: NDArray[np.bool_]) -> ChannelLedger:
-        """Leave out releases that agents do not send.
+        """Remove releases that agents do not send.
 
         Args:
-            mask: (R, g) whether the agents of a column send the release.
+            mask: whether the agents of a column send the release, (R, g).
         """
         return replace(
             self,
@@ -114,12 +114,12 @@ class ChannelLedger:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The releases of all agents on all channels.
+    """Releases of all agents on all channels.
 
     Args:
-        n_agents: m.
+        n_agents: number of agents m.
         channels: one entry per channel.
-        releases_per_round: how many indices one round has; default 1.
+        releases_per_round: number of indices per round; default 1.
 
     Example:
         >>> ones = np.ones((4, 1))
@@ -152,7 +152,7 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        """The round of the last release."""
+        """Round of the last release."""
         last = max((int(c.rounds[-1]) for c in self.channels if c.rounds.size), default=0)
         return -(-last // self.releases_per_round)
 
@@ -181,7 +181,7 @@ class Ledger:
         """Return whether this lists the releases of a plan, none at a higher cost.
 
         Limits:
-            For mechanisms whose cost is sensitivity/scale; one column each. See docs/proofs/12.
+            It applies to mechanisms whose cost is sensitivity/scale, with one column each. See docs/proofs/12.
         """
         return self._compare_channels(plan, lambda spent, planned: _costs_within(spent, planned, rtol))
 
@@ -214,7 +214,7 @@ class Ledger:
         """Convert to one row per agent, channel, release and split: the columns of `ledger.parquet`.
 
         Args:
-            names: of the agents, for a column `agent_name`; default none.
+            names: names of the agents, for a column `agent_name`; default none.
         """
         import pandas as pd
 
@@ -236,7 +236,7 @@ class Ledger:
         """Write the table of `to_frame` in parts.
 
         Args:
-            path: of the file.
+            path: path of the file.
             rows: largest number of rows in a part; default 2¹⁷.
             names: as in `to_frame`.
         """

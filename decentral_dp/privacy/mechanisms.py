@@ -87,8 +87,8 @@ class Mechanism(ABC):
         description: for people.
         norm: in which the sensitivity is measured; None if it is none of a vector.
         pure: whether δ = 0 may be stated.
-        unit: of the cost, pure "ε" or the "μ" of a Gaussian pair.
-        dominating_pair: of one release.
+        unit: unit of the cost, pure "ε" or the "μ" of a Gaussian pair.
+        dominating_pair: dominating pair of one release.
         charged: False if releases read no record.
         proven: False if nothing bounds what a release shows.
         amplified_by: samplings for which an amplification rule is known.
@@ -115,7 +115,7 @@ class Mechanism(ABC):
 
         Args:
             sensitivity: in `norm`, any shape.
-            scale: of the noise, broadcastable.
+            scale: scale of the noise, broadcastable.
             width: coordinates of the release.
 
         Returns:
@@ -208,7 +208,7 @@ def add_public(integers: Array, grid: Array, public: Array) -> None:
     The sum is exact unless the public part is 2^33 times as large as the noise.
 
     Args:
-        integers: (b, d) noisy private part, in units of the grid.
+        integers: noisy private part, (b, d), in units of the grid.
         grid: powers of two, broadcastable.
         public: (b, d), overwritten.
     """
@@ -231,7 +231,7 @@ def limit_cost(cost: Array, sensitivity: Array, scale: Array) -> Array:
     Args:
         cost: of releases, any shape.
         sensitivity: of the same shape.
-        scale: of the noise, of the same shape.
+        scale: scale of the noise, of the same shape.
     """
     if sensitivity.size and sensitivity.min() > 0.0 and sensitivity.max() < np.inf and scale.min() > 0.0:
         return np.asarray(cost)

@@ -1,4 +1,4 @@
-"""Pairwise correlated Gaussian noise (DECOR): the ends of an edge share a draw, which cancels in the average.
+"""Pairwise correlated Gaussian noise (DECOR): the two agents of an edge share a draw, which cancels in the average.
 
 The noise of agent i in a round is ξ_i + Σ_j ±ζ_ij: ξ_i ~ N(0, σ_i²) its own, ζ_ij ~ N(0, c_ij²) drawn once for the edge
 {i, j} and added with opposite signs at its ends. Colluders Q know the draws of their edges. The remaining noise of the
@@ -6,19 +6,19 @@ others has the covariance
 
     Σ_Q = diag(σ²) + Laplacian of the edges outside Q, weights c².
 
-Against an adversary that observes all messages and q colluding agents, a record of agent v that moves v's message by Δ
-is protected as by independent noise of deviation [Σ_Q⁻¹]_vv^(−1/2) on that message: the *effective scale*. Its square
-is the conductance from v to the ground in a network of conductances c² between agents and σ² to the ground. It falls
-with every removed edge, and so with every colluder.
+Against an adversary that observes all messages and q colluding agents, the protection of a record that changes v's
+message by Δ is that of independent noise with standard deviation [Σ_Q⁻¹]_vv^(−1/2) on that message, the *effective
+scale*. Its square is the conductance from v to the ground in a network of conductances c² between agents and σ² to the
+ground. It decreases with every removed edge, and so with every colluder.
 
 The release with index k of agent i, made in round t, has in addition to the agent's own noise
 
     Σ_j s_ij g P_ij,   P_ij = rint(N·c_ij/g),   s_ij = −s_ji = ±1,   over the pairs {i, j} of round t,
 
 where σ is the least deviation of any agent's own noise, g its grid, and c_ij a multiple of σ. N comes from a stream
-keyed by the pair, k and the channels, so that both ends draw the same integers, and the sum over all agents is 0 to the
-bit. Pairs are the edges of the round, or all pairs of agents that are online. Every release is charged at its effective
-scale: σ times a gain that follows from public numbers only.
+keyed by the pair, k and the channels, so that both agents draw the same integers, and the sum over all agents is
+exactly 0. Pairs are the edges of the round, or all pairs of agents that are online. Every release is accounted at its
+effective scale, σ times a gain that depends on public numbers only.
 
 The ratio c/σ minimises the error of gossip at a fixed privacy cost. Noise of covariance Σ over agents in every message,
 x_{t+1} = A(x_t − n_t) with mixing weights A, leads to the covariance Σ_{k=1}^t A^k Σ (A^k)ᵀ in the models of round t.
@@ -30,7 +30,7 @@ With Σ = σ²(I + r² L), L the Laplacian of the edges, that is σ²(tr M + r²
 effective scale. Without colluders, no covariance with effective scales of at least 1 has an error below
 (tr M^(1/2))²/m. With one scale per agent and edge, the error is linear in their squares, and every [Σ_Q⁻¹]_vv convex.
 
-Proof 40 derives this, and shows that rounded pairs protect as normal ones do.
+Proof 40 derives this, and proves the same bound for rounded pairs.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array
     """Compute the effective scale of each agent: min over Q of [Σ_Q⁻¹]_vv^(−1/2), Q any q other agents.
 
     Args:
-        own_scale: σ, (m,), standard deviations of independent noise, above 0.
-        pair: c, (m, m), symmetric, 0 on its diagonal; standard deviations of the draw that the ends of an edge share.
-        colluders: q, the number of colluding agents.
+        own_scale: standard deviations σ > 0 of independent noise, (m,).
+        pair: standard deviations c of the draws of edges, (m, m), symmetric, 0 on the diagonal.
+        colluders: number q of colluding agents.
 
     Returns:
-        (m,) lower bounds, rounded downwards.
+        Lower bounds (m,), rounded downwards.
 
     Raises:
         InputError: scales are not finite, positive and symmetric, or q is negative.
@@ -87,13 +87,13 @@ def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array
             f"noise: got own scales from {own_scale.min()} and {colluders} colluders, expected own scales above 0, "
             "finite scales that are equal at both ends of each edge, and at least 0 colluders."
         )
-    # A smaller draw protects less. A larger one protects no better, and float64 would lose σ next to it.
+    # A smaller draw gives less protection. A larger one gives no more, and float64 would lose σ next to it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())
     if (scales := _complete(square, edges, colluders)) is not None:
         return scales
     network = _Network(square, edges)
     resistance = _largest_resistances(network, colluders) if colluders else network.resistances()
-    # A bound by the edges of v only, without the q best ones: every other edge adds to it.
+    # Bound by the edges of v only, without the q best ones; every other edge increases it.
     star = square.copy()
     for v in range(square.size):
         ends = slice(edges.indptr[v], edges.indptr[v + 1])
@@ -123,7 +123,7 @@ def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
 
 
 class _Branch(NamedTuple):
-    """All sets of colluders that contain the chosen agents, and others from among the free ones.
+    """Sets of colluders that contain the chosen agents, and others from the free ones.
 
     Attributes:
         known: chosen agents.
@@ -236,7 +236,7 @@ def _largest_resistance(network: _Network, v: int, colluders: int, most: int) ->
     """Bound the largest [Σ_Q⁻¹]_vv by branch and bound, with a limited number of branches.
 
     Returns:
-        The bound, and the number of branches that were evaluated.
+        The bound, and the number of evaluated branches.
     """
     isolated_resistance = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
     branch, work_spent = network.branch(v, (), np.arange(network.square.size) != v), 1
@@ -272,7 +272,7 @@ def _largest_resistance(network: _Network, v: int, colluders: int, most: int) ->
 _CACHED_VARIATES = 2**14
 # Ratios outside this range have no measurable gain.
 LEAST, MOST = 1e-3, 1e3
-# Least ratio of own scale to effective scale, which leaves some protection if more agents collude than assumed.
+# Least ratio of own scale to effective scale, for some protection if more agents collude than assumed.
 _LEAST_OWN = 0.25
 # Powers of the norms that replace a maximum, one after the other, since they are differentiable.
 _POWERS = (50.0, 500.0, 5000.0)
@@ -287,7 +287,7 @@ class PairNoise:
         ratio: c/σ, a number, or (m, m) one for every pair.
         colluders: q, the number of colluding agents.
         network: public facts of the network.
-        own_deviation: (m,) each agent's own deviation over σ, the least of which is 1; default 1 for all.
+        own_deviation: each agent's own deviation over σ, (m,), the least of which is 1; default 1 for all.
         all_pairs: whether all pairs of agents share noise, instead of neighbours only.
     """
 
@@ -348,7 +348,7 @@ class PairNoise:
         return np.asarray(np.diag(self.own_deviations(among) ** 2 + inner.sum(axis=1)) - inner)
 
     def gain(self, t: int) -> Array:
-        """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""
+        """Return the effective scale over σ of the releases in round t, (m,), rounded downwards."""
         links, m = self.links(t), self.network.n_agents
         key = None if self.network.over_time is None else links.tobytes()
         if key not in self._gains:
@@ -360,7 +360,7 @@ class PairNoise:
         return self._gains[key]
 
     def gain_of_average(self) -> float:
-        """Return by which factor pairs reduce the average's variance in round 0, at the same privacy cost.
+        """Return the factor by which pairs reduce the variance of the average in round 0, at the same privacy cost.
 
         Pairs cancel in the average. With gains γ_i and own deviations s_i, over σ, it is min γ_i² m/Σ s_i².
         """
@@ -379,12 +379,12 @@ class PairNoise:
     def charged_scales(
         self, own_scale: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
-        """Compute the scales that releases are charged at, and those of their draws.
+        """Compute the scales at which releases are accounted, and those of their draws.
 
         Args:
-            own_scale: σ, (R, b) or (R, 1).
-            rounds: (R,) of the releases.
-            agents: (b,) their numbers.
+            own_scale: scales σ, (R, b) or (R, 1).
+            rounds: rounds of the releases, (R,).
+            agents: indices of the agents, (b,).
 
         Returns:
             (R, b) effective scales, and name → (R, b) "own_scale", "pair_scale" (the largest of an agent's pairs in any
@@ -403,13 +403,13 @@ class PairNoise:
 
 
 class PairDraws:
-    """Draws of the pairs with an end in a block of agents.
+    """Draws of the pairs with an agent in a block.
 
     Args:
         noise: parameters of the pairs.
         root: noise key.
-        agents: (b,) numbers of the block's agents.
-        colluding: agents at one end of every pair that is drawn here; default all.
+        agents: numbers of the block's agents, (b,).
+        colluding: agents of which every drawn pair contains one; default all.
     """
 
     def __init__(
@@ -434,13 +434,13 @@ class PairDraws:
         """Compute the pairwise noise in each release of the block, in units of the grid: float64 integers.
 
         Args:
-            index: of the release.
-            t: its round.
-            tag: of its channels.
-            ratio: (1, D) σ/g of each column.
+            index: index of the release.
+            t: round of the release.
+            tag: tag of its channels.
+            ratio: σ/g of each column, (1, D).
 
         Returns:
-            (b, D).
+            The noise, (b, D).
         """
         out = np.zeros((self.agents.size, ratio.shape[1]))
         links = self._touching(self.noise.links(t))
@@ -465,8 +465,8 @@ def error_weights(mixing: Array, rounds: int) -> Array:
     """Compute M.
 
     Args:
-        mixing: A, (m, m).
-        rounds: T.
+        mixing: mixing weights A, (m, m).
+        rounds: number of rounds T.
 
     Example:
         >>> error_weights(np.eye(2), 3).tolist()
@@ -483,13 +483,13 @@ def best_ratio(mixing: Array, links: csr_matrix, rounds: int, colluders: int) ->
     """Find the ratio r = c/σ with the smallest error at a fixed privacy cost against q colluders.
 
     Args:
-        mixing: A, (m, m).
-        links: (m, m), 1 for pairs that share noise.
-        rounds: T.
-        colluders: q.
+        mixing: mixing weights A, (m, m).
+        links: adjacency matrix, (m, m), 1 for pairs that share noise.
+        rounds: number of rounds T.
+        colluders: number q of colluding agents.
 
     Returns:
-        r in [1e-3, 1e3].
+        The ratio r in [1e-3, 1e3].
 
     Example:
         >>> pair, mixed = csr_matrix([[0.0, 1.0], [1.0, 0.0]]), np.array([[0.75, 0.25], [0.25, 0.75]])
@@ -505,7 +505,7 @@ def best_ratio(mixing: Array, links: csr_matrix, rounds: int, colluders: int) ->
         scales = effective_scale(np.ones(len(mixing)), links * np.sqrt(square), colluders)
         return float(np.log((own_weight + square * pair_weight) / scales.min() ** 2))
 
-    # scipy imports its optimisers lazily, which few plans need.
+    # scipy imports its optimisers lazily; few plans need them.
     minimum = scipy.optimize.minimize_scalar(
         error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3}
     )
@@ -516,10 +516,10 @@ def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 
     """Find scales of each agent and each edge with the smallest error, all effective scales at least 1.
 
     Args:
-        mixing: A, (m, m).
-        links: (m, m), 1 for pairs that share noise.
-        rounds: T.
-        colluders: q, 0, the default, or 1.
+        mixing: mixing weights A, (m, m).
+        links: adjacency matrix, (m, m), 1 for pairs that share noise.
+        rounds: number of rounds T.
+        colluders: number q of colluding agents, 0 (default) or 1.
 
     Returns:
         σ, (m,), and c, (m, m), as in `effective_scale`.
@@ -554,7 +554,7 @@ def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 
         largest = total * weighted_sum ** (1.0 / power) * variances.max() ** (1.0 - 1.0 / power)
         return np.log(largest), squares * (cost / total - np.concatenate([slope, along]) / weighted_sum)
 
-    # The gradient vanishes at ratio 0, so the start has a positive one.
+    # The gradient vanishes at ratio 0, so the initial ratio is positive.
     ratio = max(best_ratio(mixing, links, rounds, colluders), 1.0)
     start = 1.0 / effective_scale(np.ones(m), links * ratio, colluders).min()
     logs = 2.0 * np.log(np.repeat([start, ratio * start], [m, i.size]))

@@ -1,7 +1,7 @@
-"""Keyed randomness: a retry, a restart or another placement repeats the same draws.
+"""Keyed randomness, which repeats the same draws after a retry, a restart or another placement of agents.
 
-A fresh draw for a release already made would be a second release. The key of a stream follows from noise key (root),
-purpose and agent, and the counter of a draw from its index and channel, so that no draw advances another:
+A fresh draw for a release already made would be a second release. Noise key (root), purpose and agent determine the key
+of a stream. Index and channel determine the counter of a draw, so draws do not advance each other:
 
     secret    AES-256 in counter mode under blake2b(purpose, agent), keyed by the root (`Keystreams`): a cryptographic
               generator
@@ -17,11 +17,11 @@ Secret draws read keystreams of AES-256 in counter mode, one for each agent, cha
 
 No block is used twice: channels have different keys, and under one key the counters index | k of two draws differ, as
 do those of one draw. A draw would reach the next index after 2⁶⁴ blocks, or 2⁶⁸ bytes, which is out of reach. An index
-of more than 64 bits is refused. Without the root, the numbers are indistinguishable from ideal random bits, unless
-AES-256 or keyed BLAKE2b is broken as a pseudorandom function (proof 09).
+of more than 64 bits raises OverflowError. Without the root, the numbers are indistinguishable from ideal random bits,
+unless AES-256 or keyed BLAKE2b is broken as a pseudorandom function (proof 09).
 
 If the package was built with a C compiler, `_variates.c` draws the standard variates of all agents in one call.
-Otherwise, or if the installed numpy draws differently, numpy draws the same numbers, to the bit, agent by agent.
+Otherwise, or if the installed numpy draws differently, numpy draws bitwise equal numbers, agent by agent.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from decentral_dp.bounded import Array
 @final
 @dataclass(frozen=True)
 class SecretRoot:
-    """A secret noise key of 32 bytes."""
+    """Secret noise key of 32 bytes."""
 
     key: bytes = field(repr=False)
 
 
-# Plain bytes are the root of seeded runs.
+# Seeded runs have plain bytes as root.
 Root = bytes | SecretRoot
 
 # Names in run folders.
@@ -76,7 +76,7 @@ def root_bytes(root: Root) -> bytes:
 
 
 def root_of(key: bytes, generator: str) -> Root:
-    """Return the root with these bytes and this one of `GENERATORS`.
+    """Return the root with these bytes, for a name in `GENERATORS`.
 
     Example:
         >>> root = secret_root()
@@ -90,11 +90,11 @@ def seeded_root(seed: int, purpose: bytes) -> bytes:
     """Derive the root of reproducible draws.
 
     Args:
-        seed: recorded in run folders.
-        purpose: such as runs or the trials of an audit. Draws of two purposes are independent.
+        seed: seed, which run folders record.
+        purpose: purpose, such as runs or the trials of an audit. Draws of two purposes are independent.
 
     Returns:
-        32 bytes.
+        A root of 32 bytes.
 
     Example:
         >>> seeded_root(1, b"run") == seeded_root(1, b"audit")
@@ -128,7 +128,7 @@ def tag(name: str) -> int:
 def _digest(*parts: bytes, key: bytes = b"") -> bytes:
     h = blake2b(digest_size=32, key=key)
     for part in parts:
-        # Length prefixes keep different splittings of the same bytes apart.
+        # Length prefixes distinguish different splittings of the same bytes.
         h.update(len(part).to_bytes(8, "little"))
         h.update(part)
     return h.digest()
@@ -138,12 +138,12 @@ class Streams:
     """Keyed streams of one purpose for the agents of one host. One generator object serves all agents.
 
     Args:
-        root: from `seeded_root` or `secret_root`.
-        purpose: such as "noise"; streams of two purposes are independent.
-        agents: their numbers.
+        root: root from `seeded_root` or `secret_root`.
+        purpose: purpose, such as "noise"; streams of two purposes are independent.
+        agents: indices of the agents.
 
     Attributes:
-        source: of random numbers.
+        source: source of random numbers.
 
     Example:
         >>> noise = Streams(seeded_root(1, b"run"), "noise", agents=[0, 1])
@@ -164,10 +164,10 @@ class Streams:
         self.source = Keystreams(keys) if secret else Philox(np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2))
 
     def with_agent_secrets(self, secrets: Sequence[bytes]) -> Streams:
-        """Return the streams of a secret root with keys that depend on a secret of each agent as well.
+        """Return the streams of a secret root with keys that also depend on a secret of each agent.
 
         Args:
-            secrets: one for each agent, in order; an empty one leaves its key unchanged.
+            secrets: one secret for each agent, in order; an empty secret leaves the key unchanged.
         """
         keys = zip(self._keys, secrets, strict=True)
         copy = Streams.__new__(Streams)
@@ -178,9 +178,9 @@ class Streams:
         """Position the generator for one draw of one agent.
 
         Args:
-            row: of the agent.
-            index: of the release.
-            tag: of the channel.
+            row: row of the agent.
+            index: index of the release.
+            tag: tag of the channel.
 
         Returns:
             The generator, valid until the next call.
@@ -199,7 +199,7 @@ class Streams:
 
 
 class Philox:
-    """Numbers of seeded draws, for (b, 2) keys of the agents' streams."""
+    """Generator of seeded draws, for keys (b, 2) of the agents' streams."""
 
     def __init__(self, keys: NDArray[np.uint64]) -> None:
         self.keys = keys
@@ -245,7 +245,7 @@ class Keystreams:
     A cipher takes about 1 kB, and is kept for each agent and channel.
 
     Args:
-        keys: of the agents' streams, 32 bytes each.
+        keys: keys of the agents' streams, 32 bytes each.
 
     Example:
         >>> streams = Keystreams([bytes(32), bytes(31) + b"1"])
@@ -265,7 +265,7 @@ class Keystreams:
         """Return AES-256 of single blocks under the key of each agent and this channel.
 
         Args:
-            tag: of the channel.
+            tag: tag of the channel.
         """
         if tag not in self._ciphers:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -280,9 +280,9 @@ class Keystreams:
         """Position the generator at the beginning of one draw of one agent; valid until the next call.
 
         Args:
-            row: of the agent.
-            index: of the release.
-            tag: of the channel.
+            row: row of the agent.
+            index: index of the release.
+            tag: tag of the channel.
 
         Raises:
             OverflowError: the index has more than 64 bits.
@@ -302,7 +302,7 @@ def _channel_key(key: bytes, tag: int) -> bytes:
 
 
 def _generator_over(capsule: Any, *references: Any) -> np.random.Generator:
-    # numpy reads only the capsule and the lock of a bit generator.
+    # numpy uses only the capsule and the lock of a bit generator.
     bit_generator: Any = SimpleNamespace(capsule=capsule, lock=RLock(), referenced=references)
     return np.random.Generator(bit_generator)
 
@@ -338,7 +338,7 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 
 
 def _bits_over(numbers: Iterator[int]) -> tuple[Any, Any]:
-    """Return numpy's capsule of a bit generator over numbers, and the objects that must live as long."""
+    """Return numpy's capsule of a bit generator over numbers, and objects that must not be collected before it."""
     halves = map(rshift, numbers, repeat(32))
     fractions = map(mul, map(rshift, numbers, repeat(11)), repeat(2.0**-53))
     # None of the calls has an argument.
@@ -359,14 +359,14 @@ _KINDS: dict[Law, int] = {law: getattr(_variates, law.upper(), 0) for law in get
 
 
 class Draws:
-    """One keyed draw of each of some agents.
+    """One keyed draw for each of some agents.
 
     A draw may be made in parts. Without the compiled module, this holds for a single agent only.
 
     Args:
-        streams: of the agents.
-        index: of the release.
-        tag: of its channels.
+        streams: streams of the agents.
+        index: index of the release.
+        tag: tag of its channels.
         rows: of the agents among the streams, as a slice or as numbers; default all.
 
     Example:

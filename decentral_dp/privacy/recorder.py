@@ -1,4 +1,4 @@
-"""Recorders of a block's releases, which are joined to a ledger at the end.
+"""Recorders of a block's releases, which form a ledger at the end.
 
 A `Series` stores one entry per release, such as a noise scale, and keeps repeated entries once.
 """
@@ -30,7 +30,7 @@ _PARTS = ("sensitivity", "rate", "shared")
 
 
 class Series:
-    """A growing, run-length encoded series of numbers, or of arrays with one number per agent.
+    """Run-length encoded series of numbers, or of arrays with one number per agent.
 
     A changed entry takes 8 bytes, or 16 if the series has repetitions, and a repetition none. An array of equal numbers
     is kept as one number. Recent entries are kept as appended, and compared many at a time.
@@ -187,7 +187,7 @@ class _ChannelColumn:
 
     Attributes:
         gaps: distance of each index from the one before.
-        late: releases that are not in the series yet, since many are appended at a time.
+        late: releases that are not in the series yet, since releases are appended in groups.
     """
 
     mechanism: Mechanism
@@ -316,17 +316,17 @@ class Recorder:
         """Record one release that reads records.
 
         Args:
-            index: of the release; 0 is the data-independent start and is not listed.
-            channel: its name.
-            mechanism: how it was released.
-            scale: (b,) or (1,) of the noise.
-            value: with its sensitivity.
+            index: index of the release; 0 is the data-independent start and is not listed.
+            channel: name of the channel.
+            mechanism: mechanism of the release.
+            scale: scale of the noise, (b,) or (1,).
+            value: value with its sensitivity.
             distortion: as in `ChannelLedger`; default 0.
-            sends: (b,) which agents send; default all. The others are listed as by `ChannelLedger.keep_sent`.
+            sends: which agents send, (b,); default all. The others are listed as by `ChannelLedger.keep_sent`.
             shared: name → (b,), as in `ChannelLedger`; default none.
 
         Raises:
-            ValueError: the release would be charged less than it costs.
+            ValueError: the recorded cost would be below the actual cost.
         """
         if index == 0:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
@@ -374,7 +374,7 @@ class Recorder:
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _amplify(self, index: int, split: Split, sensitivity: Sensitivity) -> str:
-        """Record the batch of a release; return why sampling cannot amplify as planned, "" if it can.
+        """Record the batch of a release. Return the reason if sampling cannot amplify as planned, else "".
 
         A fresh batch amplifies the releases of one index, and only if no state keeps it.
         """
@@ -402,17 +402,17 @@ class Recorder:
         """Record one release that reads no record.
 
         Args:
-            index: of the release.
-            channel: its name.
-            dimension: coordinates.
-            reason: why it has no privacy cost.
+            index: index of the release.
+            channel: name of the channel.
+            dimension: number of coordinates.
+            reason: reason for the absent privacy cost.
         """
         if index == 0:
             return
         column = self._columns.get(channel)
         if column is None:
             column = self._columns[channel] = _ChannelColumn(NO_MECHANISM, dimension, reason)
-        # A plain array on a charged channel is public already.
+        # A plain array on an accounted channel is already public.
         if not column.mechanism.charged:
             column.late.append((index, _FREE_SCALE, {}, 1.0))
             if len(column.late) >= self._most_late:
@@ -422,7 +422,7 @@ class Recorder:
         """Return the recorded releases as plain values, which `load` reads back.
 
         Args:
-            before: only releases with a lower index; default all.
+            before: upper limit of the index, exclusive; default all releases.
         """
         end = math.inf if before is None else before
         columns = {name: c.to_lines(end) for name, c in self.columns.items()}
@@ -455,9 +455,9 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
     """Join the recorders of all blocks to the ledger of all agents.
 
     Args:
-        blocks: (agents of the block, its recorder).
-        n_agents: m.
-        releases_per_round: default 1.
+        blocks: (agents of the block, recorder of the block).
+        n_agents: number of agents m.
+        releases_per_round: number of releases per round; default 1.
 
     Raises:
         ValueError: blocks differ in the releases of a channel.

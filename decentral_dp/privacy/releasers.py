@@ -131,9 +131,9 @@ class ScheduledReleaser:
         """Release the values of a block, and charge them. Index 0 is data-independent and costs nothing.
 
         Args:
-            index: of the release.
+            index: index of the release.
             values: channel → (b, d).
-            sends: (b,) which agents send; default all. Rows of the others are zero.
+            sends: which agents send, (b,); default all. Rows of the others are zero.
         """
         bounded_values, free = {}, {}
         for channel, value in values.items():
@@ -187,7 +187,7 @@ class ScheduledReleaser:
         """Compute the pairwise noise in the release of these channels, (b, Σ widths).
 
         Args:
-            index: of the release.
+            index: index of the release.
             widths: channel → its width, in the order of the release.
             pairs: draws of the pairs that count, such as those of colluding agents.
         """

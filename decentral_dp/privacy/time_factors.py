@@ -70,8 +70,8 @@ def empty_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
     """Return the past before round 0.
 
     Args:
-        factor: of the noise.
-        shape: of a draw, for example (d,).
+        factor: factor of the noise.
+        shape: shape of a draw, for example (d,).
 
     Returns:
         Zeros throughout.
@@ -84,7 +84,7 @@ def carried_noise(factor: TimeFactor, past: Past) -> Array:
     """Compute n_t − n°_t, the part of the noise that earlier rounds determine.
 
     Args:
-        factor: of the noise.
+        factor: factor of the noise.
         past: before round t.
 
     Returns:
@@ -101,7 +101,7 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
     """Return the past of the next round.
 
     Args:
-        factor: of the noise.
+        factor: factor of the noise.
         past: before round t.
         draw: n°_t, (…), independent of all earlier draws.
 
@@ -129,7 +129,7 @@ def charged_sensitivity(
     charged the growth of the square of their sum.
 
     Args:
-        factor: of the noise.
+        factor: factor of the noise.
         index: (R,) of the releases; the first one is 1.
         sensitivity: Δ, (R, b), equal in all rounds.
         grid: g, (R, b) or (R, 1), of the draws.
@@ -197,7 +197,7 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
 
     Args:
         inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
-        reads: (P, T) which rounds read a record, one row per pattern of reads; default every record in every round.
+        reads: which rounds read a record, (P, T), one row per pattern of reads; default every record in every round.
 
     Returns:
         The factor, with coefficients of each round, and its row sums rounded up.

@@ -1,6 +1,6 @@
 """Registry of problems by name: the `ENTRY` or `ENTRIES` of the modules.
 
-Training at one level is solved as a bilevel problem without an upper level. Minimax problems are those of an annex.
+Training at one level is a bilevel problem without an upper level. Minimax problems are in an annex.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "SOLVED", "ProblemEntry", "ProblemF
 
 
 def _entries(solves: Solves, *places: str) -> dict[str, ProblemEntry]:
-    """Return kind → entry of modules and of the modules in folders; a module without an entry has shared parts."""
+    """Return kind → entry of modules and of the modules in folders; modules of shared parts have none."""
     modules = []
     for place in map(import_module, places):
         inner = pkgutil.iter_modules(place.__path__) if hasattr(place, "__path__") else ()

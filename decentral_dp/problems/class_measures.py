@@ -17,13 +17,13 @@ from decentral_dp.problems.protocol import Classifying
 
 
 def auc(first: Array, second: Array) -> float:
-    """Return the share of pairs in which the first score is higher; ties count half, NaN is lowest.
+    """Return the share of pairs in which the first score is higher; ties count half, and NaN is lowest.
 
     This is the area under the receiver operating characteristic (Mann and Whitney).
 
     Args:
-        first: (n,) scores of positive records, n > 0.
-        second: (m,) scores of negative records, m > 0.
+        first: scores of positive records, (n,), n > 0.
+        second: scores of negative records, (m,), m > 0.
 
     Example:
         >>> auc(np.array([0.9, 0.4]), np.array([0.1, 0.4]))
@@ -44,8 +44,8 @@ class _Predictions:
     """Class probabilities of one model, and true labels.
 
     Args:
-        share: (N, c) probabilities, c ≥ 2.
-        label: (N,) classes.
+        share: probabilities, (N, c), c ≥ 2.
+        label: classes, (N,).
     """
 
     share: Array
@@ -141,11 +141,11 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
     """Measure the class probabilities of models.
 
     Args:
-        problem: with `probabilities`.
-        x: (b, p).
-        y: (b, q).
+        problem: problem with `probabilities`.
+        x: upper variables, (b, p).
+        y: models, (b, q).
         records: held-out records.
-        names: of `CLASS_MEASURES`.
+        names: keys of `CLASS_MEASURES`.
 
     Returns:
         Name → (b,), the mean over tasks. Classes without records are ignored. "auc" needs records of two classes,

@@ -34,7 +34,7 @@ class ProblemFacts(NamedTuple):
         n_classes: c; 0 if labels are numbers.
         image: (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
         agents: m.
-        seed: public, for draws of the problem.
+        seed: public seed for draws of the problem.
         device: "cpu" or "cuda".
         module: function (n_features, outputs) → custom torch model; None if problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None without a bound.
@@ -59,16 +59,16 @@ class ProblemFacts(NamedTuple):
         return tuple(float(c) for c in range(self.n_classes))
 
     def named_in(self, make: Callable[..., Any], options: Collection[str]) -> dict[str, Any]:
-        """Return the facts that a function takes by name, except parameters that are options."""
+        """Return the facts that are parameters of a function, except its options."""
         facts = (set(inspect.signature(make).parameters) & set(PUBLIC_FACTS)) - set(options)
         return {name: self if name == "facts" else getattr(self, name) for name in facts}
 
     def model(self, outputs: int, chosen: ModelTable | None) -> Model:
-        """Build the model of problem.model; linear if None. Raises InputError for a model that does not fit."""
+        """Build the model of problem.model; linear if None. Raises InputError for an unsupported model."""
         return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.module)
 
 
-# Parameters that are set by name from the facts.
+# Parameters that the facts set by name.
 PUBLIC_FACTS = (*ProblemFacts._fields, "classes", "facts")
 
 
@@ -82,12 +82,12 @@ class ProblemEntry(NamedTuple):
     """Registered problem.
 
     Args:
-        kind: its name in a scenario.
-        make: a dataclass or a function. Parameters named like public facts are set from them (`facts` gets all);
+        kind: name in a scenario.
+        make: dataclass or function. Parameters named like public facts are set from them (`facts` gets all);
             parameters annotated with `Doc` are keys of the [problem] table; others keep their defaults.
-        summary: one line for the list.
+        summary: one line in the list.
         task: past-tense phrase for a sentence, "trained a classifier"; "" if the name suffices.
-        lower_task: the same for the lower level only, at a constant x.
+        lower_task: task of the lower level only, at a constant x.
         solves: kind of problem; the registry sets it.
         labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
         defaults: key → default, if it differs from that of the parameter.
@@ -135,7 +135,7 @@ class ProblemEntry(NamedTuple):
         return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
     def build(self, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """Make the problem. Raises InputError for data or options that do not fit."""
+        """Build the problem. Raises InputError for unsupported data or options."""
         least, most = {"two": (2, 2), "classes": (2, facts.n_classes)}.get(self.labels, (0, facts.n_classes))
         if not least <= facts.n_classes <= most:
             expected = "exactly 2" if self.labels == "two" else "at least 2"

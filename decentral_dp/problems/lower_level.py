@@ -25,7 +25,7 @@ Agents: TypeAlias = Sequence[tuple[Any, Any]]
 NEWTON_STEPS = 60
 HALVINGS = 30
 CG_STEPS_PER_DIMENSION = 10
-# Beyond these, as at a diverged x, nothing is reported.
+# Nothing is reported beyond these limits, for example at a diverged x.
 MOST_CG_STEPS = 1000
 # Up to this dimension one Hessian costs less than the products of conjugate gradients.
 MOST_FORMED = 128
@@ -47,11 +47,11 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
         x: (p,).
         y: (q,).
         z: (q,), direction of lower_hvp and lower_jvp.
-        records: n of them, not clipped.
-        term: of the problem.
+        records: n records, not clipped.
+        term: term of the problem.
 
     Returns:
-        (q,) or (p,); 0 where it reads none.
+        The mean, (q,) or (p,); 0 if it reads no record.
     """
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term not in problem.reads_records:
@@ -66,7 +66,7 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
             values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
         total += (values * (CHUNK / n)).sum(axis=0)
     for chunk, share in _chunks(records, full * CHUNK):
-        # No term of the other split is requested, so any records will do there.
+        # No term of the other split is requested, so its records are arbitrary.
         total += getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term) * share
     return total
 
@@ -86,10 +86,10 @@ def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
         problem: the bilevel problem.
         x: (p,).
         y: (q,).
-        records: n of them, not clipped.
+        records: n records, not clipped.
 
     Returns:
-        (q, q); 0 where it reads none.
+        The mean, (q, q); 0 if it reads no record.
     """
     total = np.zeros((problem.q, problem.q))
     if "lower_hvp" in problem.reads_records:
@@ -105,10 +105,10 @@ def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
         problem: the bilevel problem.
         xs: (b, p).
         ys: (b, q).
-        records: n of them.
+        records: n records.
 
     Returns:
-        (b,), for the rows of xs and ys.
+        The mean losses (b,), for the rows of xs and ys.
     """
     total = np.zeros(len(ys))
     for chunk, share in _chunks(records):
@@ -131,7 +131,7 @@ class Share(NamedTuple):
 
 
 def solved_quickly(problem: Problem, records: int) -> bool:
-    """Return whether an exact lower solution takes seconds at most. records: number of all train records."""
+    """Return whether an exact lower solution takes seconds at most. records: Number of all train records."""
     return as_stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
 
 
@@ -155,7 +155,7 @@ class LowerLevel(NamedTuple):
 
     Args:
         problem: any bilevel problem.
-        x: (p,).
+        x: upper variable, (p,).
         shares: records, embedded if the problem embeds them by x.
     """
 
@@ -165,7 +165,7 @@ class LowerLevel(NamedTuple):
 
     @classmethod
     def from_point(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
-        """Make the lower level at x (p,), with records embedded once instead of in every product."""
+        """Build the lower level at x (p,), with records embedded once instead of in every product."""
         embed = getattr(problem, "embed", None)
         if embed is None:
             return cls(problem, x, shares)
@@ -197,7 +197,7 @@ class LowerLevel(NamedTuple):
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
         """Return (∇²_yy g)⁻¹ target, (q,): by elimination for a small Hessian, else by conjugate gradients.
 
-        They are preconditioned by the diagonal of the regulariser, because exp(x) spans many decades.
+        The preconditioner is the diagonal of the regulariser, because exp(x) spans many decades.
         """
         q = self.problem.q
         if not np.isfinite(target).all():
@@ -233,7 +233,7 @@ class LowerLevel(NamedTuple):
             tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
 
         Returns:
-            NaN if that is not reached, which for a strongly convex g means overflow.
+            NaN without convergence. For a strongly convex g this means overflow.
         """
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
@@ -267,8 +267,8 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
     Args:
         problem: any bilevel problem.
         x: (p,).
-        agents: (train, validation) records of each, not clipped.
-        tolerance: of the solve; default 1e-10.
+        agents: (train, validation) records of each agent, not clipped.
+        tolerance: relative tolerance of the solve; default 1e-10.
     """
     return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)
 
@@ -280,10 +280,10 @@ def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share],
         problem: any bilevel problem.
         x: (p,).
         shares: records that `join_alike` has joined.
-        tolerance: of both solves; default 1e-10.
+        tolerance: relative tolerance of both solves; default 1e-10.
 
     Returns:
-        (p,); NaN if a solve does not converge.
+        The hypergradient, (p,); NaN if a solve does not converge.
     """
     level = LowerLevel.from_point(problem, x, shares)
     y = level.minimiser(tolerance)

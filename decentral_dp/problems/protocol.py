@@ -2,15 +2,16 @@
 
 The problem is  min_x F(x) = (1/m) Σ_i f_i(x, y*(x)),  y*(x) = argmin_y (1/m) Σ_i g_i(x, y), where f_i is the mean of
 the upper per-record loss h over agent i's validation records and g_i is the mean of the lower per-record loss l over
-its train records plus a data-independent regulariser R(x, y). Per record the algorithms need five directions:
+its train records plus a data-independent regulariser R(x, y). Per record the algorithms use five directions:
 
     lower_grad_y = ∇_y l (q)      lower_hvp = ∇²_yy l · z (q)     lower_jvp = ∇²_xy l · z (p)      train records
     upper_grad_y = ∇_y h (q)      upper_grad_x = ∇_x h (p)                                          validation records
 
 and of the regulariser  ∇_y R,  ∇²_yy R · z,  ∇²_xy R · z, which are exact and never clipped.
 
-Problems that read features from a public centre x have a sixth, which reads train records: feature_mean (p), the mean
-of the features. They have a method `feature_mean(records, clip)`, (g, n, …) → (g, p), each record's clipped to clip.x.
+Problems that read features relative to a public centre x have a sixth term over train records: feature_mean (p), the
+mean of the features. They have a method `feature_mean(records, clip)`, (g, n, …) → (g, p), each record's clipped to
+clip.x.
 
 Algorithms that send second derivatives instead of products with a vector need matrices as well:
 
@@ -31,16 +32,16 @@ from decentral_dp.privacy.clipping import Clip
 
 TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 
-# Terms that take a direction z, by which the series of the lower level are multiplied.
+# Terms with a direction z, which series of the lower level multiply.
 DIRECTED = ("lower_hvp", "lower_jvp")
 
-# Each matrix and the term that it is the whole of: both read records or neither does, and both obey the same clip.
+# Matrix → term that is its product: both have the same clip, and both read records or neither does.
 MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
 
 # ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), of problems with `change`; it reads records wherever ∇²_xy l does.
 CHANGE = "lower_grad_x_change"
 
-# The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
+# Term → family, which determines its clipping norm and the noise of its releases.
 CLIP_OF_TERM = {
     "feature_mean": "x",
     "lower_grad_y": "y",
@@ -95,13 +96,13 @@ class Problem(TwoVariables, Protocol):
     """Bilevel problem.
 
     `reads_records` maps every term that reads records to its split; other terms read no record and have no privacy
-    cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis is the records, so
-    that a prefix or a sample of it is again such a tuple.
+    cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis is the records, so a
+    prefix or a sample of it is again such a tuple.
 
     Optional members, all data-independent except `change` and `regression_scores`:
 
         start                                variable → (d,) public start, added to the constants of the scenario
-        place_records(records, agent)        train records of an agent, with what their places add; places are public
+        place_records(records, agent)        train records of an agent, with data of their public indices
         largest_x(curvature)                 the largest coordinate of x at which ∇²_yy R has no larger eigenvalue
         project(x, y)                        the nearest allowed points (b, p) and (b, q), row by row
         public_grad_x(x, y)                  data-independent part of upper_grad_x (b, p), never clipped
@@ -129,7 +130,7 @@ class Problem(TwoVariables, Protocol):
             train: train records, read by the terms of the lower level.
             validation: validation records, read by the terms of the upper level.
             clip: bounds on the per-record terms.
-            term_names: which terms; default all.
+            term_names: names of the terms; default all.
 
         Returns:
             The means; the divisor is the number of records. Terms that are not requested and cost extra are None.
@@ -153,7 +154,7 @@ class Problem(TwoVariables, Protocol):
             x: (p,).
             y: (q,).
             matrix: Z (q, p), read for "lower_hessian_product" only.
-            train: the records.
+            train: train records.
             clip: clip.z bounds each record's matrix, clip.x that of "lower_jacobian".
             matrix_names: a subset of MATRICES.
 
@@ -178,8 +179,8 @@ class Problem(TwoVariables, Protocol):
         Args:
             x: (b, p).
             y: (b, q).
-            records: N of them.
-            weights: (N,) non-negative, summing to one.
+            records: N records.
+            weights: non-negative, (N,), summing to one.
 
         Returns:
             The weighted means of l and of h, two (b,) arrays. The regulariser value is not included.
@@ -205,21 +206,21 @@ class Stacked(Protocol):
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: Any, clip: Clip, term_names: Collection[str]
     ) -> Terms:
-        """Evaluate `terms` for g agents at once; the bits of an agent do not depend on the others in the stack.
+        """Evaluate `terms` for g agents at once. The result of an agent is bitwise independent of the others.
 
         Args:
             x: (g, p).
             y: (g, q).
             z: (g, q).
-            records: arrays (g, n, …), of the split that all requested terms read.
+            records: arrays (g, n, …) of the split that all requested terms read.
             clip: bounds on the per-record terms.
-            term_names: which terms.
+            term_names: names of the terms.
 
         Returns:
             The means (g, ·) over the n records of each agent.
 
         Limits:
-            It is called with floating-point warnings off.
+            Floating-point warnings are disabled during the call.
         """
         ...
 
@@ -257,7 +258,7 @@ class Predictor(Protocol):
             features: (N, d), prepared as the train records were.
 
         Returns:
-            (b, N, c) probabilities of the classes that add up to 1, or (b, N) numbers in the unit of prepared labels.
+            Class probabilities (b, N, c), or numbers (b, N) in the unit of prepared labels.
         """
         ...
 
@@ -276,11 +277,10 @@ class Classifying(Protocol):
         Args:
             x: (p,).
             y: (q,).
-            records: N of them.
+            records: N records.
 
         Returns:
-            For each task (N, c) probabilities of the classes, and (N,) the index of each record's class. Empty if the
-            problem has no probabilities.
+            For each task, class probabilities (N, c) and class indices (N,). Empty if the problem has no probabilities.
         """
         ...
 
@@ -343,7 +343,7 @@ def term_shapes(p: int, q: int) -> dict[str, tuple[int, ...]]:
 
 
 def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
-    """Return the split that a term, a matrix or `CHANGE` reads. Raises KeyError if it reads none."""
+    """Return the split that a term, a matrix or `CHANGE` reads. Raises KeyError if it reads no record."""
     return reads_records["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
 
 
@@ -355,8 +355,8 @@ def matrices_read(matrix_names: Collection[str], reads_records: Mapping[str, Spl
 def as_stacked(problem: Problem) -> Stacked | None:
     """Return the problem if it evaluates many agents at once, else None.
 
-    A class that overrides `terms` and inherits `stacked_terms` has changed its formulas in one of two places: the
-    inherited method is not used.
+    If a class overrides `terms` and inherits `stacked_terms`, its formulas differ. The inherited method is then not
+    used.
     """
     if not isinstance(problem, Stacked):
         return None

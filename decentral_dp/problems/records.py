@@ -34,7 +34,7 @@ class ByAgent(Sequence[Any]):
 
     Args:
         records: a NamedTuple of arrays (n, …), agent by agent.
-        offsets: (m + 1,) agent k has the records offsets[k] to offsets[k + 1] − 1.
+        offsets: agent k has the records offsets[k] to offsets[k + 1] − 1, (m + 1,).
     """
 
     records: Any
@@ -111,11 +111,11 @@ def fit_scores(squares: Array, labels: Array) -> dict[str, Array]:
 
 
 def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
-    """Stack the records of agents with equal numbers of records.
+    """Stack the records of agents with the same number of records.
 
     Args:
         records: of each of b agents, NamedTuples of arrays (n_i, …).
-        counts: (b,) n_i.
+        counts: n_i, (b,).
 
     Returns:
         For each number n: the g agents with n records, and a NamedTuple of arrays (g, n, …).
@@ -150,7 +150,7 @@ def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | N
     """Form the second derivatives of R, column by column from `problem.regulariser`; exact, and never clipped.
 
     Args:
-        problem: with the regulariser.
+        problem: problem with the regulariser.
         x: (b, p).
         y: (b, q).
         matrix: Z (b, q, p), or None for no product.

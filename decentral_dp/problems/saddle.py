@@ -5,11 +5,11 @@ r data-independent; or min over both, where y is the dual variable of a distribu
 per-record vectors:
 
     grad_x = ∇_x f (p)
-    grad_y (q): the direction in which y improves, ∇_y f where y maximises and −∇_y f where it minimises
-    joint (p + q): both of them as one vector
+    grad_y (q): the direction in which y improves: ∇_y f if y maximises, −∇_y f if y minimises
+    joint (p + q): both gradients as one vector
     dual: a statistic whose mean gives the best y at x in closed form
 
-and further ones in `terms` of a problem. Every contribution is clipped to a ball in l2 with a public centre.
+and further ones in `terms` of a problem. Every contribution is clipped to an l2 ball with a public centre.
 
 For gossip `Saddle` translates it to the terms of bilevel problems:
 
@@ -44,9 +44,9 @@ class PublicBall(NamedTuple):
     """Ball that contains the vector of every possible record.
 
     Args:
-        centre: public, (width,); None for 0.
-        radius: of the ball.
-        diameter: the largest distance between two vectors, for means over all records; None for twice the radius.
+        centre: public centre, (width,); None for 0.
+        radius: radius of the ball.
+        diameter: largest distance between two vectors, for means over all records; None for twice the radius.
     """
 
     centre: Array | None
@@ -92,7 +92,7 @@ class Minimax(TwoVariables, Protocol):
         """Evaluate the data-independent part of a term.
 
         Args:
-            term: "grad_x", or "grad_y" (towards better y).
+            term: "grad_x", or "grad_y" (the direction in which y improves).
             x: (p,).
             y: (q,).
             round: key of public draws.
@@ -107,13 +107,13 @@ class Minimax(TwoVariables, Protocol):
     ) -> list[Array]:
         """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
 
-        A contribution depends on its record, the index and the number of records, and not on other records. It is zero
-        if it is not finite. Memory does not grow with the number of records.
+        A contribution depends on its record, the index and the number of records, and not on other records. A
+        contribution that is not finite counts as zero. Memory does not grow with the number of records.
 
         Args:
             records: n of them.
             queries: clipped queries.
-            is_drawn: (n,) mask of the sample; all records if None.
+            is_drawn: mask of the sample, (n,); all records if None.
         """
         ...
 

@@ -1,15 +1,15 @@
 """Paired comparisons of a study: claims about two means, and gains of one variant over another, seed by seed.
 
-Both sides have the same seeds, so their difference per seed has less noise than either side. Its mean has Student's
-interval.
+Both sides have the same seeds, so their difference per seed varies less than either side. Student's t gives the
+interval of the mean difference.
 
 The margin of a claim is factor · right − left for "less", left − factor · right for "greater", and the distance to the
 nearer bound for "within". A claim holds if the whole interval of the mean margin is above 0, does not hold if it is
 below 0, and is undecided otherwise. Every combination of the axes that neither side fixes is decided separately.
 
 Both sides of a gain have the same problem, records, seed and privacy target, and the same graph or algorithm. A level
-pays if the whole interval of the mean gain is above 0, both sides have the same certified ε, and no cell of either side
-failed, since a mean over the other pairs would be biased.
+pays if the whole interval of the mean gain is above 0, both sides have the same certified ε, and no cell failed. A mean
+over the other pairs would be biased.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def interval(values: Array | Sequence[float]) -> Interval:
         values: (n,).
 
     Limits:
-        The ends are NaN for a single value, and if a value is infinite.
+        The ends are NaN for a single value or an infinite value.
 
     Example:
         >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0])]
@@ -77,11 +77,11 @@ Values: TypeAlias = "dict[tuple[Label, ...], dict[int, float]]"
 
 
 class ComparedPair(NamedTuple):
-    """One combination of a claim.
+    """Outcome of a claim for one combination.
 
     Args:
-        outcome: of the claim there.
-        text: both means, and the margin with its interval or the reason that it has none.
+        outcome: outcome of the claim for this combination.
+        text: both means, and the margin with its interval or the reason for its absence.
         margin: mean margin relative to the larger side; NaN without one.
     """
 
@@ -91,12 +91,12 @@ class ComparedPair(NamedTuple):
 
 
 class ClaimVerdict(NamedTuple):
-    """The verdict on a claim.
+    """Verdict on a claim.
 
     Args:
-        statement: the claim in words.
+        statement: claim in words.
         pairs: number of combinations.
-        held: number that hold.
+        held: number of combinations for which the claim holds.
         refuted: number that do not hold.
         missing: number without a measured side; all others are undecided.
         numbers: of the least certain combination.
@@ -191,7 +191,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, place: str
 ) -> ComparedPair:
-    """Compare two sides on their common seeds. at: name of the combination."""
+    """Compare two sides on their common seeds. at: Name of the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]
@@ -277,7 +277,7 @@ def _mean(values: Mapping[int, float]) -> float:
 
 # Verdicts on a level of a pair.
 PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"
-# Ratio up to which two certified ε are the same: calibration leaves less than this of its target.
+# Ratio up to which two certified ε count as equal. Calibration is more accurate.
 _SAME_EPSILON = 1.002
 COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")
 
@@ -286,9 +286,9 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
     """Tabulate the paired gains of a study, with a row for every pair and level.
 
     Args:
-        study: with its gains.
-        results: of `tables.results`.
-        cells: of `tables.cell_table`.
+        study: study with gains.
+        results: table of `tables.results`.
+        cells: table of `tables.cell_table`.
 
     Returns:
         Columns: gain, pair, the axes x and y, name (the measure), n (pairs with both sides ok), pairs, failed, mean,

@@ -1,6 +1,6 @@
 """Figures of a study: means with intervals over an axis, a measure or rounds, and paired gains.
 
-The note below a figure states the number of cells of each mean, and how many cells failed. A gain over two axes is a
+The note below a figure states the number of cells of each mean and of failed cells. A gain over two axes is a
 heat map, and over one axis a line with intervals.
 """
 
@@ -38,8 +38,8 @@ class Line(NamedTuple):
     """A line of a figure.
 
     Args:
-        label: in the legend.
-        measure: name of its values.
+        label: label in the legend.
+        measure: measure of its values.
         where: axis → label of its points.
         look: arguments of matplotlib.
     """
@@ -215,7 +215,7 @@ def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
 
 # Colours of a diagram: what costs, what changes nothing, what pays.
 _COLOURS = "RdBu"
-# How a verdict is written into its field, and its meaning.
+# Sign of a verdict in its field, and its meaning.
 _SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
 _MEANINGS = {
     PAYS: "+ the interval lies above 0",
@@ -230,9 +230,9 @@ def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iter
     """Draw the gains of a study, each with its name; one without a single number is left out.
 
     Args:
-        study: with its gains.
-        table: of `comparisons.gain_table`.
-        cells: of `tables.cell_table`.
+        study: study with gains.
+        table: table of `comparisons.gain_table`.
+        cells: table of `tables.cell_table`.
     """
     with style.package_style():
         for gain in study.gains:
@@ -242,7 +242,7 @@ def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iter
 
 
 def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
-    """One panel a pair: fields coloured by the mean gain, with the sign of the verdict."""
+    """Draw one panel per pair: fields coloured by the mean gain, with the sign of the verdict."""
     y = str(gain.y)
     right, up = (sorted(set(rows[axis])) for axis in (gain.x, y))
     across = _panels_across(len(gain.pairs))
@@ -270,7 +270,7 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure
 
 
 def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
-    """One line a pair: the mean gain with its interval."""
+    """Draw one line per pair: the mean gain with its interval."""
     figure, (ax,) = _figure(1, 1)
     ax.axhline(0.0, color=style.GREY, linewidth=1.0)
     values = list(dict.fromkeys(rows[gain.x]))
@@ -301,7 +301,7 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
 
 
 def _gain_notes(rows: pd.DataFrame) -> list[str]:
-    """Say what the differences are over, and how many pairs failed."""
+    """Describe the number of differences and of failed pairs."""
     least, most = rows["n"].min(), rows["n"].max()
     n = f"{least}" if least == most else f"{least} to {most}"
     notes = [f"Means of n = {n} differences, seed by seed, at equal ε.", intervals_text(rows)]

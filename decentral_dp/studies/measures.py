@@ -25,7 +25,7 @@ CellKind = Literal["run", "plan"]
 _AT_A_DISTANCE = re.compile(r"network_(epsilon|linear)_distance_[1-9][0-9]{0,5}")
 # Round at which a metric first reaches any level.
 _TO = re.compile(r"rounds_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
-# Measures of diverged cells, too: all except scores.
+# Measures that diverged cells also have: all except scores.
 OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
 # Consensus errors of an algorithm's own channels.
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
@@ -64,8 +64,8 @@ def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> 
     """Return the round at which a metric first reaches a level, or NaN.
 
     Args:
-        name: such as "rounds_to_test_accuracy_0.9".
-        curves: name → rounds, and values at them.
+        name: name such as "rounds_to_test_accuracy_0.9".
+        curves: name → rounds and values.
 
     Example:
         >>> first_reaching("rounds_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]]})
@@ -136,11 +136,11 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     """List the δ of an ε in cells.
 
     Args:
-        name: of a measure.
-        cells: a table with the columns guarantee, mechanism and delta.
+        name: name of a measure.
+        cells: table with the columns guarantee, mechanism and delta.
 
     Returns:
-        Different δ, ascending; none for a pure ε, without noise, or for a measure that is no ε.
+        The distinct δ, ascending; none for a pure ε, without noise, or for another measure.
 
     Example:
         >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})

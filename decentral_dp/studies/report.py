@@ -1,4 +1,4 @@
-"""A finished study: its page, one file without links to load, and its text on the terminal."""
+"""A finished study: its page, a single self-contained file, and its text on the terminal."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Findings:
     """A finished study.
 
     Args:
-        study: as loaded.
-        axes: of the study.
+        study: loaded study.
+        axes: axes of the study.
         results: cell, seed, one column per axis, round, last, name, value.
         summary: n, mean, low, high per combination.
-        cells: guarantee, δ, status and reason of each.
-        verdicts: one for each claim.
+        cells: guarantee, δ, status and reason of each cell.
+        verdicts: one verdict for each claim.
         computed: number of cells that were not in the folder.
         warnings: measures and plots without numbers.
-        folder: with tables and figures; None if nothing was kept.
+        folder: folder of tables and figures; None without one.
         gains: paired differences of variants, a row for every pair and level, with a verdict.
 
     Example:
@@ -100,10 +100,10 @@ def study_page(
     """Return the HTML page of a study.
 
     Args:
-        findings: the finished study.
+        findings: finished study.
         plots: folder of its figures.
         notes: unverified parts of each cell.
-        files: names of the files of the folder.
+        files: names of the files in the folder.
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
@@ -137,7 +137,7 @@ def study_page(
     )
 
 
-# More lines than this are read in summary.parquet, not on a terminal.
+# A longer table is not printed on a terminal; summary.parquet contains it.
 _MOST_ROWS = 40
 _MOST_REASONS = 8
 
@@ -178,7 +178,7 @@ def print_findings(findings: Findings) -> None:
         out.print(Text("Warning:", style="bold"), warning)
     if findings.warnings:
         out.print()
-    # Unwrapped, to be clicked and copied.
+    # Not wrapped, so that it can be clicked and copied.
     if findings.folder is not None:
         label = "Tables and figures" if findings.study.plots or findings.study.gains else "Tables"
         out.print(f"{label}: {findings.folder}", soft_wrap=True)

@@ -1,7 +1,7 @@
 """Cells of a study: runs or plans, computed one by one or in parallel.
 
-A finished cell is saved in SETTINGS-INPUTS-PACKAGE.json, three digests. The last two change with the files of the
-scenario and with this package. The digest of the files is keyed by the folder's salt.
+A finished cell is saved in SETTINGS-INPUTS-PACKAGE.json, three digests. The last two depend on the files of the
+scenario and on this package. The salt of the folder keys the digest of the files.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ unverified parts; threat_model: adjacency and adversary; method: the algorithm w
 
 
 class Task(NamedTuple):
-    """The input of a worker for one cell.
+    """Input of a worker for one cell.
 
     Args:
         key: name of the cell's file.
-        content: of its scenario.
+        content: content of the scenario.
         folder: start of relative paths.
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
-        of_classes: additional measures of probabilities, of `CLASS_MEASURES`; default none.
+        of_classes: additional measures of probabilities, from `CLASS_MEASURES`; default none.
     """
 
     key: str
@@ -71,7 +71,7 @@ def make_task(
     salt: bytes = b"",
     of_classes: tuple[str, ...] = (),
 ) -> Task | Record:
-    """Return the task of a cell, or the record of a refused one. salt: of the study's folder."""
+    """Return the task of a cell, or the record of a refused one. salt: Salt of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
@@ -111,7 +111,7 @@ def compute_and_keep(folder: Path, task: Task) -> Record:
 
 
 def _save(folder: Path, task: Task, record: Record) -> None:
-    """Save a cell, unless it failed: lack of memory, for example, may not repeat."""
+    """Save a cell unless it failed, since a lack of memory, for example, may be temporary."""
     if record["status"] != "failed":
         write(folder, task.key, record)
 
@@ -131,7 +131,7 @@ def _make_record(status: Status, reason: str | None, round_: int = 0) -> Record:
 
 
 def _run(scenario: Scenario, task: Task) -> Record:
-    # Before the run, since network DP may refuse the job.
+    # Before the run, since network DP may not support the job.
     job = build_job(scenario)
     if scenario.run.measures is None:
         job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
@@ -243,9 +243,9 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
     """Compute the cells.
 
     Args:
-        tasks: one for each cell.
-        folder: of saved cells. Workers save them; cells from Ray are saved on return.
-        workers: processes or a Ray cluster.
+        tasks: tasks, one for each cell.
+        folder: folder of saved cells. Workers save cells; cells from Ray are saved on return.
+        workers: processes or Ray cluster.
 
     Returns:
         Tasks with their records, in the order of completion.

@@ -1,4 +1,4 @@
-"""The tables of a study file, and its cells: the scenario of every combination of the axes and every seed."""
+"""Tables of a study file, and its cells: the scenarios of all combinations of axes and seeds."""
 
 from __future__ import annotations
 
@@ -233,11 +233,11 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
     """Read and validate a study.
 
     Args:
-        study: a path, a shipped name, or a dict of the same shape.
+        study: path, shipped name, or dict of the same shape.
         overrides: "key=value"; a key of the study ("seeds=2"), or else one of the scenario, set in every cell.
 
     Raises:
-        InputError: a file that cannot be read, or a wrong value.
+        InputError: the file cannot be read, or a value is invalid.
 
     Example:
         >>> study = load_study({"scenario": "quadratic", "seeds": 1}, ["seeds=3", "algorithm.rounds=7"])
@@ -269,7 +269,7 @@ def to_toml(study: Study, out: Path | None = None) -> str:
     """Return the study as TOML with all defaults and the versions.
 
     Args:
-        study: as loaded.
+        study: loaded study.
         out: folder that paths of scenario files are relative to; by default that of the study.
     """
     content = study.model_dump(exclude_none=True, by_alias=True)
@@ -300,9 +300,9 @@ class Axis(NamedTuple):
     """An axis of the grid.
 
     Args:
-        name: the key, or "variant".
-        labels: of the values, all different.
-        values: as in the study.
+        name: key, or "variant".
+        labels: labels of the values, all different.
+        values: values in the study.
     """
 
     name: str
@@ -311,7 +311,7 @@ class Axis(NamedTuple):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether all its labels are numbers."""
+        """Whether all labels are numbers."""
         return are_numbers(self.labels)
 
 
@@ -320,8 +320,8 @@ class Cell(NamedTuple):
 
     Args:
         labels: axis → label.
-        seed: of the run.
-        content: of its scenario, before validation.
+        seed: seed of the run.
+        content: content of its scenario, before validation.
         folder: start of relative paths.
     """
 
@@ -335,7 +335,7 @@ def axes(study: Study) -> list[Axis]:
     """List the axes: variants first, then the keys of the grid.
 
     Raises:
-        InputError: an axis without values, or with a reserved or repeated name.
+        InputError: an axis has no values, or a reserved or repeated name.
 
     Example:
         >>> from decentral_dp.studies.schema import load_study
@@ -365,7 +365,7 @@ def axes(study: Study) -> list[Axis]:
     for axis in all_axes:
         if len(set(axis.labels)) < len(axis.labels):
             twice = next(label for k, label in enumerate(axis.labels) if label in axis.labels[:k])
-            raise InputError(f"{axis.name}: {quoted(twice)} is there twice. Fix: give every value its own name.")
+            raise InputError(f"{axis.name}: {quoted(twice)} occurs twice. Fix: give every value its own name.")
     return all_axes
 
 
@@ -373,7 +373,7 @@ def cells(study: Study) -> list[Cell]:
     """List all combinations, each with all seeds.
 
     Raises:
-        InputError: repeated seeds, more than MOST_CELLS cells, or none.
+        InputError: seeds repeat, or there are no cells or more than MOST_CELLS cells.
     """
     varied = axes(study)
     seeds = study.seed_list

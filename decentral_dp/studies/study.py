@@ -1,7 +1,7 @@
 """Conduct a study: check it, compute the missing cells, and write tables, figures and verdicts.
 
-Cells of other settings, inputs or versions of the package stay in the folder, and a study that is changed back uses
-them.
+Cells of other settings, inputs or versions of the package remain in the folder. A study that is changed back uses them
+again.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def conduct(
     """Compute the cells that `out` lacks, and write all tables and figures there.
 
     Args:
-        study: as loaded.
-        out: the folder.
-        jobs: processes on this machine, by default one per core.
-        address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with a `Progress` of "cells".
+        study: loaded study.
+        out: output folder.
+        jobs: number of processes on this machine, by default one per core.
+        address: address of a Ray cluster ("auto", "host:port") to use instead.
+        progress: function of a `Progress` of "cells".
 
     Returns:
         Tables and verdicts. A failed cell is recorded.
 
     Raises:
-        InputError: a faulty study, or one that runs in this folder.
+        InputError: the study is invalid, or is running in this folder.
         Stopped: interrupted.
     """
     try:
@@ -88,12 +88,12 @@ def conduct(
 
 @contextmanager
 def _lock_folder(out: Path) -> Iterator[Path]:
-    """Lock out/cells for this process, and make it if needed. Refuses a folder with other files."""
+    """Create and lock out/cells for this process. Raises InputError for a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
         try:
             if os.path.lexists(out) and not folder.is_dir() and (not out.is_dir() or any(out.iterdir())):
-                raise InputError(f"--out: {out} is no study. Fix: give a new folder, or that of a study.")
+                raise InputError(f"--out: {out} is not a study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 hold_folder(folder, f"{out}: this study is running. Fix: wait until it ends, or stop it.")
@@ -200,7 +200,7 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
     """Return the axes of a study, and its cells.
 
     Raises:
-        InputError: the first fault of the study, with the nearest name for an unknown one.
+        InputError: the first fault of the study, with a suggestion for an unknown name.
     """
     varied = axes(study)
     _raise_first(fault for part in study.where for fault in _check_where(part, varied, "study"))
@@ -230,7 +230,7 @@ def _raise_first(faults: Iterator[str]) -> None:
 
 def _check_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
     if name not in known:
-        yield f"{key}: {quoted(name)} is no axis{nearest_of(name, sorted(known))}."
+        yield f"{key}: {quoted(name)} is not an axis{nearest_of(name, sorted(known))}."
 
 
 def _check_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
@@ -247,7 +247,7 @@ def _check_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[s
         for label in wanted if isinstance(wanted, list) else [wanted]:
             if label not in axes_by_name[name].labels:
                 near = nearest_of(str(label), [str(v) for v in axes_by_name[name].labels])
-                yield f"{place}.where.{name}: {quoted(label)} is no value{near}."
+                yield f"{place}.where.{name}: {quoted(label)} is not a value{near}."
 
 
 def _check_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
@@ -275,7 +275,7 @@ def _check_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[st
         yield f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.'
     if not over_rounds and plot.x not in names and not is_measured(plot.x, study.kind, over_rounds=False):
         hint = nearest_of(plot.x, ["round", *names, *list_measures(study.kind, over_rounds=False)])
-        yield f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}."
+        yield f"{place}.x: {quoted(plot.x)} is neither an axis nor measured{hint}."
     for name in plot.measures:
         yield from _check_measure(f"{place}.y", name, study, over_rounds)
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
@@ -295,9 +295,9 @@ def _check_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequen
     yield from _check_measure(f"{place}.measure", gain.measure, study, over_rounds=False)
     for key, name in (("x", gain.x), ("y", gain.y)):
         if name is not None and (name == VARIANT or name not in axes_by_name):
-            yield f"{place}.{key}: {quoted(name)} is no axis of the grid. Fix: name a key of the grid."
+            yield f"{place}.{key}: {quoted(name)} is not an axis of the grid. Fix: name a key of the grid."
         if name is not None and gain.y is not None and not axes_by_name[name].is_numeric:
-            yield f"{place}.{key}: {quoted(name)} is no axis of numbers. Fix: leave out y, and make it x."
+            yield f"{place}.{key}: {quoted(name)} is not an axis of numbers. Fix: leave out y, and make it x."
     yield from _check_where(gain.where, varied, place)
     for axis in varied:
         if axis.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(axis.values) > 1:
@@ -307,7 +307,7 @@ def _check_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequen
         for name in (pair.of, pair.over):
             if name not in variants:
                 near = nearest_of(name, [str(v) for v in variants])
-                yield f"{place}.pairs: {quoted(name)} is no variant{near}."
+                yield f"{place}.pairs: {quoted(name)} is not a variant{near}."
         yield from _find_differences(f"{place}.pairs ({pair.name})", pair, run)
 
 

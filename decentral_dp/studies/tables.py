@@ -1,6 +1,6 @@
 """Tables of a study: all measured values, means with intervals over seeds, and the table that is printed.
 
-The printed table has one row per combination of the axes, on the terminal and on the page.
+The table on the terminal and on the page has one row per combination of the axes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def results(
     """Tabulate every measured value.
 
     Args:
-        cells: of the study.
+        cells: cells of the study.
         keys: key of each cell.
         records: record of each cell.
         rounds: rounds at which curves are kept.
@@ -79,9 +79,9 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd
     averaged over the cells that ended ok, all other measures (`OF_EVERY_CELL`) over all cells that have them.
 
     Args:
-        frame: of `results`.
+        frame: table of `results`.
         axes: names of the axes.
-        cells: of `cell_table`.
+        cells: table of `cell_table`.
 
     Returns:
         Columns: the axes, round, last, name, n (cells of the mean), cells (of the combination), failed (of these),
@@ -115,8 +115,8 @@ def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Select the values of means: scores of the cells that ended ok, all other measures of all cells.
 
     Args:
-        frame: of `results`.
-        cells: of `cell_table`.
+        frame: table of `results`.
+        cells: table of `cell_table`.
     """
     ended = set(cells.loc[cells["status"].isin(GOOD), "cell"])
     return frame[frame["cell"].isin(ended) | frame["name"].isin(measures.OF_EVERY_CELL)]
@@ -177,13 +177,13 @@ def _read_privacy(cell: Cell) -> dict[str, Any]:
 
 
 class Measured(NamedTuple):
-    """The numbers of a finished study.
+    """Numbers of a finished study.
 
     Args:
-        study: as loaded.
-        axes: of the study.
-        summary: of `summary`.
-        cells: of `cell_table`.
+        study: loaded study.
+        axes: axes of the study.
+        summary: table of `summary`.
+        cells: table of `cell_table`.
     """
 
     study: Study
@@ -198,13 +198,13 @@ FAILED = "failed"
 
 
 def study_table(measured: Measured) -> TextTable:
-    """Build the table of means at the end, with a column of failures if there are some."""
+    """Build the table of means at the end, with a column of failures if any."""
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
     columns = choose_columns(study, summary)
     row_of = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    # The head of an axis is the last part of its key, if that is unique.
+    # The header of an axis is the last part of its key, if unique.
     short = [measures.key_name(name) for name in names]
     heads_of_axes = [
         part if [*short, *columns].count(part) == 1 else name for part, name in zip(short, names, strict=True)
@@ -342,7 +342,7 @@ def _format_mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -
     if row is None or not row["n"]:
         return "–" if ok else FAILED
     spread = spread_text(row["mean"], row["low"], row["high"])
-    # A mean with an interval has three digits: 0.5 next to 0.502 would look less precise.
+    # A mean with an interval has three digits, since 0.5 next to 0.502 would look less precise.
     mean = epsilon_text(row["mean"]) if measures.is_epsilon(name) else power_text(row["mean"], pad=bool(spread))
     # Some cells lack the measure.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"

@@ -6,9 +6,9 @@ mixing matrix and γ the consensus step size. In an exchange
     agent i sends q_i = Q(ṽ_i − v̂_i) and all update v̂_i ← v̂_i + q_i,
     agent i uses ṽ_i + γ (v̂_j − v̂_i) instead of ṽ_j, so that it mixes to ṽ_i + γ Σ_j w_ij (v̂_j − v̂_i).
 
-Replicas start at the public start of the channel. The part that Q drops stays in ṽ_i − v̂_i and is sent later (error
-feedback). Mixing keeps the network mean. Noise was added before, so q and v̂ are post-processing and have no privacy
-cost. With Q the identity and γ = 1 this is plain gossip.
+Replicas start at the public start of the channel. The difference that Q drops remains in ṽ_i − v̂_i and is sent later
+(error feedback). Mixing preserves the network mean. Noise is added before compression, so q and v̂ are post-processing,
+without privacy cost. With Q the identity and γ = 1 this is plain gossip.
 
     kind        Q(u), u ∈ R^d                                   δ                     bits
     top_k       the k entries of largest size                   k/d                   k (64 + ⌈log₂ d⌉)
@@ -68,10 +68,10 @@ class Compression:
         """Quantise every row.
 
         Args:
-            differences: (b, d).
+            differences: differences to the replicas, (b, d).
             channel: channel of the release.
             index: index of the release.
-            agents: (b,) numbers of the agents.
+            agents: numbers of the agents, (b,).
         """
         if not differences.shape[1]:
             return differences
@@ -111,7 +111,7 @@ class Compression:
         """Return δ; for sign, that of Gaussian entries.
 
         Args:
-            width: d, above 0.
+            width: number of coordinates d, above 0.
         """
         if self.kind == "sign":
             return 2.0 / math.pi

@@ -4,7 +4,7 @@
     .csv                  an edge list with the header source,target or source,target,weight
     .npy .npz             an adjacency or weight matrix: dense by numpy, sparse by scipy
 
-Endings are case-insensitive. Files that can be read as two graphs are an error. Parallel edges of equal weight count
+Endings are case-insensitive. Ambiguous files are an error. Parallel edges of equal weight count
 once, with a note. Self loops, two weights of one edge, and names that print identically are errors. A graph of arcs is
 directed, unless every arc has its reverse.
 """
@@ -33,7 +33,7 @@ from decentral_dp.files.regular import DAMAGED, names_in, read_array, read_array
 from decentral_dp.topology.graphs import Array, Graph, unknown
 from decentral_dp.user_code import USER_ERRORS
 
-# A whole number in a file or a networkx graph; longer ones are names.
+# A whole number in a file or a networkx graph; longer ones count as names.
 _WHOLE_NUMBER = re.compile(r"([0-9]{1,18})(?:\.0)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 # Largest number of nodes that a note lists.
@@ -85,7 +85,7 @@ def are_whole_numbers(names: Sequence[str]) -> bool:
 
 
 def numbering(names: Sequence[str]) -> list[int]:
-    """Return the index in `names` of agent 0, 1, …: the rule by which nodes of every format become agents.
+    """Return the index in `names` of agent 0, 1, …, for files of every format.
 
     Whole numbers are sorted, so nodes 0 … m − 1 keep their numbers in any order of the file. Other names keep their
     order.
@@ -191,7 +191,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         got = f": got {type(graph).__name__}, expected a networkx.Graph"
         problem = " has no nodes" if isinstance(graph, nx.Graph) else got
         raise InputError(f"{place}{problem}. Fix: give a graph of at least one node, or use from_edges or from_matrix.")
-    # Edges may use equal objects: 1.0 and True are the node 1.
+    # Edges may have equal objects: 1.0 and True are the node 1.
     name_of = {node: str(node) for node in graph}
     nodes_with_attributes = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
     nodes_with_attributes = [nodes_with_attributes[k] for k in numbering([name for name, _ in nodes_with_attributes])]
@@ -202,7 +202,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         weight = finite(value)
         if weight is None and value is not None:
             raise InputError(
-                f"{edge_place}: its weight is no finite number. Fix: write a number, or remove the weight."
+                f"{edge_place}: its weight is not a finite number. Fix: write a number, or remove the weight."
             )
         links.append(Link((name_of[a], name_of[b]), weight, edge_place))
     arcs = graph.is_directed() and (directed or not all(graph.has_edge(b, a) for a, b in graph.edges()))
@@ -213,7 +213,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         result = result._replace(notes=(f"parallel edges count once: {n_repeats} left out",) if n_repeats else ())
     attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in nodes_with_attributes]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
-    # A repeated label is ambiguous, and the number of another node would be wrong.
+    # A repeated label, or the number of another node, is ambiguous.
     if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
         if labels != nodes:
             note = "labels of nodes are not used, since they repeat or are numbers of other nodes"
@@ -251,7 +251,7 @@ def find_named(name: str) -> Path:
     """Return the file of a network in the package.
 
     Raises:
-        InputError: no such network. The message has the nearest name.
+        InputError: no such network exists. The message suggests the nearest name.
 
     Example:
         >>> find_named("abilene").name
@@ -271,7 +271,7 @@ def find_file(name: str | Path) -> Path:
     """Return the path of a graph file, or of a network in the package if no file has this name.
 
     Raises:
-        InputError: there is neither.
+        InputError: neither exists.
     """
     path = Path(name)
     if path.suffix == "" and path.parent in (Path(), Path("topologies")) and not os.path.isfile(path):
@@ -311,7 +311,7 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
     name, reader = _READERS[ending]
     try:
         with warnings.catch_warnings():
-            # networkx warns about parts that are not needed.
+            # networkx warns about unused parts.
             warnings.simplefilter("ignore")
             graph = reader(content)
         problem = graph if isinstance(graph, str) else ""
@@ -341,7 +341,7 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
             weight = finite(row[2]) if len(row) == 3 else None
             if header is None:
                 header = [name.lower() for name in row]
-                # The line is not printed, since the file may have records by mistake.
+                # The line is not printed, since the file may contain records by mistake.
                 if header not in (["source", "target"], ["source", "target", "weight"]):
                     problem = "no header (expected source,target, and weight or not)"
             elif len(row) != len(header):
@@ -351,7 +351,7 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
             elif any(not name or name != name.strip() for name in row[:2]):
                 problem = "a name is empty, or has blanks at its ends"
             elif len(row) == 3 and (weight is None or weight <= 0.0):
-                problem = "the weight is no number above 0"
+                problem = "the weight is not a number above 0"
             else:
                 links.append(Link((row[0], row[1]), weight, f"{place}: line {rows.line_num}"))
             if problem:
@@ -366,13 +366,13 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
 
 
 def _fault_of_names(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]]) -> str:
-    """Describe a node that is declared twice, or an edge to an undeclared one: networkx would merge and add them."""
+    """Describe a node that is declared twice, or an edge to an undeclared node, which networkx accepts."""
     twice = next((node for node, times in Counter(nodes).items() if times > 1), None)
     if twice is not None:
         return f"two nodes have the id {quoted(twice)}"
     node_set = {*nodes}
     unknown_ends = [end for ends in edges for end in ends if end not in node_set]
-    return f"an edge leads to {quoted(unknown_ends[0])}, which is none of the nodes" if unknown_ends else ""
+    return f"an edge contains {quoted(unknown_ends[0])}, which is not a node" if unknown_ends else ""
 
 
 def _read_graphml(content: bytes) -> Any:
@@ -390,7 +390,7 @@ def _read_graphml(content: bytes) -> Any:
         "a second graph, or a hyperedge": len(graphs) > 1 or root.find(".//{*}hyperedge") is not None,
         _fault_of_names([n.get("id") for n in nodes], [(e.get("source"), e.get("target")) for e in edges]): True,
         "edges are not all directed, or all undirected": len(kinds) > 1 or kinds == {None},
-        "a key is there twice": any(len({*values}) < len(values) for values in once),
+        "a key occurs twice": any(len({*values}) < len(values) for values in once),
         "an edge has a key that is not declared for edges": any(k not in (None, "edge", "all") for k in keys_of_edges),
         "the key weight has a default": any(
             k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys
@@ -411,10 +411,10 @@ def _read_gml(text: str) -> Any:
 
     statements = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
     if statements not in ([], [("directed", "0")], [("directed", "1")]):
-        return "the key directed is there twice, not in lower case, or is neither 0 nor 1"
+        return "the key directed occurs twice, not in lower case, or is neither 0 nor 1"
     # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
     graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
-    # A key that is there twice is a list.
+    # A repeated key is a list.
     if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
         return "a node has two labels, or a nested graph"
     if "graph" in graph.graph:
@@ -430,7 +430,7 @@ def _read_json(text: str) -> Any:
 
     def collect_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            duplicates.append("a key is there twice in one object")
+            duplicates.append("a key occurs twice in one object")
         return dict(pairs)
 
     data = json.loads(text, object_pairs_hook=collect_keys)
@@ -440,7 +440,7 @@ def _read_json(text: str) -> Any:
         isinstance(r, list) and all(isinstance(entry, dict) for entry in r) for r in rows
     )
     if duplicates or not is_list_pair or not isinstance(data.get("directed", False), bool):
-        return duplicates[0] if duplicates else "the file is no node-link JSON"
+        return duplicates[0] if duplicates else "the file is not node-link JSON"
     nodes, edges = rows
     ends = [(_hashable(edge.get("source")), _hashable(edge.get("target"))) for edge in edges]
     if fault := _fault_of_names([_hashable(node.get("id", k)) for k, node in enumerate(nodes)], ends):
@@ -455,7 +455,7 @@ def _hashable(node: Any) -> Any:
     return tuple(node) if isinstance(node, list) else node
 
 
-# Ending → name of the format, and its reader: content → a graph of networkx, or the fault of a file with two readings.
+# Ending → name of the format, and reader: content → networkx graph, or the fault of an ambiguous file.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ".graphml": ("GraphML", _read_graphml),
     ".gml": ("GML", _read_gml),
@@ -467,7 +467,7 @@ def read_matrix(path: Path) -> Array:
     """Read the square matrix of a `.npy` file, or of a `.npz` file of `scipy.sparse.save_npz`.
 
     Raises:
-        InputError: the file is missing, damaged, too large or has other content.
+        InputError: the file is missing, damaged, too large, or not a matrix.
     """
     import scipy.sparse
 
@@ -489,7 +489,7 @@ def read_matrix(path: Path) -> Array:
             if scipy.sparse.issparse(matrix):
                 entries = matrix.tocoo(copy=True)
                 entries.sum_duplicates()
-                problem = "an entry is there twice" if entries.nnz < matrix.nnz else ""
+                problem = "an entry occurs twice" if entries.nnz < matrix.nnz else ""
                 matrix = entries.toarray()
     except InputError:
         raise

@@ -1,9 +1,9 @@
-"""Graphs over agents 0 … m−1: families by name, and errors for graphs that cannot gossip.
+"""Graphs over agents 0 … m−1: families by name, and errors for graphs that do not support gossip.
 
 `GENERATORS` is the registry of families and `generate` draws from it. Each family is a function of the number of
-agents, of a seed if it is random, and of parameters, whose types and bounds are checked first. Regular structures have
-the ends of their Laplacian spectrum in closed form. Random families are resampled until connected: the same seed gives
-the same graph.
+agents, of parameters, and of a seed if it is random. Types and bounds of parameters are checked first. Regular
+structures have the extreme Laplacian eigenvalues in closed form. Random families are resampled until connected: the
+same seed gives the same graph.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Graph(NamedTuple):
         agents: m.
         edges: (E, 2), i < j in every row, rows sorted and distinct; (sender, receiver) of a directed graph.
         spectrum: second smallest and largest eigenvalue of the unweighted Laplacian, if known in closed form.
-        positions: (m, 2) coordinates for figures, if a file has them.
+        positions: coordinates for figures, (m, 2), if a file has them.
         labels: names of the agents; numbers if empty.
-        file_weights: (E,) weights of the edges; None if an edge has no weight above 0.
+        file_weights: weights of the edges, (E,); None if an edge has no weight above 0.
         n_weighted: number of edges with a weight.
         wrong_weight: description of the first edge without a weight above 0.
         notes: conversions, in sentences.
@@ -93,7 +93,7 @@ def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
     """Sort edges and remove duplicates, with i < j in each.
 
     Args:
-        edges: (E, 2) array or pairs of agents.
+        edges: array or pairs of agents, (E, 2).
 
     Returns:
         (E', 2) without loops, orientation and parallel edges.
@@ -118,10 +118,10 @@ def is_connected(agents: int, edges: IntArray) -> bool:
         >>> is_connected(3, np.array([[0, 1], [1, 2]])), is_connected(3, np.array([[0, 1]]))
         (True, False)
     """
-    # Isolated agents are the usual reason, and cheap to find.
+    # Isolated agents are the most common case, and quick to find.
     if agents > 1 and np.bincount(edges.reshape(-1), minlength=agents).min() == 0:
         return False
-    # Every agent points to the lowest number in its component in the end. scipy's csgraph is slow to import.
+    # In the end every agent points to the lowest index in its component. scipy's csgraph is slow to import.
     lowest, previous = np.arange(agents), None
     while previous is None or (lowest != previous).any():
         previous = lowest.copy()
@@ -209,7 +209,7 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
         values: name → value.
 
     Returns:
-        Name → value of every parameter; None for an optional one without default.
+        Name → value of every parameter; None for an optional one without a default.
 
     Raises:
         InputError: a name is unknown, a required parameter is missing, or a value is invalid.
@@ -441,7 +441,7 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
         order = np.random.default_rng(seed).permutation(agents)
         return canonical(np.stack([order, np.roll(order, -1)], axis=1))
     if degree > (agents - 1) // 2:
-        # Pairing stubs rarely ends in a simple graph when it is dense; its complement is sparse.
+        # Pairing stubs rarely gives a simple graph if it is dense; its complement is sparse.
         missing = canonical(nx.random_regular_graph(agents - 1 - degree, agents, seed=seed).edges)
         codes = np.setdiff1d(np.arange(agents * (agents - 1) // 2), _code(missing), assume_unique=True)
         return _pair(codes)
@@ -498,7 +498,7 @@ def erdos_renyi(agents: int, seed: int, probability: Probability) -> Graph:
 def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -> IntArray:
     """Draw every pair j < i independently with one probability, by geometric skips over the ordered pairs."""
     chunk = int(1.1 * probability * pairs) + 100
-    # Skips are capped at the number of pairs, which avoids overflow in the sum.
+    # The cap at the number of pairs avoids overflow in the sum.
     last, parts = -1, []
     while last < pairs:
         parts.append(last + np.cumsum(np.minimum(rng.geometric(probability, chunk), pairs + 1)))
@@ -648,7 +648,7 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     generator = GENERATORS[kind]
     agents, least = int(agents), generator.min_agents
     require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more")
-    # A connected graph has at least this number of edges.
+    # A connected graph has at least this many edges.
     require_room(kind, agents - 1)
     parameters = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
     return generator.make(agents, **({"seed": seed} if generator.random else {}), **parameters)

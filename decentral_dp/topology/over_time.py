@@ -1,6 +1,6 @@
 """Changing networks: the mixing weights of every round, with lost and delayed messages and absent agents.
 
-All of it is public. With the edges E and weight rule of a base graph, round t has
+All draws and weights are public. With the edges E and weight rule of a base graph, round t uses
 
     matching               a random maximal matching of E; matched agents average with weight 1/2
     one_peer_exponential   agent i receives from agent i − 2^(t mod ⌈log₂ m⌉) mod m only, weight 1/2
@@ -10,12 +10,12 @@ All of it is public. With the edges E and weight rule of a base graph, round t h
 
 `offline` is the probability that an agent is absent for a round: it neither sends nor receives. `drop` is the
 probability that a message is lost. The receiver keeps the weight of a lost message. With push-sum, which directed
-graphs need, the sender keeps it, so that nothing of the average is lost. With `delay`, a message arrives in round t if
-it was sent in round t − delay along the edges of that round, the start before that; it is lost to agents that are
-absent in round t. All draws are functions of a public seed and the round, so that blocks of agents, engines and resumed
-runs agree.
+graphs require, the sender keeps it, so the average is preserved. With `delay`, a message arrives in round t if it was
+sent in round t − delay along the edges of that round, the start before that; agents that are absent in round t do not
+receive it. All draws are functions of a public seed and the round. Blocks of agents, engines and resumed runs therefore
+agree.
 
-A lost message was sent, and has a privacy cost. A message that is not sent has none.
+A lost message was sent, so it has a privacy cost. A message that is not sent has none.
 
 References: S. Boyd et al., "Randomized gossip algorithms", 2006 (matchings); K. Ying et al., "Exponential Graph is
 Provably Efficient for Decentralized Deep Training", NeurIPS 2021 (one peer).
@@ -50,12 +50,12 @@ class OverTime:
 
     Args:
         kind: one of `KINDS`, or "function".
-        links: (m, m), every edge that a round may have.
+        links: all edges that any round may have, (m, m).
         make: t → (m, m) weights w_ij of messages from j ≠ i to i, before any loss.
-        period: rounds after which all repeats, or over which mixing is measured.
+        period: number of rounds after which weights repeat, or over which mixing is measured.
         seed: public seed of random draws.
-        drop, offline: probabilities, at least 0 and below 1.
-        delay: rounds.
+        drop, offline: probabilities of a lost message and of an absent agent, at least 0 and below 1.
+        delay: delay of messages in rounds.
         directed: whether weights, with kept shares, are column-stochastic instead of row-stochastic.
 
     Example:
@@ -188,7 +188,7 @@ def _matching_weights(agents: int, edges: IntArray, seed: int, t: int) -> sp.csr
     """Match agents by a random order of the edges, each taken if both ends are free."""
     i, j = _generator(seed, "matching", t).permutation(edges).T.copy()
     partner = np.full(agents, -1)
-    # Edges that come first at both of their ends are taken at once, with the result of one edge after the other.
+    # Edges that come first at both ends are taken together; the result is that of a sequential pass.
     while i.size:
         place, first = np.arange(i.size), np.full((2, agents), i.size)
         # In reverse order, so that the first position of an agent is written last.
@@ -230,7 +230,7 @@ def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
     """Use the same weights in every round; messages may be lost or delayed.
 
     Args:
-        links: (m, m) weights without diagonal.
+        links: weights without diagonal, (m, m).
         seed: public seed of losses.
     """
     return OverTime("fixed", links, partial(_weights_in_turn, (links,)), 1, seed)
@@ -254,7 +254,7 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
     """Let every agent send to one other, at distances 1, 2, 4, … in turn.
 
     Args:
-        agents: m, at least 2.
+        agents: number of agents m, at least 2.
         seed: public seed of losses.
 
     Example:
@@ -271,7 +271,7 @@ def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
 
     Args:
         draw: seed → topology of a random graph.
-        agents: m.
+        agents: number of agents m.
         seed: public.
     """
     import scipy.sparse as sp
@@ -284,11 +284,11 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     """Use several graphs in turn.
 
     Args:
-        several: (m, m) weights without diagonal.
+        several: weights without diagonal, (m, m).
         seed: public seed of losses.
 
     Raises:
-        InputError: the graphs have different agents, or do not connect all of them over a period.
+        InputError: the graphs have different agents, or their union over a period is not connected.
     """
     from scipy.sparse.csgraph import connected_components
 

@@ -1,7 +1,7 @@
-"""Second smallest and largest eigenvalue of a weighted graph Laplacian, with known accuracy at any size.
+"""Second smallest and largest eigenvalue of a weighted graph Laplacian, with tested accuracy.
 
-A dense symmetric solver gives both up to `DENSE` agents. Above, one Lanczos run without stored vectors gives both:
-ARPACK also waits for eigenvectors, which the crowded spectra of rings and lattices do not yield. Lanczos is slow for a
+A dense symmetric solver gives both up to `DENSE` agents. Above, one Lanczos run without stored vectors computes both:
+ARPACK also computes eigenvectors, which do not converge for rings and lattices. Lanczos is slow for a
 small λ₂, which is found by inverting the Laplacian: a small gap means small separators, so the sparse factorisation is
 cheap. Accuracy, tested against closed forms at 10⁴ agents: λ₂ to 10⁻⁶ relative, λ_m to 10⁻⁵ relative.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 
 DENSE = 600
-# For directed graphs, whose iteration is less reliable.
+# For directed graphs, for which the iteration is less reliable.
 _DENSE_DIRECTED = 1500
 # Below this fraction of λ_m, λ₂ is found by a factorisation.
 SMALL = 1e-3
@@ -28,7 +28,7 @@ def laplacian_ends(laplacian: Any) -> tuple[float, float]:
     """Compute the second smallest and the largest eigenvalue of a connected graph's Laplacian.
 
     Args:
-        laplacian: (m, m) symmetric sparse matrix with zero row sums.
+        laplacian: symmetric sparse matrix with zero row sums, (m, m).
 
     Returns:
         (λ₂, λ_m), as accurate as stated at the top of this module; (1, 1) for a single agent.
@@ -56,8 +56,8 @@ def second_largest(mixing: Any) -> float:
         mixing: A, (m, m) sparse.
 
     Limits:
-        Arnoldi iteration above 1500 agents. If it does not converge, as on rings, the largest of the ten eigenvalues
-        nearest to 1, by a factorisation, which is cheap on such graphs.
+        Arnoldi iteration is used above 1500 agents. If it does not converge, as on rings, a factorisation computes the
+        ten eigenvalues nearest to 1, and the largest is returned.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -82,7 +82,7 @@ def second_largest(mixing: Any) -> float:
 
 
 def _start(agents: int) -> Array:
-    """Return a fixed unit vector with mean 0, for reproducible digits."""
+    """Return a fixed unit vector with mean 0, for reproducibility."""
     vector = np.random.default_rng([agents]).standard_normal(agents)
     vector -= vector.mean()
     return np.asarray(vector / np.linalg.norm(vector))

@@ -1,9 +1,9 @@
 """Symmetries of a network: permutations of agents that preserve all numbers of agents and edges.
 
 Colour refinement (Weisfeiler & Leman 1968) gives agents a colour by their numbers, then by the colours of their
-neighbours, until no colour splits. If several agents share a colour, one of them is marked, and each candidate in turn
-on the other side. Every permutation is verified number by number. A search that fails within a few tries returns none.
-Many agents have only the symmetries of `index_symmetries`.
+neighbours, until no colour splits. If several agents share a colour, one of them is marked, and each candidate image in
+turn. Every permutation is verified number by number. A search that fails within a few tries returns none. Many agents
+have only the symmetries of `index_symmetries`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Colours = NDArray[np.int64]
 
 
 class Coloured(NamedTuple):
-    """Colours of agents and edges, equal for equal values.
+    """Colours of agents and edges; equal values have equal colours.
 
     Args:
-        agents: (m,).
-        links: (m, m), for both directions of an edge.
+        agents: colours of agents, (m,).
+        links: colours of edges in both directions, (m, m).
     """
 
     agents: Colours
@@ -77,8 +77,8 @@ def symmetry(graph: Coloured, marks: Colours, other_marks: Colours) -> Colours |
 
     Args:
         graph: colours of agents and edges.
-        marks: (m,) marks of the agents.
-        other_marks: (m,) marks of their images.
+        marks: marks of the agents, (m,).
+        other_marks: marks of their images, (m,).
 
     Returns:
         (m,) image of each agent, or None if none was found.
@@ -91,7 +91,7 @@ def symmetry(graph: Coloured, marks: Colours, other_marks: Colours) -> Colours |
     """
     differ = np.flatnonzero(marks != other_marks)
     if differ.size == 2:
-        # Two agents with equal neighbours can be exchanged directly.
+        # Two agents with equal neighbours can be exchanged.
         image = np.arange(marks.size)
         image[differ] = differ[::-1]
         if (other_marks[image] == marks).all() and _is_symmetry(graph, image):

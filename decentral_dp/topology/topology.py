@@ -38,7 +38,7 @@ class Topology:
             directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
         edges: (E, 2), i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
-        positions: (m, 2) coordinates for figures, or None.
+        positions: coordinates for figures, (m, 2), or None.
         delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
         delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
         notes: conversions, in sentences.
@@ -239,7 +239,7 @@ def from_edges(
     """Convert pairs of agents to a topology.
 
     Args:
-        edges: (E, 2) numbers of agents, from 0.
+        edges: numbers of agents, (E, 2), from 0.
         agents: number of agents m; default the largest number + 1.
         weights: weight rule as in `build_topology`.
         name: name in tables and messages.
@@ -312,7 +312,7 @@ def from_matrix(
     off_diagonal = matrix * (1.0 - np.eye(len(matrix)))
     if problem := _fault_of_matrix(matrix, has_weights, directed):
         raise InputError(
-            f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no {problem}. Fix: change it, "
+            f"{place}: {name} has a {len(matrix)} × {len(matrix)} array, which is not a {problem}. Fix: change it, "
             'or topology.weights ("file" takes weights) and topology.directed.'
         )
     links = (off_diagonal.T if has_weights else off_diagonal) if directed else np.triu(off_diagonal)
@@ -322,7 +322,7 @@ def from_matrix(
 
 
 def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) -> str:
-    """Return the requirement that a matrix of edges or weights does not meet; "" if it is valid."""
+    """Return the violated requirement of a matrix of edges or weights; "" if it is valid."""
     symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
     sums = matrix.sum(axis=0)
     adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
@@ -357,7 +357,7 @@ def time_varying(
     *,
     draw: Callable[[int], Topology] | None = None,
 ) -> Topology:
-    """Let a topology change by round.
+    """Make a topology time-varying.
 
     Args:
         base: the graph with all edges.
@@ -382,7 +382,7 @@ def time_varying(
     elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
         fault = f'links agents at distances 1, 2, 4, …, and {base.name} lacks links. Fix: topology.kind = "complete"'
     elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
-        fault = f"draws a random graph of at most {_MOST_RESAMPLED} agents anew, and {base.name} is none. Fix: take one"
+        fault = f"supports random graphs of at most {_MOST_RESAMPLED} agents, and {base.name} is not one. Fix: use one"
     elif kind == "fixed":
         weights = changes.fixed_weights(links, seed)
     elif kind == "matching":
@@ -397,7 +397,7 @@ def time_varying(
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
-    """Combine graphs that are used in turn into one topology, whose W is the mean of theirs.
+    """Combine graphs that are used in turn into one topology, whose W is the mean of their W.
 
     Args:
         several: graphs of rounds 0, 1, …, repeated.
@@ -409,7 +409,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
         The mean of the graphs with its `over_time`.
 
     Raises:
-        InputError: the graphs have different agents, or do not connect all of them together.
+        InputError: the graphs have different agents, or their union is not connected.
 
     Example:
         >>> one, other = (from_edges(np.array([pair]), agents=3, connected=False) for pair in ([0, 1], [1, 2]))
@@ -418,7 +418,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
         ([[0, 1], [1, 2]], [0.25, 0.5, 0.25])
     """
     first = several[0]
-    # Repeated graphs are one object, so that engines detect that nothing has changed.
+    # Repeated graphs are one object, so that engines detect unchanged weights.
     weights = {id(graph): _in_order(graph, first) for graph in several}
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
     over_time = changes.sequence([off_diagonals[id(graph)] for graph in several], seed)

@@ -70,7 +70,7 @@ def weigh(
         graph: connected.
         weights: name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
             directed graph.
-        alone: whether the graph mixes without others; else it may be disconnected, with λ₂ = 0 and λ_m = 1.
+        alone: whether the graph is the only one; else it may be disconnected, with λ₂ = 0 and λ_m = 1.
 
     Returns:
         The rule with its parameters, in words; W, (m, m) CSR array; λ₂ and λ_m of −W.
@@ -126,7 +126,7 @@ def weigh(
         error = error if graph.agents <= DENSE else LANCZOS_ERROR
     if delta_max >= 2.0 * (1.0 - error):
         raise InputError(
-            f"{WHERE}: {label} on this {graph.description} gives ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
+            f"{WHERE}: {label} on this {graph.description} has ρ = {delta_max - 1.0:.2f}, and gossip diverges unless "
             f'ρ < 1. Fix: use "metropolis", or weights smaller by more than the factor {0.5 * delta_max:.4g}.'
         )
     return label, mixing, delta2, delta_max
@@ -137,7 +137,7 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
 
     Args:
         graph: m agents and E edges.
-        weights: (E,) weights.
+        weights: weights, (E,).
 
     Returns:
         (m, m) CSR array with sorted indices and all diagonal entries; zero row sums, or column sums of a directed
@@ -177,7 +177,7 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
 
 
 def metropolis(graph: Graph) -> Array:
-    """Compute 1/(1 + the larger degree of both ends) of each link, (E,)."""
+    """Compute 1/(1 + the larger degree of both ends) of each edge, (E,)."""
     return np.asarray(1.0 / (1.0 + graph.degrees[graph.edges].max(axis=1, initial=0)))
 
 
@@ -202,7 +202,7 @@ def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every 
 
 
 def weights_of_file(graph: Graph) -> Array:
-    """Return the weights that came with the edges, (E,).
+    """Return the weights in the file, (E,).
 
     Raises:
         InputError: an edge has no weight above 0.

@@ -111,7 +111,7 @@ REFUSED_CODE = {
     ("    learning_rate: StepSize = option", "    learning_rate = option"): "no type annotation",
     ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
     ("friction: float", "rounds: float"): "every algorithm has a key of this name",
-    ('    channels = ("x", "y")\n', ""): "is no algorithm",
+    ('    channels = ("x", "y")\n', ""): "is not an algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
     ('"lower_grad_y": "learning_rate"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',
@@ -152,7 +152,7 @@ UNPLANNED = {
     ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of Momentum returns State and never yields",
     ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of Momentum yields ndarray",
     ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
-    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum gives no rows of w",
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum returns no rows of w",
 }
 
 
@@ -308,7 +308,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"momentum": ["algorithm.learning_rate.decay=0"], "averaged": []}[name]
-    said = f"{said}, and releases_per_round states 1. Fix it there."
+    said = f"{said}, and releases_per_round states 1. Fix: correct its code."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

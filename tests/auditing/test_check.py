@@ -369,7 +369,7 @@ class Logistic:
         ("ldp_dsbow", '"ldp_dsbo"'),
         ("missing:Name", "no module missing"),
         ("momentum:No", "defines no No"),
-        ("missing.toml", "is no file"),
+        ("missing.toml", "is not a file"),
         ("stair:Logistic", "a scenario that uses it"),
         (np.zeros((2, 2)), "a scenario that uses it"),
     ],

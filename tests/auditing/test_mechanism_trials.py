@@ -122,15 +122,15 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
     "half the cost": (half_cost, "its cost is too low"),
     "one noise for all keys": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(0), q, grid, s)),
-        "gives the same noise for agent 0, index 1 and channel y as for agent 1",
+        "returns the same noise for agent 0, index 1 and channel y as for agent 1",
     ),
     "few different noise vectors": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(g.integers(2000)), q, grid, s)),
-        "gives the same noise for",
+        "returns the same noise for",
     ),
     "noise without a key": (
         sampling(lambda own, g, q, grid, s: own(np.random.default_rng(), q, grid, s)),
-        "gives different noise for one state",
+        "returns different noise for one state",
     ),
     "half the noise": (sampling(lambda own, g, q, grid, s: own(g, q, grid, 0.5 * s)), "standard deviation"),
     "a scale that is not read": (sampling(lambda own, g, q, grid, s: own(g, q, grid, 1.0)), "standard deviation"),

@@ -57,7 +57,7 @@ def test_accuracy_and_epsilon(kind: Any) -> None:
     assert len(model.ledger_.to_frame()) > 0
     assert "replacing one of" in model.statement_
     assert "simulation" in model.statement_
-    assert "read off y" not in model.statement_
+    assert "inferred from y" not in model.statement_
     probabilities = model.predict_proba(features)
     assert np.allclose(probabilities.sum(axis=1), 1.0)
     assert np.array_equal(probabilities[:, 1] > 0.5, model.predict(features) == "yes")
@@ -69,7 +69,7 @@ def test_undeclared_classes_are_reported(kind: Any) -> None:
     features, labels = records(200)
     with pytest.warns(PrivacyWarning, match="ε"):
         model = kind(random_state=0).fit(features, labels)
-    assert model.statement_.startswith("Apart from the names of the classes, which were read off y: ")
+    assert model.statement_.startswith("Apart from the names of the classes, which were inferred from y: ")
     for classes in (("no", "maybe"), 3, ("yes",), ("no", "no"), ("no", "yes", "maybe")):
         with pytest.raises(InputError, match="classes"):
             kind(classes=classes).fit(features, labels)

@@ -349,7 +349,7 @@ def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
 
 
 def test_engine_option_overrides_the_scenario(command: Command, tmp_path: Path) -> None:
-    assert 'run.engine: got "spark", wanted "local" or "ray"' in command("run", MAIN, "--engine", "spark").err
+    assert 'run.engine: got "spark", expected "local" or "ray"' in command("run", MAIN, "--engine", "spark").err
     assert_one_sentence(command("run", MAIN, "--engine", ""))
     assert_one_sentence(command("run", MAIN, "--engine", '"\n'))
     # Quiet is quiet, and an empty folder may be given.

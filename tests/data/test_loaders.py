@@ -79,8 +79,8 @@ def test_classes_are_discovered_only_without_a_certificate(tmp_path: Path) -> No
         ("a;b;y\n1;2;0\n", {}, r"no header with the separator .*keys separator"),
         ("a,,y\n1,2,0\n", {}, r"column 2 of the first line"),
         (GOOD, {"classes": [1, 2]}, r"row 1 has a label that is not one of the declared classes \[1, 2\]"),
-        ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has a label that is no finite number"),
-        ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has an agent that is no whole number"),
+        ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has a label that is not a finite number"),
+        ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has an agent that is not a whole number"),
         ("a,split,y\n1,train,0\n1,valid,0\n", {}, r"column 'split', row 2 has a split that is none of train"),
         (GOOD, {"agent": "owner"}, r"problem\.partition: .* has no column 'owner'"),
     ],
@@ -94,12 +94,12 @@ def test_csv_refusals(tmp_path: Path, text: str, options: dict[str, object], mes
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ("brest_cancer", {}, r"'brest_cancer' is no bundled data set, and no path.*the nearest is 'breast_cancer'"),
+        ("brest_cancer", {}, r"'brest_cancer' is not a bundled data set or a path.*the nearest is 'breast_cancer'"),
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
-        ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),
-        ("wine", {"label": "y"}, r"problem\.label: 'wine' takes none"),
-        ("d.npz", {"rules": ColumnRules(drop=["a"])}, r"problem\.columns: 'd.npz' takes none"),
-        ("d.parquet", {"csv": csv_format(";", None, None)}, r"problem\.separator, .*: 'd.parquet' takes none"),
+        ("wine", {"d": 3}, r"problem\.synthetic\.dimension: not supported by 'wine'"),
+        ("wine", {"label": "y"}, r"problem\.label: not supported by 'wine'"),
+        ("d.npz", {"rules": ColumnRules(drop=["a"])}, r"problem\.columns: not supported by 'd.npz'"),
+        ("d.parquet", {"csv": csv_format(";", None, None)}, r"problem\.separator, .*: not supported by 'd.parquet'"),
         ("synthetic_classification", {"d": 3, "relevant": 4}, r"problem\.synthetic\.relevant: got 4"),
     ],
 )
@@ -137,7 +137,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
         ({"X": np.array([[1.0, 2], [3, np.nan]]), "y": np.ones(2)}, r"row 2, column 'x1' holds no finite number"),
         (
             {"X": np.ones((2, 2)), "y": np.ones(2), "agent": np.array([0, -3])},
-            r"array 'agent', row 2 has an agent that is no whole number from 0",
+            r"array 'agent', row 2 has an agent that is not a whole number from 0",
         ),
     ],
 )

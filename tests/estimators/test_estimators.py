@@ -92,7 +92,7 @@ def test_what_it_cost_is_said_and_no_record_is_kept(kind: Any) -> None:
     assert model.delta_ == 1e-6
     assert "each of 5 agents" in model.statement_
     assert "simulation" in model.statement_
-    assert "read off y" not in model.statement_
+    assert "inferred from y" not in model.statement_
     assert set(model.ledger_.to_frame()["agent"]) == set(range(5))
     content = pickle.dumps(model)
     for value in (*features[17], *features[3], *(labels[:9] if kind is DecentralisedRegressor else ())):
@@ -108,7 +108,7 @@ def test_what_it_cost_is_said_and_no_record_is_kept(kind: Any) -> None:
 @pytest.mark.parametrize("kind", BOTH)
 def test_what_was_read_off_the_records_is_said(kind: Any) -> None:
     features, labels = _records(kind)
-    with pytest.warns(PrivacyWarning, match="read off y"):
+    with pytest.warns(PrivacyWarning, match="inferred from y"):
         model = kind(**USUAL).fit(features, labels)
     assert model.statement_.startswith("Apart from the ")
     with pytest.warns(ScaleWarning, match="'b' of X lies outside data_range"):

@@ -48,7 +48,7 @@ def test_only_regular_files_of_a_public_size_are_read(
         path.write_bytes(b"0" * 1001)
         monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", "1000")
     said = (
-        f"(is {kind}. Fix: give a regular file|is no file)"
+        f"(is {kind}. Fix: give a regular file|is not a file)"
         if kind != "too large"
         else "1001 bytes, and at most 1000 are"
     )

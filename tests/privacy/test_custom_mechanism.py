@@ -215,7 +215,7 @@ ADDED = {
     "    def float_slack(self, loss, width): return -loss, 0.0 * loss": ("", "float_slack returns"),
     "    def float_slack(self, loss, width): return loss * np.nan, loss": ("", "float_slack returns"),
     "    def float_slack(self, loss, width): return [0.0] * 7, 0.0": ("", "float_slack fails with"),
-    "    def __init__(self, cells): ...": (", cells = 3", "Mine is no dataclass"),
+    "    def __init__(self, cells): ...": (", cells = 3", "Mine is not a dataclass"),
 }
 
 

@@ -107,11 +107,11 @@ def test_a_pair_may_differ_in_its_network_or_algorithm(make: Make) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"pairs": [PAIR | {"over": "c"}]}, '"c" is no variant'),
+        ({"pairs": [PAIR | {"over": "c"}]}, '"c" is not a variant'),
         ({"measure": "test_acuracy"}, '"test_acuracy" is not measured'),
-        ({"x": "variant"}, '"variant" is no axis of the grid'),
-        ({"y": "algorithm.rounds"}, r'"algorithm\.rounds" is no axis of the grid'),
-        ({"where": {"privacy.epsilon": 2.0}}, r"where\.privacy\.epsilon: 2\.0 is no value"),
+        ({"x": "variant"}, '"variant" is not an axis of the grid'),
+        ({"y": "algorithm.rounds"}, r'"algorithm\.rounds" is not an axis of the grid'),
+        ({"where": {"privacy.epsilon": 2.0}}, r"where\.privacy\.epsilon: 2\.0 is not a value"),
     ],
 )
 def test_unknown_names_of_gains_are_refused(make: Make, changed: Mapping[str, Any], words: str) -> None:

@@ -120,7 +120,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("grid.algorithm.rounds: got 3", {"grid": {"algorithm.rounds": 3}}),
     ("replace algorithm.rounds", {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}}),
     ("replace topology.seed", {"grid": {"topology": RINGS}, "variants": [{"name": "a", "set": {"topology.seed": 1}}]}),
-    ('"ring" is there twice', {"grid": {"topology": [RINGS[0], RINGS[0]]}}),
+    ('"ring" occurs twice', {"grid": {"topology": [RINGS[0], RINGS[0]]}}),
     ("grid.seed", {"grid": {"seed": [1, 2]}}),
     ("seeds: got \\[1, 1\\]", {"seeds": [1, 1]}),
     ('"rign"', {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"where": {"topology": "rign"}}}]}),
@@ -383,7 +383,7 @@ RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
 @pytest.mark.parametrize("best", ["seed", "topology"])
 def test_best_needs_an_axis(make: Make, best: str) -> None:
     claim = {"statement": "s", "left": {"measure": "ok", "where": RING, "best": best}, "is": "less", "right": 1.0}
-    with pytest.raises(InputError, match="is no axis"):
+    with pytest.raises(InputError, match="is not an axis"):
         check_study(make(grid={"topology": RINGS}, claims=[claim]))
 
 

@@ -70,7 +70,7 @@ REFUSED_LINES = {
     "one column": ("source,target\na,b\nb\n", r"line 3: 1 columns \(expected 2\)"),
     "a decimal comma": ("source,target,weight\na,b,0,5\n", r"line 2: 4 columns \(expected 3\)"),
     "a second header": ("source,target\na,b\nsource,target\nb,c\n", "line 3: a second header"),
-    "a weight in words": ("source,target,weight\na,b,1\nb,c,heavy\n", "line 3: the weight is no number above 0"),
+    "a weight in words": ("source,target,weight\na,b,1\nb,c,heavy\n", "line 3: the weight is not a number above 0"),
     "two weights": ("source,target,weight\na,b,1\nb,a,2\n", "line 3: the edge has another weight here than before"),
     "a self loop": ("source,target\na,b\nc,c\n", 'line 3: a self loop at "c"'),
     "blanks at a name": ("source,target\na,b\nb ,c\n", "line 3: a name is empty, or has blanks at its ends"),
@@ -141,7 +141,7 @@ def test_weights_that_the_file_does_not_give(tmp_path: Path) -> None:
             InputError, match=f"one weight above 0 for every edge, and .*edge b – c {flaw}. Fix: give them"
         ):
             from_file(path, "file")
-    with pytest.raises(InputError, match="edge a – b: its weight is no finite number"):
+    with pytest.raises(InputError, match="edge a – b: its weight is not a finite number"):
         from_file(graphml(tmp_path, nodes("a", "b") + edge("a", "b", "heavy")))
 
 
@@ -192,7 +192,7 @@ def test_graphml_with_repeated_labels_keeps_the_ids_and_says_so(tmp_path: Path) 
 
 
 GRAPHML_FAULTS = {
-    "an undeclared node": (nodes("a") + edge("a", "b"), 'an edge leads to "b", which is none of the nodes'),
+    "an undeclared node": (nodes("a") + edge("a", "b"), 'an edge contains "b", which is not a node'),
     "two nodes of one id": (nodes("a", "b", "a") + edge("a", "b"), 'two nodes have the id "a"'),
     "a second graph": (nodes("a") + '</graph><graph edgedefault="directed">' + nodes("b"), "a second graph"),
     "a hyperedge": (nodes("a", "b") + '<hyperedge><endpoint node="a"/></hyperedge>', "or a hyperedge"),
@@ -202,7 +202,7 @@ GRAPHML_FAULTS = {
     ),
     "two weights": (
         nodes("a", "b") + '<edge source="a" target="b"><data key="w">1</data><data key="w">2</data></edge>',
-        "a key is there twice",
+        "a key occurs twice",
     ),
     "two edges of one id": (
         nodes("a", "b") + 2 * '<edge id="1" source="a" target="b"/>',
@@ -253,7 +253,7 @@ def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
     [
         (f"graph [ {TRIANGLE}{EDGES} ]\ngraph [ {TRIANGLE}{EDGES} ]", "is not GML"),
         (f"graph [ {TRIANGLE}{EDGES} edge [ source 0 target 7 ] ]", "is not GML"),
-        (f"graph [ directed 0\n directed 0\n{TRIANGLE}{EDGES} ]", "the key directed is there twice"),
+        (f"graph [ directed 0\n directed 0\n{TRIANGLE}{EDGES} ]", "the key directed occurs twice"),
         (f"graph [\n{TRIANGLE} edge [ source 0 target {{ ] ]", "line 3 is not GML"),
         (f"graph [ {TRIANGLE}{EDGES} graph [ {TRIANGLE} ] ]", "a second graph"),
         (f'graph [ {TRIANGLE}{EDGES} node [ id 3 label "a" label "b" ] ]', "a node has two labels"),
@@ -277,9 +277,9 @@ RING = nx.to_numpy_array(nx.cycle_graph(4))
         (np.zeros((0, 0)), r"got float64 of shape \(0, 0\)"),
         (RING.astype(str), r"expected a square matrix of numbers"),
         (RING.astype(object), "the file holds no matrix"),
-        (np.triu(RING), "no matrix of edges"),
-        (RING + np.eye(4), "no matrix of edges"),
-        (np.where(RING > 0, np.nan, 0.0), "no matrix of edges"),
+        (np.triu(RING), "not a matrix of edges"),
+        (RING + np.eye(4), "not a matrix of edges"),
+        (np.where(RING > 0, np.nan, 0.0), "not a matrix of edges"),
     ],
     ids=["3 × 4", "nothing", "text", "objects", "one half", "loops", "NaN"],
 )
@@ -301,7 +301,7 @@ def test_sparse_matrices_that_mislead_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the file holds no matrix"):
             from_file(path)
     np.savez(path, format=b"coo", shape=(2, 2), row=[0, 1, 1], col=[1, 0, 0], data=[1.0, 0.5, 0.5])
-    with pytest.raises(InputError, match="an entry is there twice"):
+    with pytest.raises(InputError, match="an entry occurs twice"):
         from_file(path)
     scipy.sparse.save_npz(path, scipy.sparse.csr_array((200_000, 200_000)))
     with pytest.raises(InputError, match=r"at most .* are read"):

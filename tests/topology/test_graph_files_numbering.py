@@ -156,10 +156,10 @@ def test_two_nodes_that_are_written_alike_are_refused() -> None:
         ("[" * 100_000, "is not node-link JSON"),
         ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'the names "0" and "0" of two nodes print identically'),
         ('{"nodes": [{"id": 0}, {"id": 0}], "edges": []}', "two nodes have the id 0"),
-        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge leads to 5, which is none"),
-        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge leads to "0", which is none'),
-        ('{"nodes": [], "edges": [], "links": []}', "is no node-link JSON"),
-        ('{"nodes": [], "edges": [], "nodes": [{"id": 0}]}', "a key is there twice in one object"),
+        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', "an edge contains 5, which is not a node"),
+        ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": "0"}]}', 'an edge contains "0", which is not'),
+        ('{"nodes": [], "edges": [], "links": []}', "is not node-link JSON"),
+        ('{"nodes": [], "edges": [], "nodes": [{"id": 0}]}', "a key occurs twice in one object"),
         (
             '{"directed": true, "nodes": [{}, {}], "links": [{"source": 0, "target": 1}]}',
             "2 strongly connected components",
@@ -177,10 +177,10 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     wanted = ring - 0.6 * np.eye(5)
     for given in (ring, wanted, np.eye(5) + wanted):
         np.testing.assert_allclose(from_matrix(given, "file").mixing.toarray(), wanted)
-    with pytest.raises(InputError, match="no matrix of edges"):
+    with pytest.raises(InputError, match="not a matrix of edges"):
         from_matrix(ring)
     for wrong in (ring + 0.1 * np.eye(5), np.triu(ring), -ring, np.where(ring > 0, np.nan, 0.0)):
-        with pytest.raises(InputError, match="no matrix of weights"):
+        with pytest.raises(InputError, match="not a matrix of weights"):
             from_matrix(wrong, "file")
     plan = decentral_dp.plan("ring_breast_cancer", set={**ROUNDS, "topology.weights": "file"}, topology=ring)
     assert plan.topology["weights"] == "file"

@@ -8,13 +8,14 @@ Round t, all agents at the server's points (x, y), means over m agents, K inner 
     x <- x − α_t mean_i (∇_x f_i(x, y) − ∇²_xy g_i(x, y) w)
 
 α → x, β → y, K → inner, b → inverse, L → smoothness. The paper stops the series at a random length, (b/L) v_p with p
-uniform below b, whose mean is w; here it is w itself, without that variance, and K and β are the same at every inner
-step. With a minibatch stream every answer is over a fresh batch.
+uniform below b, whose mean is w; here it is w itself, without that variance, and K and β are constant over the inner
+steps. With a minibatch stream every answer uses a fresh batch.
 
 The server is untrusted: each agent adds noise to its own answer. x and y are functions of answers, so they are public,
 equal at all agents, and without privacy cost. The mean averages the noise of m agents.
 
-`released` (certified): answers on channel gy move by 2C_y/N, v_0 by 2C_z/N, v_k by (1/L)·2C_z/N, gx by 2C_x/N per term.
+`released` (certified): the sensitivity is 2C_y/N for answers on channel gy, 2C_z/N for v_0, (1/L)·2C_z/N for v_k, and
+2C_x/N per term for gx.
 
 The server averages Hessian-vector products. Without noise the limit is the optimum up to (1 − μ/L)^b, the truncation of
 the series, for any K. The graph is not used. One agent: double-loop bilevel descent.
@@ -97,7 +98,7 @@ class Bsa(dp.Algorithm):
         }
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x and y, K ask for gy, b for v, the last for gx."""
+        """Plan exchange 0, which sends x and y, then K queries of gy, b of v, and one of gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = dp.grid(public.rounds, e, range(1, 1 + self.inner))

@@ -11,40 +11,39 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
 η → x, β → y, γ → z, K → inner, N → inverse. D tracks the mean of the residuals S_i, so that every Z approaches
 (Σ_i H_i)⁻¹ Σ_i J_iᵀ, and each agent multiplies it by its own ∇_y f_i.
 
-A message has at most 2pq + q numbers; one of more than 64 MiB is refused before anything is allocated.
+A message has at most 2pq + q numbers; a message of more than 64 MiB raises InputError before anything is allocated.
 
 `released` (certified)
     every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then Z is a
     function of released D: it needs no noise, and Z^{k+1} − Z^k is public. Over one and the same batch J_i cancels, and
-    the increment asks the records for a single clipped mean, along that public direction:
+    the increment reads the records through one clipped mean, along that public direction:
 
         D^0 = −J_iᵀ,     D^{k+1} = P D^k + H_i (Z^{k+1} − Z^k)
 
     Zᵀ ∇_y f_i would multiply a record-dependent value by a matrix: so ∇_y f_i is released with D^0, on the channel h,
-    and its released value is used. One replaced train record moves
-
-        y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1, D^2, … by 2C_z/N each,
+    and its released value is used. One replaced train record changes y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1,
+    D^2, … by 2C_z/N each,
 
     and a validation record h by 2C_z/N and x by η_t·2C_x/N. (As differences of clipped means the increments would be
-    charged (2C_z + 4C_x)/N, then (4C_z + 4C_x)/N.) H_i (Z^{k+1} − Z^k) and J_i are clipped as wholes, at C_z and C_x,
-    in the entrywise ℓ1 norm or the Frobenius norm. If no clip binds, this is the recursion of the paper, over one
-    batch per inverse loop. The clipped part of an increment is missing until the round ends. D and h follow the noise
-    of z.
+    accounted with sensitivity (2C_z + 4C_x)/N, then (4C_z + 4C_x)/N.) H_i (Z^{k+1} − Z^k) and J_i are clipped as
+    wholes, at C_z and C_x, in the entrywise ℓ1 norm or the Frobenius norm. If no clip binds, this is the recursion of
+    the paper, over one batch per inverse loop. The clipped part of an increment is missing until the round ends. D and
+    h follow the noise of z.
 
-With a minibatch stream every mean of a round is over a fresh sample, as in the paper, except the inverse loop of
-`released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
+With a minibatch stream every mean of a round uses a fresh sample, as in the paper, except the inverse loop of
+`released`. It uses one sample for all k, so no amplification is claimed.
 
-Without noise, and with N large, it approaches the optimum for decaying η and β; a constant β leaves y an error that
-grows with how much the g_i differ, since y is not tracked. One agent: double-loop bilevel descent, for γ_t H < 2;
-several agents need a γ far below that, or D diverges within the round.
+Without noise, and with N large, the algorithm converges to the optimum for decaying η and β. With a constant β the
+error of y grows with the differences of the g_i, since y is not tracked. With one agent, this is double-loop bilevel
+descent, stable for γ_t H < 2. Several agents need a far smaller γ, or D diverges within the round.
 
-Noise: the mean of the D_i is that of the S_i plus the sum of all noise since the round began, a random walk of N steps
-that Z integrates once more and that no mixing undoes; it starts anew in every round.
+Noise: the mean of the D_i is that of the S_i plus the sum of all noise since the round began, a random walk of N steps.
+Z integrates it once more, and mixing does not remove it. It restarts in every round.
 
 The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
 that are Lipschitz, bounded ∇_y f_i, unbiased samples of bounded variance, γ below what the spectral gap and the
-condition of the Hessian allow, and K and N that grow with the logarithm of the accuracy. Noise on messages, and
-clipping, which biases, are outside it.
+condition of the Hessian allow, and K and N that grow with the logarithm of the accuracy. The analysis covers neither
+noise on messages nor clipping bias.
 
 Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, and Optimization
 Letters; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
@@ -63,7 +62,7 @@ from decentral_dp.bounded import transpose, unproven
 
 
 class DsboJhipState(NamedTuple):
-    """State of agents: before noise until it is sent, then the agent's own value.
+    """State of agents: noiseless until it is sent, then the agent's own value.
 
     Args:
         x: (b, p).
@@ -138,7 +137,7 @@ class DsboJhip(NestedLoops):
         }
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
+        """Plan exchange 0 of x, exchanges 1 … K of y¹ … y^K, and N of Z and D for k = 0 … N−1, the first with h."""
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_t = np.arange(rounds)
         h_index, h_t = dp.grid(rounds, e, [1 + inner])
@@ -154,7 +153,7 @@ class DsboJhip(NestedLoops):
 
 
 def transposed_times(z: dp.Array, vectors: dp.Array) -> dp.Array:
-    """Zᵀ v, row by row: Z flat (b, q·p), v (b, q)."""
+    """Compute Zᵀ v row by row. Args: Z flat (b, q·p), v (b, q)."""
     rows, q = vectors.shape
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 

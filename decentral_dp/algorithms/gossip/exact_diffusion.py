@@ -1,7 +1,7 @@
-"""Exact diffusion: a local step, a public correction for what agents disagree on, and gossip.
+"""Exact diffusion: a local step, a public correction of the disagreement, and gossip.
 
-min_y (1/m) Σ_i g_i(x, y) at a constant x. With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), ỹ what an agent
-released, and all g_i at the agent's mixture c, round t of agent i runs
+min_y (1/m) Σ_i g_i(x, y) at a constant x. With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), ỹ the release of
+an agent, and all g_i at the agent's mixture c, round t of agent i runs
 
     c_t = ½ ỹ_t + ½ (a_i ỹ_t + Σ_j w_ij ỹ_{j,t})
     ψ_{t+1} = c_t − λ_t ∇_y g_i(x, c_t)                                               adapt
@@ -12,12 +12,12 @@ released, and all g_i at the agent's mixture c, round t of agent i runs
 e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is 0, with noise too. The
 paper mixes with (I + P)/2, as here, for a matrix without negative eigenvalues.
 
-Noise protects one train record of agent i: y_{t+1} carries one clipped mean, at a public point, and moves by
+Noise protects one train record of agent i: y_{t+1} carries one clipped mean, at a public point, so its sensitivity is
 λ_t·2C/N_t, as in `dp_dsgd`. No validation record is read, and x is never sent.
 
 Without noise y approaches the common minimiser linearly with a constant step for any g_i; `dp_dsgd` stays O(λ) away
-from it. With noise e accumulates the disagreement that noise causes, so the noise of a release has more effect than in
-`dp_dsgd`. Exact diffusion helps if agents' records differ much. One agent runs gradient descent.
+from it. With noise, e accumulates the disagreement that noise causes. The noise of a release then has a larger effect
+than in `dp_dsgd`. Exact diffusion helps if the agents' distributions differ strongly. One agent runs gradient descent.
 
 Reference: K. Yuan, B. Ying, X. Zhao, A. H. Sayed, "Exact Diffusion for Distributed Optimization and Learning, Part I:
 Algorithm Development", IEEE Transactions on Signal Processing 67(3), 2019, Algorithm 1.

@@ -11,12 +11,11 @@ Each agent adds noise to its own answer, so the server may be honest-but-curious
 public, and equal at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε
 that noise is √m times smaller than the mean of the agents' noise.
 
-An answer depends on the records through one clipped mean at a public point: one train record of agent i moves it by
-λ_t·2C/N_t; all records of the agent move a block of local steps by 2C.
+An answer depends on the records through one clipped mean at a public point: the sensitivity to one train record of
+agent i is λ_t·2C/N_t. All records of the agent change a block of local steps by at most 2C.
 
-With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
-clipped mean of their features as well, with noise, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
-as in `dp_dsgd`.
+With `centring` the problem reads features relative to a centre x (`problems.training`). In round 1 agents also send the
+noisy clipped mean of their features. x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²) as in `dp_dsgd`.
 
 The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a
 difference of released values, without privacy cost.
@@ -39,9 +38,9 @@ class Served(NamedTuple):
     """State of the server, equal in every row.
 
     Args:
-        x: (b, p), public.
-        y: (b, q), the point of this round.
-        last_y: (b, q), the point of the round before.
+        x: public centre, (b, p).
+        y: point of this round, (b, q).
+        last_y: point of the previous round, (b, q).
     """
 
     x: dp.Array
@@ -60,7 +59,7 @@ class Federated(DpDsgd):
         x, y = self.starts(dataset)
         return Served(x, y, y)
 
-    # The base talks to neighbours, and this answers a server.
+    # The base sends to neighbours; this algorithm answers a server.
     def step(  # type: ignore[override]
         self, t: int, dataset: dp.LocalDataset, s: Served
     ) -> Generator[dp.Ask, dp.Answer, Served]:
@@ -84,7 +83,7 @@ class Federated(DpDsgd):
         return channels | {"m": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x and y, the other asks for u."""
+        """Plan exchange 0, which sends x and y, and the query of u."""
         index, t = dp.grid(public.rounds, 2, [1])
         if self.local_steps is not None:
             plan = dp.plan_block(public, index, "lower_grad_y", t)

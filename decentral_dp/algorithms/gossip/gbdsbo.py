@@ -1,4 +1,4 @@
-"""GBDSBO: gossip-based bilevel optimisation on a single time scale, one exchange a round that sends matrices as well.
+"""GBDSBO: gossip-based bilevel optimisation on a single time scale, one exchange a round, with matrices.
 
 With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, and everything on the right at
 time t, round t of agent i runs
@@ -15,28 +15,28 @@ Neumann series; q h is built up from products with vectors. With a minibatch str
 
 α → x, γ → y, β → averaging (at most 1), b → inverse, L → smoothness.
 
-A message has 2p + 2q + pq + bq² numbers; one of more than 64 MiB is refused before anything is allocated.
+A message has 2p + 2q + pq + bq² numbers; a message of more than 64 MiB raises InputError before anything is allocated.
 
 `released` (certified)
     every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then x is a
-    function of what was released and needs no noise. One replaced train record moves y by γ_t·2C_y/N, u by β_t·2C_x/N
-    and each of the b matrices v_j by β_t·2C_z/N; a validation record moves s by β_t·2C_x/N and h by β_t·2C_z/N. A
-    matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u follow the noise of x, h and
-    v_j that of z. A round draws several batches, which amplification of one batch does not cover: none is claimed.
+    function of releases and needs no noise. One replaced train record changes y by γ_t·2C_y/N, u by β_t·2C_x/N and each
+    of the b matrices v_j by β_t·2C_z/N; a validation record changes s by β_t·2C_x/N and h by β_t·2C_z/N. A matrix is
+    clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u follow the noise of x, h and v_j that of
+    z. A round draws several batches, so no amplification by sampling is claimed.
 
 Without noise the limit solves ∇_x f = ∇²_xy g q ∇_y f, not ∇_x f = ∇²_xy g (∇²_yy g)⁻¹ ∇_y f: the series leaves out the
-share (I − ∇²_yy g/L)^{b+1} of the inverse, where 0 < ∇²_yy g < 2L. Agents that differ need α_t, γ_t, β_t → 0. One
-agent: the same with P = I.
+share (I − ∇²_yy g/L)^{b+1} of the inverse, where 0 < ∇²_yy g < 2L. If agents differ, convergence needs α_t, γ_t, β_t →
+0. With one agent, P = I.
 
-Noise: nothing tracks a difference of two values, so no mean over the network random-walks; with a constant β the mean
-of an estimate carries 1/(1 − (1 − β)²) times the variance that one release adds. Independent noise on s, h, u and the
-v_j leaves the direction of x unbiased, but a v_j whose noise has a spectral norm above L multiplies where it should
-contract, up to b times over.
+Noise: no tracked value is a difference, so no network mean is a random walk. With a constant β the variance of the mean
+of an estimate is 1/(1 − (1 − β)²) times that of one release. Independent noise on s, h, u and the v_j leaves the
+direction of x unbiased. If the noise of a v_j has a spectral norm above L, however, the series expands instead of
+contracting, up to b times.
 
 The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
 that are Lipschitz, independent unbiased samples with bounded second moments (of gradients, Jacobians and
 I − ∇²_yy g/L), steps and weights of order K^{−1/2} for K rounds known beforehand, and b of order log K. Noise of a
-variance that does not fall with the step, and clipping, which biases, are outside it.
+variance that does not decrease with the step, and clipping bias, are not covered.
 
 Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
 Networks", NeurIPS 2022; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
@@ -138,7 +138,7 @@ class Gbdsbo(dp.Algorithm):
         return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",))} | estimates
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Plan x and y with the indices 1 … T, and the estimates with 1 … T − 1."""
+        """Plan releases 1 … T of x and y, and 1 … T − 1 of the estimates."""
         index = np.arange(1, public.rounds + 1)
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {

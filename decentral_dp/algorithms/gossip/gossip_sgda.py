@@ -1,6 +1,6 @@
 """Minimax without a coordinator: min_x max_{y ∈ Y} (1/m) Σ_i f_i(x, y), by gossip, local descent on x and ascent on y.
 
-With ṽ what an agent released, a_i = 1 − |w_ii| and P the projections on the sets of x and y,
+With ṽ the release of an agent, a_i = 1 − |w_ii| and P the projections on the sets of x and y,
 
     u_{i,t} = P_X[a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t}],     v_{i,t} = P_Y[a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t}],
     x_{i,t+1} = u_{i,t} − λ_{x,t} (mean clip(∂_x f(u_{i,t}, v_{i,t}; ξ), C_x) + ∂_x r(u_{i,t}, v_{i,t})),
@@ -9,13 +9,13 @@ With ṽ what an agent released, a_i = 1 − |w_ii| and P the projections on the
 where r reads no record; if y minimises (DRO), its step has the opposite sign. Both are released with noise before the
 projections: u and v are functions of released values.
 
-Noise protects one train record of agent i: it moves x_{i,t+1} by λ_x·2C_x/N_i and y_{i,t+1} by λ_y·2C_y/N_i, on any
-graph; all else on the right is public. Statistics of all records that an objective needs, such as the share of
-positives, are public numbers.
+Noise protects one train record of agent i: it changes x_{i,t+1} by at most λ_x·2C_x/N_i and y_{i,t+1} by λ_y·2C_y/N_i,
+on any graph. All other terms on the right are public. Statistics of all records that an objective needs, such as the
+share of positives, are public numbers.
 
 Without noise and clips this is decentralised stochastic gradient descent ascent: with one agent gradient descent
-ascent, and on a complete graph with equal weights that on the mean of the f_i. Gradients are not tracked, so that with
-a constant step agents with other records end O(λ) apart.
+ascent, and on a complete graph with equal weights that on the mean of the f_i. Gradients are not tracked: with a
+constant step, agents with different records differ by O(λ) in the limit.
 
 Reference: H. Gao, "Decentralized Stochastic Gradient Descent Ascent for Finite-Sum Minimax Problems", 2022
 (arXiv 2212.02724), here with noise on every message and without its tables of gradients.
@@ -39,7 +39,7 @@ class GossipSgdaState(NamedTuple):
 
 @dataclass(frozen=True)
 class GossipSgda(dp.Derived):
-    """Minimax by gossip: local noisy steps down in x and up in y, and no coordinator.
+    """Minimax by gossip: local noisy descent on x and ascent on y, without a coordinator.
 
     Args:
         x, y: λ.

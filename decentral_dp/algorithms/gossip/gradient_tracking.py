@@ -1,7 +1,7 @@
 """Gradient tracking: every agent follows the network's mean gradient, not its own.
 
 min_y (1/m) Σ_i g_i(x, y) at a constant x. With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|),
-P v = a_i v_i + Σ_j w_ij v_j, s̃ what was released of the tracker s, and g̃_0 = s_0 = 0, round t of agent i runs
+P v = a_i v_i + Σ_j w_ij v_j, s̃ the release of the tracker s, and g̃_0 = s_0 = 0, round t of agent i runs
 
     y_{t+1} = P (y_t − λ_t s̃_t)
     s_{t+1} = P s̃_t + ∇_y g_i(x, y_{t+1}) − g̃_t,     g̃_{t+1} = s̃_{t+1} − P s̃_t + g̃_t
@@ -11,13 +11,13 @@ g̃ is the released gradient, so the state has no noiseless value: s_{t+1} = r_{
 with r_{t+1} = r_t + P s̃_t − s̃_t, r_0 = 0, a function of released values. y is one as well, and is sent without noise.
 Without noise this is the recursion in its adapt-then-combine form; round 0 only reads the first gradient.
 
-Noise protects one train record of agent i: s_{t+1} carries one clipped mean, at a public point, and moves by 2C/N_t. A
-difference of two noiseless means would move by 4C/N_t, and its noise would accumulate. Here the network's mean of s̃_t
-is that of the g̃_t, without earlier noise. No validation record is read, x is never
-sent, and the gradient at the last y is not released.
+Noise protects one train record of agent i: s_{t+1} carries one clipped mean, at a public point, so its sensitivity is
+2C/N_t. A difference of two noiseless means would have sensitivity 4C/N_t, and its noise would accumulate. Here the
+network's mean of s̃_t is that of the g̃_t, without earlier noise. No validation record is read, x is never sent, and
+the gradient at the last y is not released.
 
-Without noise, and on a fixed graph, y approaches the common minimiser linearly with a constant step for any g_i. With
-lost messages the mean of s̃ differs from that of the g̃. One agent runs gradient descent.
+Without noise, and on a fixed graph, y approaches the common minimiser linearly with a constant step for any g_i. If
+messages are lost, the mean of s̃ differs from that of the g̃. One agent runs gradient descent.
 
 References: A. Nedić, A. Olshevsky, W. Shi, "Achieving Geometric Convergence for Distributed Optimization over
 Time-Varying Graphs", SIAM Journal on Optimization 27(4), 2017 (DIGing); with noise on y and on s, of another schedule
@@ -40,10 +40,10 @@ class GradientTrackingState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), constant.
-        y: (b, q), public.
-        s: (b, q), before noise.
-        reference: (b, q), r, the public part of s.
+        x: constant upper variable, (b, p).
+        y: public iterate, (b, q).
+        s: tracker before noise, (b, q).
+        reference: public part r of s, (b, q).
     """
 
     x: dp.Array

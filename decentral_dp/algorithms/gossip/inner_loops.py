@@ -4,7 +4,7 @@ Double-loop algorithms begin every round, with P v = a_i v_i + Σ_j w_ij v_j, by
 
     y^{k+1} = P y^k − β_t ∇_y g_i(x, y^k)     k = 0 … K−1,     y^0 = y^K of the round before
 
-each over a fresh batch, and each result is sent at once.
+each on a fresh batch. Each result is sent immediately.
 
 The Neumann series (`solve_neumann`) releases one vector after the other:
 
@@ -13,9 +13,9 @@ The Neumann series (`solve_neumann`) releases one vector after the other:
 so w = (I − (I − H/L)^b) H⁻¹ ∇_y f for H = ∇²_yy g: H⁻¹∇_y f up to (1 − μ/L)^b where μ I ≤ H ≤ L I. If H has an
 eigenvalue above 2L the series diverges.
 
-A Hessian-vector product may be charged as a clipped mean only at a public point, so every v_k is released before the
-next is computed from it. Given the releases, v_0 depends on validation records through one clipped mean, and v_k on
-train records through 1/L times another: one record moves them by 2C_z/N and (1/L)·2C_z/N. w is then public.
+A Hessian-vector product is accounted as a clipped mean only at a public point. So every v_k is released before the next
+one is computed. Given the releases, v_0 depends on validation records through one clipped mean, and v_k on train
+records through 1/L times another. Their sensitivities are 2C_z/N and (1/L)·2C_z/N. w is then public.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class NestedLoops(dp.Algorithm, Protocol):
 
         Args:
             t: round.
-            dataset: of the agents.
-            x: (b, p).
-            y: (b, q), the agents' own value.
+            dataset: records of the agents.
+            x: upper variable, (b, p).
+            y: the agents' own values, (b, q).
             y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
 
         Returns:
@@ -87,9 +87,9 @@ def solve_neumann(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothn
     """Compute w at (x, y) of every agent by itself.
 
     Args:
-        batches: b of them; v_k is computed from batches[k] and released on channel "v".
-        x: (agents, p).
-        y: (agents, q).
+        batches: list of b batches; v_k is computed from batches[k] and released on channel "v".
+        x: upper variable, (agents, p).
+        y: lower variable, (agents, q).
         smoothness: L.
 
     Returns:
@@ -112,13 +112,13 @@ def planned_series(
     smoothness: float,
     kept: bool = False,
 ) -> dp.Planned:
-    """Plan releases of v_k; those that read no record are free.
+    """Plan the releases of v_k. Those that read no record have no privacy cost.
 
     Args:
         public: public numbers.
-        index: (R,) of each release.
-        t: (R,) its round.
-        k: (R,) its place in the series.
+        index: index of each release, (R,).
+        t: round of each release, (R,).
+        k: position of each release in the series, (R,).
         smoothness: L.
         kept: whether a batch is used after its first release; default False.
     """

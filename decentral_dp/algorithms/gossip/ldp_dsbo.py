@@ -13,18 +13,18 @@ right-hand side; the messages are the same:
 
 `released` (default, "P1")
     a_i v_{i,t} and all gradients use agent i's own *released* ṽ_{i,t}. Given the messages, only clipped means depend on
-    records, at public points, so v_{t+1} moves by λ_{v,t}·2C/N_t per term: no Lipschitz constant, no step-size
-    condition, no dependence on W. A channel that touches no record needs no noise.
+    records, at public points, so the sensitivity of v_{t+1} is λ_{v,t}·2C/N_t per term. It needs no Lipschitz constant
+    and no step-size condition, and does not depend on W. A channel that reads no record needs no noise.
 `private` ("P2")
-    the consensus term keeps the noiseless v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
-    D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (and what float64 rounds away, each round).
+    the consensus term keeps the noiseless v_{i,t}; gradients at ṽ_{i,t}. One record changes v by
+    D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (plus the float64 rounding of each round).
 In Algorithms 1 and 2 of the paper only received values have noise.
 
 If x is free and sets the strength of the regulariser, each coordinate is bounded above where the regulariser's
-curvature reaches 1/max(λ_y, λ_z). Beyond it the steps of y and z overshoot, and at a small budget the noise of z drives
-x there. The bound is public, so it has no privacy cost. The paper has no such bound.
+curvature reaches 1/max(λ_y, λ_z). Above this bound the steps of y and z overshoot, and with a small budget the noise of
+z drives x there. The bound is public, so it has no privacy cost. The paper has no such bound.
 
-Without noise all coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
+Without noise all protocols coincide. One agent (W = 0) runs plain single-loop bilevel descent; on a complete graph with
 Metropolis weights all agents hold the same average each round up to their own steps.
 
 Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
@@ -56,7 +56,7 @@ class LdpDsbo(dp.Algorithm):
 
     Args:
         x, y, z: step sizes λ.
-        protocol: see the top of this module.
+        protocol: state on the right-hand side, see the top of this module.
     """
 
     x: dp.StepSize = dp.option("λ_x, of x along the hypergradient")
@@ -121,9 +121,9 @@ def step_along(
     Args:
         steps: λ_x, λ_y and λ_z at this round.
         a: (b, 1), 1 − |w_ii|.
-        own_values: the agent's own x, y and z.
+        own_values: own x, y and z of the agent.
         neighbour_sum: Σ_j w_ij ṽ_j of x, y and z.
-        d: the terms, at the points of the protocol.
+        d: terms at the points of the protocol.
 
     Returns:
         The next x, y and z.

@@ -13,22 +13,22 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
 
 `released` (certified)
     every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then y moves by
-    β_t·2C_y/N. z is a function of released d: it needs no noise, and z^{k+1} − z^k is public. Over one and the same
-    batch b cancels, and the increment asks the records for a single clipped mean, along that public direction:
+    β_t·2C_y/N. z is a function of released d: it needs no noise, and z^{k+1} − z^k is public. Over one batch b cancels,
+    and the increment reads the records through one clipped mean, along that public direction:
 
         d^0 = −b,     d^{k+1} = P d^k + H (z^{k+1} − z^k)
 
-    A train record moves d^1, d^2, … by 2C_z/N each, and a validation record only d^0, by 2C_z/N_v. (As differences of
-    clipped means the increments would be charged 4C_z/N of a train record, except 2C_z/N of the first, and 4C_z/N_v
-    of a validation record.) If no clip binds, this is the recursion of the paper, over one batch per inverse loop. The
-    clipped part of an increment is missing until the round ends. r is never sent and accumulates u: one record moves it
-    by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
+    A train record changes d^1, d^2, … by 2C_z/N each, and a validation record changes only d^0, by 2C_z/N_v. (As
+    differences of clipped means the increments would have sensitivity 4C_z/N to a train record, except 2C_z/N for the
+    first, and 4C_z/N_v to a validation record.) If no clip binds, this is the recursion of the paper, over one batch
+    per inverse loop. The clipped part of an increment is missing until the round ends. r is never sent and accumulates
+    u: one record changes it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
 
-With a minibatch stream every mean of a round is over a fresh sample, as in the paper, except the inverse loop of
-`released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.
+With a minibatch stream every mean of a round uses a fresh sample, as in the paper, except the inverse loop of
+`released`. It uses one sample for all k, so no amplification is claimed.
 
-Without noise both converge to the optimum for decaying α and β; a constant step leaves y an error that grows with how
-much the g_i differ, since only d is tracked. One agent: double-loop bilevel descent.
+Without noise both converge to the optimum for decaying α and β; with a constant step the error of y grows with the
+differences of the g_i, since only d is tracked. With one agent, this is double-loop bilevel descent.
 
 References: X. Chen, M. Huang, S. Ma, K. Balasubramanian, "Decentralized Stochastic Bilevel Optimization with Improved
 per-Iteration Complexity", ICML 2023; noisy in Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule.
@@ -49,7 +49,7 @@ D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 class MaDsboState(NamedTuple):
-    """State of agents: before noise until it is sent, then the agent's own value.
+    """State of agents: noiseless until it is sent, then the agent's own value.
 
     Args:
         x: (b, p).
@@ -126,7 +126,7 @@ class MaDsbo(NestedLoops):
         return {c: dp.Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1."""
+        """Plan exchange 0 of x, exchanges 1 … K of y¹ … y^K, and N exchanges of z and d for k = 0 … N−1."""
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
         z_index, _ = dp.grid(rounds, e, range(1 + inner, e))

@@ -9,21 +9,21 @@ With ũ_i the release of agent i, a_ij the share of j's value that i receives, a
 The published and scored value is z = ũ/w, the numerator over the weight. One message contains both, u with noise and w
 without: w is a public function of the graph.
 
-Σ_i w_i = m always, and only gradients and noise move Σ_i u_i: each column of A sums to 1 in every round, because the
+Σ_i w_i = m always, and only gradients and noise change Σ_i u_i: each column of A sums to 1 in every round, because the
 sender keeps the share of a lost message. An agent that is offline continues from its last mixture c and weight, both
 public, and takes a step from there. So without gradients and noise every z_i converges to the mean of the starts, for
 any losses. Otherwise u and w would both shrink, and steps λ/w would grow. On a graph with symmetric weights and without
 losses w = 1, and this is dp_dsgd. One agent runs gradient descent.
 
 Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
-records only by the clipped mean gradient of its round, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
-public number above 0, costs nothing (docs/proofs/39-push-sum.md).
+records only through the clipped mean gradient of its round, so its sensitivity is λ_t·2C_t/N_t. Division by w, a public
+positive number, has no privacy cost (docs/proofs/39-push-sum.md).
 
-References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
-sent: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight Utility
-Bounds", IJCAI 2024, arXiv 2405.02638, here without its variance reduction: a noiseless estimate from earlier rounds is
-a private state without a known ε; with schedules of clip and noise, there data-dependent, here with public exponents:
-"Dyn-D²P", arXiv 2505.06651. Only the abstracts of both were read.
+References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on
+messages: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight
+Utility Bounds", IJCAI 2024, arXiv 2405.02638, here without its variance reduction: a noiseless estimate from earlier
+rounds is a private state without a known ε; with schedules of clip and noise, there data-dependent, here with public
+exponents: "Dyn-D²P", arXiv 2505.06651. Only the abstracts of both were read.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PushSumState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), constant and public.
-        y: (b, q), the numerator u before noise.
-        w: (b, 1), its public weight.
-        last_mixed: (b, q), c of the round before, public.
+        x: constant public upper variable, (b, p).
+        y: numerator u before noise, (b, q).
+        w: public weight of the numerator, (b, 1).
+        last_mixed: public c of the previous round, (b, q).
     """
 
     x: dp.Array

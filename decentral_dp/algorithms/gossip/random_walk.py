@@ -10,13 +10,14 @@ d_i is the number of neighbours of i. These are the probabilities of Metropolis�
 hold the token equally often, on any graph. i_0 is uniform. Each agent publishes its last message.
 
 Noise protects one train record of agent i: the walk is public, and given all messages the next one depends on the
-records of its sender through one clipped mean at a public point, so it moves by λ_t·2C/N. A round in which an agent
+records of its sender through one clipped mean at a public point, so its sensitivity is λ_t·2C/N. A round in which an
+agent
 does not send has no privacy cost for it: the certified ε, against an adversary that observes all messages, is that of
-its visits. The work below claims a smaller ε against an agent that sees the token only at its own visits; that is not
-certified here.
+its visits. The work below claims a smaller ε against an agent that sees the token only at its own visits; this smaller
+ε is not certified here.
 
-A round in which the token moves has one message. Networks that change or lose messages are refused, because the token
-has to arrive. One agent runs gradient descent.
+A round in which the token moves has one message. Networks that change or lose messages are not supported, since the
+token must arrive. One agent runs gradient descent.
 
 References: E. Cyffers, A. Bellet, J. Upadhyay, "Differentially Private Decentralized Learning with Random Walks", ICML
 2024, arXiv 2402.07471.
@@ -53,7 +54,7 @@ class RandomWalk(OneLevel):
             t += 1
             coins = network.public_rng(t)
             if near[holder].size:
-                # A neighbour drawn evenly, 1/d_i, is accepted with probability min(1, d_i/d_j).
+                # A neighbour drawn uniformly, 1/d_i, is accepted with probability min(1, d_i/d_j).
                 neighbour = int(near[holder][coins.integers(near[holder].size)])
                 holder = neighbour if coins.random() * near[neighbour].size < near[holder].size else holder
 

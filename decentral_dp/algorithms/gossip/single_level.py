@@ -7,10 +7,9 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
 `dp_dsgd` (adapt, then combine: decentralised SGD, with noise on each local step before it is sent)
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) − λ_t ∇_y g_i(x, c_{i,t}),
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
-    β, `momentum`, is the momentum, a difference of released values without privacy cost. It makes steps 1/(1 − β)
-    times as long.
-    With `centring` a linear model reads features from a centre x (`problems.training`): x_{i,1} is the clipped mean of
-    the features of all of agent i's records, released once with fresh noise. Then
+    β (`momentum`) multiplies a difference of released values, without privacy cost. It lengthens steps by the factor
+    1/(1 − β). With `centring` a linear model reads features relative to a centre x (`problems.training`): x_{i,1} is
+    the clipped mean of the features of all of agent i's records, released once with fresh noise. Then
     x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for some rounds, multiplied once by max(0, 1 − ν²/‖x‖²), ν² the expected
     square of its noise (James & Stein 1961): functions of released values. Gradients are taken at the x of their round.
     With K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"), K steps without noise lead
@@ -21,13 +20,13 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
     with Q the quantiser and γ the consensus step of `topology.compression`. The first line and c are the exchange
     itself: with compressed messages every algorithm mixes to this c. Noise comes before compression, so q, ŷ and c are
     post-processing, without privacy cost. Without noise it converges like decentralised SGD if γ is small enough for Q.
-    With noise the differences are mostly noise, part of which is sent in later rounds.
+    With noise the differences are mostly noise. Part of it is sent in later rounds.
 `alone`, `central` (DP-SGD without a network, as baselines)
-    `dp_dsgd` of agents without edges, and of one trusted server with the records of all agents. A record moves a
-    release of `central` by λ_t·2C/N_t with N_t the records of all agents. Both account every step.
+    `dp_dsgd` of agents without edges, and of one trusted server with the records of all agents. A release of `central`
+    has sensitivity λ_t·2C/N_t, with N_t the records of all agents. Both account every step.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
-point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
+point, so a release has sensitivity λ_t·2C/N_t. No validation record is read, and x is never sent.
 
 Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it if the
 g_i differ. One agent runs gradient descent.
@@ -97,8 +96,8 @@ class DpDsgdState(NamedTuple):
 
     Args:
         x: (b, p), public except in round 1 of centring, where it is before noise.
-        y: (b, q), before noise.
-        last_mixed: (b, q), c of the round before, public.
+        y: model before noise, (b, q).
+        last_mixed: public c of the previous round, (b, q).
     """
 
     x: dp.Value
@@ -107,7 +106,7 @@ class DpDsgdState(NamedTuple):
 
 
 def feature_mean_release(public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
-    """Plan the release of the mean of the features of all records. index: (1,)."""
+    """Plan the release of the feature mean of all records. index: Index of the release, (1,)."""
     return dp.plan_release(public.unsampled(), index, [dp.Use("feature_mean", np.ones(1), np.zeros_like(index))])
 
 
@@ -141,7 +140,7 @@ class DpDsgd(OneLevel):
         x, own_weight = s.x, 1.0 - dataset.neighbour_weight
         if 0 < t <= self.centring_rounds:
             released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
-            # In the last of these rounds x stays as sent, so that gradients are taken at the published x.
+            # In the last of these rounds x is unchanged, so that gradients are taken at the published x.
             x = own_weight * released.x + neighbour_sum.x if t < self.centring_rounds else released.x
             x = self.shortened(x) if t == self.centring_rounds - 1 else x
         else:

@@ -2,7 +2,7 @@
 
     min_x (1/m) Σ_i f_i(x, y_i*(x)),     y_i*(x) = argmin_y g_i(x, y)
 
-The agents' copies of x are bound together by weighted multipliers λ. With W the mixing matrix (w_ij ≥ 0 between
+Weighted multipliers λ enforce equal copies of x. With W the mixing matrix (w_ij ≥ 0 between
 neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`gossip.inner_loops`),
 round t of agent i runs
 
@@ -17,16 +17,17 @@ stream every v_k, and the step, has its own fresh batch.
 
 `released` (certified)
     every right-hand side, and every point of a gradient, is the agent's *released* value: y gets noise before it is
-    used although it is not mixed. Per round v_0 moves by 2C_z/N, v_k by (1/L)·2C_z/N, x by α_t·2C_x/N per term, y by
-    β_t·2C_y/N. λ is a function of released x: public. It adds to zero over the agents.
+    used although it is not mixed. Per round the sensitivities are 2C_z/N for v_0, (1/L)·2C_z/N for v_k, α_t·2C_x/N per
+    term for x, and β_t·2C_y/N for y. λ is a function of released x: public. It adds to zero over the agents.
 
 Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up to the truncation of the series,
-(1 − μ/L)^b. Disagreement dies out for about α (h + 2ρ + ρ') < 2, h the curvature of the agents' upper objectives. One
+(1 − μ/L)^b. The disagreement vanishes for about α (h + 2ρ + ρ') < 2, h the curvature of the agents' upper objectives.
+One
 agent: alternating descent.
 
 Reference: S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022 (SPDB).
-Only its abstract was available: a stochastic primal-dual method for personal lower variables and a shared upper one.
-The steps above are such a method; the published listing may differ.
+Only its abstract was available. It describes a stochastic primal-dual method for personal lower variables and a shared
+upper one. The published listing may differ from the steps above.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Spdb(dp.Algorithm):
         }
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x and y, the others v_0 … v_{b−1}."""
+        """Plan exchange 0 of x and y, and the other exchanges of v_0 … v_{b−1}."""
         rounds = np.arange(public.rounds)
         ends = (rounds + 1) * self.releases_per_round
         alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)

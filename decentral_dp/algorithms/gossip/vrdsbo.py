@@ -2,7 +2,7 @@
 
 With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|), P v = a_i v_i + Σ_j w_ij v_j, G_i(x, y; B) agent i's own
 hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithms.gossip.inner_loops`) of b terms, and
-κ_t = max(0, 1 − α η_t²), κ_0 = 0, round t of agent i runs, with one fresh batch B_t for everything,
+κ_t = max(0, 1 − α η_t²), κ_0 = 0, round t of agent i runs, with one fresh batch B_t for all terms,
 
     U_t = κ_t (U_{t−1} − G_i(x_{t−1}, y_{t−1}; B_t)) + G_i(x_t, y_t; B_t)              U_{−1} = 0
     V_t = κ_t (V_{t−1} − ∇_y g_i(x_{t−1}, y_{t−1}; B_t)) + ∇_y g_i(x_t, y_t; B_t)      V_{−1} = 0
@@ -12,24 +12,24 @@ hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithm
 η → averaging, α → recursive_momentum (one for both levels), β_1 → x, β_2 → y, L → smoothness, b → inverse.
 
 `released` (certified)
-    every own value on a right-hand side is the released one, except U and V, which are only added up. Charged are the
-    vectors of both series (channel v, twice b a round; the old point is left out where κ_t = 0) and Z^F, Z^G (channels
-    zf, zg). x and y are functions of released Z: free. One record of N moves G_i(new) − κ_t G_i(old) by at most
-    (1 + κ_t)·2C_x/N per term (∇_x f_i: validation, ∇²_xy g_i w: train), hence
+    every own value on a right-hand side is the released one, except U and V, which are only added up. The privacy cost
+    covers the vectors of both series (channel v, 2b a round; without the old point where κ_t = 0) and Z^F, Z^G
+    (channels zf, zg). x and y are functions of released Z, without privacy cost. One record of N changes G_i(new) − κ_t
+    G_i(old) by at most (1 + κ_t)·2C_x/N per term (∇_x f_i: validation, ∇²_xy g_i w: train), hence
 
         U_t by D_t = κ_t D_{t−1} + (1 + κ_t)·2C_x/N,     U_t − U_{t−1} by (1 − κ_t) D_{t−1} + (1 + κ_t)·2C_x/N
 
-    for U_t − U_{t−1} = −(1 − κ_t) U_{t−1} + G_i(new) − κ_t G_i(old), and V with C_y. The two series at one point
-    differ by their noise, so that a transcript attains the bound for Z^F. V telescopes where all records are read in
-    every round; its bound is then up to twice too large. A batch lives on in U and V: sampling amplifies nothing.
+    for U_t − U_{t−1} = −(1 − κ_t) U_{t−1} + G_i(new) − κ_t G_i(old), and V with C_y. The two series at one point differ
+    by their noise, so the bound for Z^F is attained. V telescopes if every round reads all records; its bound is then
+    up to twice too large. U and V keep each batch, so sampling gives no amplification.
 
 Bias: every agent inverts its own Hessian, as if all g_i were equal. Without noise the limit solves
-Σ_i G_i(x, y) = 0, Σ_i ∇_y g_i(x, y) = 0, which for different g_i is not where ∇F = 0, and b adds its truncation.
-Under noise Z^F and Z^G are random walks in the network average. One agent: a single-loop bilevel descent.
+Σ_i G_i(x, y) = 0, Σ_i ∇_y g_i(x, y) = 0, which differs from ∇F = 0 if the g_i differ, and b adds its truncation.
+With noise, the network averages of Z^F and Z^G are random walks. One agent runs single-loop bilevel descent.
 
 References: H. Gao, B. Gu, M. T. Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms
-over a Network", AISTATS 2023 (VRDBO); perturbed in Chen & Wang, ICML 2024, Appendix A, whose α η² passes 1 in the first
-rounds: κ_t ≥ 0 fixes that.
+over a Network", AISTATS 2023 (VRDBO); perturbed in Chen & Wang, ICML 2024, Appendix A, whose α η² exceeds 1 in the
+first rounds; κ_t ≥ 0 prevents this.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class VrdsboState(NamedTuple):
 
     Args:
         x, y: (b, p) and (b, q), next messages.
-        last_x, last_y: of the round before.
+        last_x, last_y: messages of the previous round.
         u, v: noiseless U (b, p) and V (b, q).
         zf, zg: the agent's own Z, (b, p) and (b, q).
         zf_near, zg_near: Σ_j w_ij of the received ones.
@@ -142,7 +142,7 @@ class Vrdsbo(dp.Algorithm):
         return (yield from solve_neumann(batches, x, y, self.smoothness))
 
     def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
-        """Send b empty messages, so that every round has the same number of exchanges."""
+        """Send b empty messages, to keep the number of exchanges per round constant."""
         for _ in range(self.inverse):
             yield dp.Gossip(v=dataset.public(0.0, dataset.q))
 
@@ -156,7 +156,7 @@ class Vrdsbo(dp.Algorithm):
         }
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
+        """Plan exchange 0 of x and y, b of the series at the new point, b of that at the old point, and one of Z."""
         rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
         share = np.fromiter((self.kept_share(t) for t in range(rounds)), np.float64, rounds)
@@ -186,7 +186,7 @@ def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequenc
 
 
 def _scale_or_zero(factor: dp.Array, size: dp.Array) -> dp.Array:
-    """Return factor · size, 0 where the factor is 0, even for an infinite size."""
+    """Return factor · size, or 0 if the factor is 0, even for an infinite size."""
     with np.errstate(invalid="ignore"):
         return np.where(factor == 0.0, 0.0, factor * size)
 

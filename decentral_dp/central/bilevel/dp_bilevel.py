@@ -6,18 +6,18 @@ Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3)
     ỹ^λ ≈ argmin_y f(x, y) + λ g(x, y)        released by a private solver
     x  <- P(x − η_t (∇_x f(x, ỹ^λ) + λ (∇_x g(x, ỹ^λ) − ∇_x g(x, ỹ)) + noise))
 
-The output is the x_t with the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t (the latest, if several are equal) with its
-ỹ, functions of released values. The part of the step of x that reads no record is exact and has no privacy cost.
+The output is the x_t with the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t (the latest of equal ones) with its ỹ. Both
+are functions of released values. The part of the step of x that reads no record is exact and has no privacy cost.
 
 λ → penalty, η → x, P → domain, Poisson sampling → rate, solver of the lower level → solver, its steps → inner. Defaults
 of x, penalty, inner, smoothness and the clipping norms follow from the problem's constants, if these are known
 (`Defaults`).
 
 The guarantee holds for every record of every agent, against an adversary that observes all published values. The
-coordinator is trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and
+coordinator is trusted and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and
 2C_z/(λ n_v) in the descent of the solvers, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a for a perturbed minimiser with
-accuracy a. In the step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or
-λ D_hxy ‖ỹ^λ − ỹ‖/n_t if constants are known and this is less. Both splits have the same Σμ², which is exact although
+accuracy a. In the step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or λ
+D_hxy ‖ỹ^λ − ỹ‖/n_t if constants are known and this is smaller. Both splits have the same Σμ², which is exact although
 later releases depend on earlier ones.
 
 rate < 1: means over Poisson samples in dp_gd and in the step of x, divided by the expected sample size and accounted by
@@ -82,22 +82,22 @@ class Defaults:
         C_x   L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's contribution is longer than half of the second
               term; the other half is for noise
 
-    Let c be the standard deviation that a channel contributes to the step of x at μ = 1:
+    Let c be the standard deviation of a channel's contribution to the step of x at μ = 1:
 
         solvers  c = λ b_gxy √min(p, q) · gain · (sensitivity of a mean gradient),     the step  c = √p · Δ_x
 
     For a given Σ μ², Σ c²/μ² is least if μ² is proportional to c. λ multiplies the noise of the solvers, so they get
     most of the budget. Because constants for a whole domain exaggerate, the step gets at least a ninth. Without
-    constants all channels get the same. Over a wide domain η is far too small, because it must be right for the x with
-    the flattest lower level: set it.
+    constants all channels get the same. Over a wide domain η is far too small, because it must suit the x with the
+    flattest lower level. Set it explicitly.
 
     Args:
-        context: of the run.
-        family: the problem's constants.
-        low: (p,) corner of the domain.
-        high: (p,) corner of the domain.
-        solves: μ of one solve, the budget divided evenly.
-        penalty_weight: λ, once it is known.
+        context: public facts of the run.
+        family: constants of the problem.
+        low: corner of the domain, (p,).
+        high: corner of the domain, (p,).
+        solves: μ of one solve, with the budget divided evenly.
+        penalty_weight: λ, if it is known.
     """
 
     context: dp.CoordinatorContext
@@ -111,7 +111,7 @@ class Defaults:
     def from_context(
         cls, context: dp.CoordinatorContext, channels: int, key: str, penalty_weight: float = math.inf
     ) -> Self:
-        """Return the defaults of a round with this number of channels. Raises InputError, naming the missing key."""
+        """Return the defaults of a round with this number of channels. Raises InputError with the missing key."""
         dp.refuse((context, key), _NO_DEFAULT)
         price = context.budget / math.sqrt(channels * context.rounds)
         family = cast(Family, context.family)
@@ -146,8 +146,8 @@ class Defaults:
         """Divide a round's μ² among the channels.
 
         Args:
-            steps: K of "dp_gd"; None for "output_perturbation".
-            sensitivity_x: of the step of x, 0 if it reads no record.
+            steps: number of steps K of "dp_gd"; None for "output_perturbation".
+            sensitivity_x: sensitivity of the step of x, 0 if it reads no record.
 
         Returns:
             Channel → share of a round's μ²; empty if the solvers contribute nothing to x, or a number is not finite.
@@ -188,12 +188,12 @@ class DpBilevelState(NamedTuple):
     """The public state.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) last release of ỹ.
-        y_penalised: (q,) last release of ỹ^λ.
-        best: (p,) x with the smallest gradient mapping.
-        best_y: (q,) its ỹ.
-        step: the size of that gradient mapping.
+        x: iterate, (p,).
+        y: last release of ỹ, (q,).
+        y_penalised: last release of ỹ^λ, (q,).
+        best: x with the smallest gradient mapping, (p,).
+        best_y: ỹ at that x, (q,).
+        step: size of that gradient mapping.
     """
 
     x: dp.Array
@@ -230,7 +230,7 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     Args:
         x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None for the defaults.
-        rate: rate of the Poisson samples.
+        rate: sampling rate of the Poisson samples.
         solver: "dp_gd" or "output_perturbation".
         reads: whether the step of x reads records; computed.
         shares: channel → share of a round's μ²; computed.
@@ -275,7 +275,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         if self.inner is None and not self.needs_records:
             algorithm = replace(algorithm, inner=algorithm._defaults(context, "inner").steps())
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
-            # Raises: there is no default.
+            # Raises InputError, since there is no default.
             algorithm._defaults(context, "smoothness")
         if self.x is None:
             algorithm = replace(algorithm, x=dp.StepSize(algorithm._defaults(context, "x").step_size()))

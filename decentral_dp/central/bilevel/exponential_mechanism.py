@@ -5,7 +5,7 @@
     regularised_exponential_mechanism       density ∝ exp(−k·(Φ(x) + (μ_r/2)‖x − x₀‖²)),   k = (μ_r + κ)·(μ/S)²
 
 with y_Z(x) = argmin_y G(x, y). The guarantee holds for every record of every agent, against an adversary that observes
-x. The coordinator is trusted and holds all records; y is not released.
+x. The coordinator is trusted and has all records; y is not released.
 
 The first two choose among `candidates` points on each axis of `domain` (default 65, 17 or 9 for one, two or three upper
 variables). s bounds the variation over the domain of the change that one record makes to the score:
@@ -59,7 +59,7 @@ class SingleDraw(dp.Coordinated):
     """A program whose only release is one draw of x.
 
     Args:
-        name: its kind in a scenario.
+        name: kind of the algorithm in a scenario.
     """
 
     name: ClassVar[str]
@@ -82,7 +82,7 @@ class SingleDraw(dp.Coordinated):
         return Box(*context.domain.corners(context.problem.p))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> dp.SelectionMechanism:
-        """Return the mechanism. pool: all agents' records; None for its sensitivity only."""
+        """Return the mechanism. pool: Records of all agents; None for the sensitivity only."""
         raise NotImplementedError
 
     def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
@@ -107,12 +107,12 @@ class ExponentialMechanism(SingleDraw):
     """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4).
 
     Args:
-        candidates: points on each axis.
+        candidates: number of points on each axis.
     """
 
     name = "exponential_mechanism"
     reads_losses = True
-    # The public bounds on the score over a box, and the method of the pool that computes it.
+    # Public bounds on the score over a box, and the method of the pool that computes the score.
     facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.from_value)
     scored_by: ClassVar[str] = "scores"
 
@@ -142,7 +142,7 @@ class GradientNormMechanism(ExponentialMechanism):
     scored_by = "gradient_norms"
 
 
-# Largest ratio of the plan's μ to that of the target: the tolerance of root finding, with room.
+# Largest ratio of the plan's μ to that of the target: the tolerance of root finding, with a margin.
 _ROOM = 1.0 + 1e-6
 
 

@@ -1,7 +1,7 @@
 """Private solvers of the lower level for trusted coordinators: a released ỹ near a minimiser of g, or of g + f/λ.
 
     "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
-    "output_perturbation"  ỹ = P(minimiser + noise), once; the coordinator holds the records
+    "output_perturbation"  ỹ = P(minimiser + noise), once; the coordinator has the records
 
 h is the upper loss, l the lower loss; the minimiser of g + f/λ is that of f + λg. P projects on the ball that is known
 to contain the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is the last released point.
@@ -20,15 +20,15 @@ import numpy as np
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.constants import ProblemConstants
 
-# The largest default number of steps: each is a release, and a larger number suggests a narrower domain.
+# Largest default number of steps. Each step is a release; a larger number suggests a narrower domain.
 MOST_STEPS = 200
 
 
 class LowerObjective(NamedTuple):
-    """The function of y that is minimised at x.
+    """Objective of the lower-level solver, a function of y at a given x.
 
     Args:
-        channel: of the releases.
+        channel: channel of the releases.
         penalty: λ > 0 for g + f/λ; 0 for g.
     """
 
@@ -41,7 +41,7 @@ class LowerObjective(NamedTuple):
         return {term: weight for term, weight in weights.items() if context.reads(term)}
 
     def kinds(self, context: dp.CoordinatorContext) -> tuple[dp.Split, ...]:
-        """Return the splits that it reads."""
+        """Return the splits that the objective reads."""
         return tuple(context.split_of(term) for term in self.weights(context))
 
     def gradient(
@@ -50,13 +50,13 @@ class LowerObjective(NamedTuple):
         """Release mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] at the public (x, y).
 
         Args:
-            context: of the run.
-            x: (p,), public.
+            context: public facts of the run.
+            x: public upper variable, (p,).
             y: (q,), public.
             rate: rate of the Poisson sample; 1 for all records.
 
         Returns:
-            The release on `channel`, and the scale of its noise.
+            The release on `channel` and its noise scale.
         """
         weights = self.weights(context)
         gradient: dp.Value = context.public("lower_grad_y", x, y, None, 0)[None]
@@ -72,7 +72,7 @@ class DpGd(NamedTuple):
     """Noisy gradient descent.
 
     Args:
-        steps: K.
+        steps: number of steps K.
         smoothness: b of g + f/λ; None for that of the constants at x.
         rate: rate of the Poisson samples.
     """
@@ -91,15 +91,15 @@ class DpGd(NamedTuple):
         """Compute ỹ, (q,), by K projected steps.
 
         Args:
-            context: of the run.
-            level: the objective.
-            x: (p,), public.
-            y: (q,), the public start.
+            context: public facts of the run.
+            level: objective.
+            x: public upper variable, (p,).
+            y: public start, (q,).
         """
         y, smooth = context.project_to_minimisers(x, y, level.penalty), self.smoothness
         if smooth is None:
             c = context.constants_at(x, level.penalty)
-            # Without constants, because x is too large, y does not move.
+            # Without constants, if x is too large, y does not change.
             smooth = math.inf if c is None else c.b_gyy + (c.b_fyy / level.penalty if level.penalty else 0.0)
         for _ in range(self.steps):
             released = yield from level.gradient(context, x, y, self.rate)
@@ -151,17 +151,17 @@ class SolvesLower(dp.Coordinated, Protocol):
         return OutputPerturbation() if self.needs_records else DpGd(self.inner or 1, self.smoothness, rate)
 
     def check_solver(self, context: dp.CoordinatorContext) -> None:
-        """Raise InputError for options that the solver lacks, and for a minimiser that reads no record."""
+        """Raise InputError for options that the solver does not support, and for a minimiser that reads no record."""
         if self.needs_records:
             dp.refuse((self, context), _PERTURBED)
 
 
 _PERTURBED = (
     dp.Refusal[tuple[Any, Any]](
-        lambda c: c[0].inner is not None, "algorithm.inner", '"{of[0].solver}" takes none', "leave it out"
+        lambda c: c[0].inner is not None, "algorithm.inner", 'no effect with "{of[0].solver}"', "leave it out"
     ),
     dp.Refusal[tuple[Any, Any]](
-        lambda c: c[0].smoothness is not None, "algorithm.smoothness", '"{of[0].solver}" takes none', "leave it out"
+        lambda c: c[0].smoothness is not None, "algorithm.smoothness", 'no effect with "{of[0].solver}"', "leave it out"
     ),
     dp.Refusal[tuple[Any, Any]](
         lambda c: not c[1].reads("lower_grad_y"),
@@ -176,14 +176,14 @@ _PERTURBED = (
 
 
 class PublicFacts(NamedTuple):
-    """The public numbers that a solver's defaults follow from.
+    """Public numbers that determine the defaults of a solver.
 
     Args:
-        constants: on the ball of the minimisers of g + f/λ.
+        constants: constants on the ball of the minimisers of g + f/λ.
         penalty: λ.
         lipschitz: bound on one record's ∇_y.
         records: number of records in a mean.
-        price: the privacy cost μ of all releases of one solve.
+        price: privacy cost μ of all releases of one solve.
         dimension: q.
     """
 
@@ -212,8 +212,8 @@ def count_descent_steps(k: PublicFacts) -> int:
 def choose_steps(k: PublicFacts) -> int:
     """Compute the K, at most `count_descent_steps` and `MOST_STEPS`, with the least sum of bias and noise.
 
-    The sum is (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the standard deviation that K steps of a fixed budget leave in a
-    coordinate.
+    The sum is (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the standard deviation of a coordinate after K steps with a fixed
+    budget.
     """
     contraction = 1.0 - k.modulus / k.smoothness
     sensitivity = 2.0 * k.lipschitz / (k.records * k.price)
@@ -228,14 +228,14 @@ def choose_steps(k: PublicFacts) -> int:
 
 
 def noise_gain(k: PublicFacts, steps: int | None) -> float:
-    """Compute how strongly a solve passes its noise on.
+    """Compute the noise gain of a solve.
 
     Args:
-        k: the public numbers.
+        k: public numbers.
         steps: K of "dp_gd"; None for "output_perturbation".
 
     Returns:
-        Standard deviation of a coordinate of ỹ, over (sensitivity of a mean gradient)/(μ of the whole solve).
+        The standard deviation of a coordinate of ỹ, divided by (sensitivity of a mean gradient)/(μ of the whole solve).
     """
     if steps is None:
         return 1.0 / k.modulus

@@ -11,9 +11,9 @@ follow from the problem's constants, if they are known: η = 1/(2b) with b the s
 domain (set a larger one if the domain is wide), K by `lower_solvers.choose_steps`, and clipping norms that clip no
 record.
 
-The hypergradient is taken at the released ỹ. Its sensitivity needs no accuracy of a solver, no Lipschitz constant of a
-second derivative, and no bound on a loss: the clipping norms and the curvature w₀ of R bound it. The cost is the bias
-of ỹ, at most C‖ỹ − y_Z(x)‖.
+The hypergradient is taken at the released ỹ. Its sensitivity does not depend on the accuracy of a solver, a Lipschitz
+constant of a second derivative, or a bound on a loss. The clipping norms and the curvature w₀ of R bound it. The cost
+is the bias of ỹ, at most C‖ỹ − y_Z(x)‖.
 
 The guarantee holds for every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with
 K ≥ ‖J‖ and clipping norms C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
@@ -57,9 +57,9 @@ class PpIftState(NamedTuple):
     """The public state.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) last released lower-level point.
-        x_of_y: (p,) its x.
+        x: iterate, (p,).
+        y: last released lower-level point, (q,).
+        x_of_y: x of that point, (p,).
     """
 
     x: dp.Array
@@ -94,7 +94,7 @@ class PpIft(lower_solvers.SolvesLower):
 
     @property
     def _keeps_x(self) -> bool:
-        """Whether x keeps its start, so that no hypergradient is required."""
+        """Return whether x keeps its start, so that no hypergradient is required."""
         return self.x is not None and self.x.scale == 0.0
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:

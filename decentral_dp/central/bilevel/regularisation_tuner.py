@@ -21,7 +21,7 @@ pure ε, the model of "em" has Laplace noise: its l1 sensitivity is at most √q
 
 `decentral_dp.tune` runs this program for two arrays, with a share of 1/4 and bounds at the released ỹ (`pointwise`).
 
-The guarantee holds for every record of every agent; the coordinator holds them. Minimisers of g move by at most
+The guarantee holds for every record of every agent; the coordinator has all records. Minimisers of g change by at most
 D_gy/(μn_t) + 2a, those of g + f/λ by the larger one of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball
 of the minimisers.
 
@@ -43,7 +43,7 @@ from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 # Largest share of the box by which the first step moves x.
 _FIRST_STEP = 0.6
 _PENALTY, _CANDIDATES = 10.0, 65
-# Share of a round's budget for its model.
+# Share of the budget of a round for the model.
 _MODEL_SHARE = 0.5
 # μ of the model compared with a pure ε of 1 of the choice, which costs about the same at δ = 10⁻⁶.
 _MODEL_MU = 0.25
@@ -53,9 +53,9 @@ class TunerState(NamedTuple):
     """The public state.
 
     Args:
-        x: (1,) next iterate.
-        last_x: (1,) previous iterate.
-        y: (q,) the model released there.
+        x: next iterate, (1,).
+        last_x: previous iterate, (1,).
+        y: model released there, (q,).
     """
 
     x: dp.Array
@@ -102,7 +102,7 @@ class RegularisationTuner(dp.Coordinated):
         candidates: default 65.
         last_share: share of a train record's μ² for the model of the last round, its only release; 0 if all rounds are
             equal.
-        pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
+        pointwise: whether the slope of "ppift" is bounded at the released ỹ, instead of on the ball of minimisers.
     """
 
     method: Literal["ppift", "penalty", "em"] = dp.option("method that chooses the strength", default="ppift")
@@ -119,7 +119,7 @@ class RegularisationTuner(dp.Coordinated):
         context.domain.require_compact("regularisation_tuner")
         low, high = context.domain.corners(1)
         bounds = context.pooled_bounds
-        # Raises if float64 does not certify solutions everywhere in the box, by public numbers.
+        # Raises InputError if float64 cannot certify solutions everywhere in the box, by public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
         if penalty is not None:
@@ -166,7 +166,7 @@ class RegularisationTuner(dp.Coordinated):
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         kinds: tuple[dp.Split, ...] = ("train", "validation")
         if self.method == "em":
-            # A validation record affects the choice only, which may therefore cost it more.
+            # A validation record affects only the choice, which may therefore have a larger cost for it.
             prices = {"train": 1.0, "validation": 2.0}
             weight: dict[dp.Split, dp.Array] = {split: np.array([prices[split]]) for split in kinds}
             return {
@@ -202,7 +202,7 @@ def penalty_slope(
     """Estimate the derivative of the method "penalty" at x and the standard deviation of its noise.
 
     Args:
-        context: of the run.
+        context: public facts of the run.
         x: (1,).
         penalty: λ.
         model: ỹ on the channel "model", with the scale of its noise.

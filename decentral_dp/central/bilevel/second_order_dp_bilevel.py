@@ -1,4 +1,4 @@
-"""Private hypergradient descent with second derivatives, its rate independent of the dimension of the lower level.
+"""Private hypergradient descent with second derivatives, with a rate independent of the dimension of the lower level.
 
 Round t, Φ(x) = F(x, y_Z(x)) with F and G the means over all records (Lowy & Liu, Algorithm 1):
 
@@ -8,8 +8,8 @@ Round t, Φ(x) = F(x, y_Z(x)) with F and G the means over all records (Lowy & Li
 `warm_start` (Algorithm 2) draws x₀ ~ P(x) ∝ exp(−Φ(x)/scale) among `candidates` points on each axis of the domain in
 round 0 (`exponential_mechanism`), and descends from there.
 
-The output is the x_t with the smallest step, a function of released values. y and v are not private and stay with the
-coordinator, which holds the records. For a private model, train one at the published x.
+The output is the x_t with the smallest step, a function of released values. y and v are not private. They remain with
+the coordinator, which has the records. For a private model, train one at the published x.
 
 η → x, P → domain. Default: η = 1/(2b), b the smoothness of Φ on the domain.
 
@@ -40,9 +40,9 @@ class DescentState(NamedTuple):
     """The public state.
 
     Args:
-        x: (p,) iterate.
-        best: (p,) the x with the smallest step.
-        step: the size of that step.
+        x: iterate, (p,).
+        best: x with the smallest step, (p,).
+        step: size of that step.
     """
 
     x: dp.Array
@@ -64,7 +64,7 @@ class SecondOrder(dp.Coordinated):
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         bounds = context.pooled_bounds
-        # Raises if float64 certifies nothing, by public numbers: at the start, and on a compact domain.
+        # Raises InputError if float64 certifies nothing, by public numbers, at the start and on a compact domain.
         bounds.hypergradient(context.start("x", self.start))
         if not context.domain.compact:
             if self.x is None:
@@ -110,7 +110,7 @@ class WarmStart(dp.Coordinated):
 
     Args:
         x: η, None for the default.
-        candidates: along each axis.
+        candidates: number of points on each axis.
     """
 
     x: dp.StepSize | None = dp.option(
@@ -138,7 +138,7 @@ class WarmStart(dp.Coordinated):
         return replace(self, x=descent.x, candidates=self.candidates or count_per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
-        """Return the mechanism of the start. pool: all agents' records; None for its sensitivity only."""
+        """Return the mechanism of the start. pool: Records of all agents; None for the sensitivity only."""
         return ExponentialMechanism(self.candidates).law(context, pool)
 
     def init(self, context: dp.CoordinatorContext) -> DescentState:

@@ -21,10 +21,10 @@ functions of released values, so averages have no privacy cost.
 rate = 1 without noise is gradient descent ascent, and dptd with a_t = 1 is dp_sgda. The output is the last iterate.
 
 Reference: Yang et al. 2022; "DP-SGDA" in Zhang et al. 2025 (PrivateDiff Minimax), Algorithm 1. DPTD is after Zhao et
-al. 2023, of which only the abstract and a row of a table are known here: momentum SGDA on one time scale for temporal
+al. 2023, of which only the abstract and a row of a table were available: momentum SGDA on one time scale for temporal
 differences with a nonlinear value function, Gaussian noise on both gradients, clipping norms 3 and 3 (Zhang et al.
-2025, Table 5). The update above is the simplest with these properties. The published noise is unknown, so dptd has no
-"as_published" form.
+2025, Table 5). The update above is the simplest one with these properties. The published noise is unknown, so dptd does
+not support "as_published".
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 
-# Share of a round's μ² for the mean that gives the best y.
+# Share of a round's μ² for the mean from which the best y is computed.
 _DUAL_SHARE = 0.1
 
 
 class Iterate(NamedTuple):
-    """The public iterates x: (p,) and y: (q,)."""
+    """Public iterates x: (p,) and y: (q,)."""
 
     x: dp.Array
     y: dp.Array
@@ -93,10 +93,10 @@ class DptdState(NamedTuple):
     """The public state of DPTD.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p,) average of the gradients by x.
-        w: (q,) average of the gradients by y.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: average of the gradients by x, (p,).
+        w: average of the gradients by y, (q,).
     """
 
     x: dp.Array

@@ -18,11 +18,11 @@ Channels: gx and gy are anchors, dx and dy differences; gy or dual is for y.
 
 The guarantee holds for every record of every agent. Sensitivities: 2C/(qn), and 2τ_r/(qn) for a difference. Differences
 are clipped after the subtraction, so privacy does not assume smoothness. All state is a function of released values,
-and the anchors are decided before the run. In `privatediff` every release uses its own sample and is its own event; y
+and the anchors are fixed before the run. In `privatediff` every release uses its own sample and is its own event; y
 gets a tenth of the budget, evenly over its releases. In `privatediff_xy` both releases of a round are one event P(q,
 G(z̄)), z̄⁻² = z_x⁻² + z_y⁻². Half of the (remaining) budget is for anchors and half for differences: if T divides the
 number of rounds, z_1 = z√(2/T) and z_2 = z√(2(T−1)/T), compared with z of DP-SGDA. Differences reduce noise only if L η
-z √p/(qn) is much less than 1. With T = 2 they gain nothing; `privatediff_xy` with T = 1 is DP-SGDA.
+z √p/(qn) is much less than 1. With T = 2 they do not reduce noise. `privatediff_xy` with T = 1 is DP-SGDA.
 
 rate = 1 without noise is gradient descent ascent (alternating for `privatediff`), for any T. The output is the last
 iterate.
@@ -49,10 +49,10 @@ class PrivateDiffState(NamedTuple):
     """The public state of PrivateDiff.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p,) estimate of the records' part of ∇_x F.
-        last_x: (p,) x of the previous round.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: estimate of the records' part of ∇_x F, (p,).
+        last_x: x of the previous round, (p,).
     """
 
     x: dp.Array
@@ -63,7 +63,7 @@ class PrivateDiffState(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivateDiff(steps.Estimating):
-    """A trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025).
+    """A trusted coordinator: minimax, the gradient by x updated by differences (Zhang et al., 2025).
 
     Args:
         x: η_x, y: η_i.
@@ -93,7 +93,7 @@ class PrivateDiff(steps.Estimating):
 
     @property
     def steps(self) -> int:
-        """Releases for y in a round."""
+        """Number of releases of y in a round."""
         return self.inner or 1
 
     @property
@@ -129,7 +129,7 @@ class PrivateDiff(steps.Estimating):
 
 @dataclass(frozen=True)
 class PrivateDiffXY(steps.Estimating):
-    """A trusted coordinator: minimax, both gradients carried on by differences, on one sample a round.
+    """A trusted coordinator: minimax, both gradients updated by differences, on one sample a round.
 
     Args:
         x, y: η.

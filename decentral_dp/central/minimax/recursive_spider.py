@@ -9,7 +9,7 @@ w = (x, λ) with λ = y, h_i = exp((ℓ_i − B)/λ) in (0, 1], and Ψ = λ log 
     s_t = (1−β_t) s_{t−1} + mean [β_t h_i(w_t) + (1−β_t) clip(h_i(w_t) − h_i(w_{t−1}), τ_s)] + noise
     x <- P(x − η_x (λ/s) v)          λ <- max{λ_0, λ − η_λ ((λ/s) u + log s + ρ)}
 
-`scdro` is a baseline without privacy, after Qi et al. It has no clips and no noise, and requires guarantee = "none".
+`scdro` is a non-private baseline, after Qi et al. It has no clipping and no noise, and requires guarantee = "none".
 With β = 1 in the first round:
 
     s <- (1−β) s + β mean h_i(w)
@@ -34,7 +34,7 @@ anchors and half for differences, s evenly.
 rate = 1 without noise is gradient descent on Ψ, for any T and β (`scdro` with β = 1). The output is the last iterate;
 the paper outputs a random one.
 
-Reference: Xu et al. 2025, Algorithm 3, with additions that it lacks: v_{t−1} and u_{t−1} in the differences, two points
+Reference: Xu et al. 2025, Algorithm 3, with these additions: v_{t−1} and u_{t−1} in the differences, two points
 in the recursion of s, a sample instead of one record, λ ≥ λ_0, a first round. SCDRO is after Qi et al. 2022; it is the
 non-private row of Table 3 in Xu et al. 2025, who cite another paper for it.
 """
@@ -58,14 +58,14 @@ class RecursiveState(NamedTuple):
     """The public state of Recursive-SPIDER.
 
     Args:
-        x: (p,) iterate.
-        y: (1,) iterate.
-        v: (p,) estimate of the mean of ∇_x h.
-        u: (1,) estimate of the mean of ∂_λ h.
-        s: (1,) estimate of the mean of h.
-        variance: of the noise in s.
-        last_x: (p,) x of the previous round.
-        last_y: (1,) y of the previous round.
+        x: iterate, (p,).
+        y: iterate, (1,).
+        v: estimate of the mean of ∇_x h, (p,).
+        u: estimate of the mean of ∂_λ h, (1,).
+        s: estimate of the mean of h, (1,).
+        variance: variance of the noise in s.
+        last_x: x of the previous round, (p,).
+        last_y: y of the previous round, (1,).
     """
 
     x: dp.Array
@@ -105,7 +105,7 @@ class RecursiveSpider(steps.Estimating):
 
     def step(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dp.CoordinatorSteps[RecursiveState]:
         point, previous, beta = (s.x, s.y), (s.last_x, s.last_y), self.weight(t)
-        # All on one sample. now and change are of h itself.
+        # All on one sample. now and change are terms of h.
         queries = {"now": context.query("inner", *point, self.rate)}
         if t:
             bound = inner_bound(context, point, previous)
@@ -153,16 +153,16 @@ def compose_gradients(
     """Compute ∇_xΨ (p,) and −∂_λΨ (1,) from estimates of the three means.
 
     Args:
-        context: of a problem that is a function of means.
+        context: public facts of a problem that is a function of means.
         y: (1,), public.
-        inner: (1,) estimate of the mean of h.
-        inner_x: (p,) estimate of the mean of ∇_x h.
-        inner_y: (1,) estimate of the mean of ∂_λ h.
+        inner: estimate of the mean of h, (1,).
+        inner_x: estimate of the mean of ∇_x h, (p,).
+        inner_y: estimate of the mean of ∂_λ h, (1,).
     """
     return cast(tuple[dp.Array, dp.Array], cast(Any, context.problem).outer(y, inner, inner_x, inner_y))
 
 
-# SCDRO, the baseline without privacy. Channel → term.
+# SCDRO, the non-private baseline. Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 
 
@@ -170,11 +170,11 @@ class ScdroState(NamedTuple):
     """The state of SCDRO.
 
     Args:
-        x: (p,) iterate.
-        y: (1,) iterate.
-        s: (1,) estimate of h̄.
-        z_x: (p,) average of ∇_xΨ.
-        z_y: (1,) average of −∂_λΨ.
+        x: iterate, (p,).
+        y: iterate, (1,).
+        s: estimate of h̄, (1,).
+        z_x: average of ∇_xΨ, (p,).
+        z_y: average of −∂_λΨ, (1,).
     """
 
     x: dp.Array
@@ -186,7 +186,7 @@ class ScdroState(NamedTuple):
 
 @dataclass(frozen=True)
 class Scdro(dp.Coordinated):
-    """A baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022).
+    """A non-private baseline: KL-robust learning by moving averages (after Qi et al., 2022).
 
     Args:
         x, y: η.
@@ -221,7 +221,7 @@ class Scdro(dp.Coordinated):
 
 
 def check_unprotected(guarantee: str) -> None:
-    """Refuse a guarantee for SCDRO. Raises InputError."""
+    """Raise InputError for a guarantee with SCDRO."""
     if guarantee != "none":
         raise dp.InputError(
             "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "

@@ -2,12 +2,12 @@
 
     p̂ = clip((number of positive records)/n + noise, p_min, 1 − p_min),    p_min = 0.01
 
-is released before round 0, from all records. Every later question carries p̂, and the agents use it for the share of
+is released before round 0, from all records. Every later query contains p̂, and the agents use it as the share of
 positive records in f.
 
-The guarantee holds for every record of every agent. One record moves the share by 1/n. The release has 2 % of Σμ²,
-where a release on a Poisson sample of rate q counts q²μ², about its privacy cost. (A counted, noiseless share would
-move all gradients with one record, by up to 7 times 2C: nothing certifies it.)
+The guarantee holds for every record of every agent. One record changes the share by 1/n. The release has 2 % of Σμ², in
+which a release on a Poisson sample of rate q counts q²μ², about its privacy cost. (With a counted, noiseless share one
+record would change all gradients, by up to 7 times 2C, without a certified ε.)
 
 Reference: the two-class objective of AUC maximisation, "released" instead of a declared constant.
 """
@@ -30,8 +30,8 @@ class ClassShareState(NamedTuple):
     """The public state.
 
     Args:
-        inner: of the program.
-        share: (1,) p̂; one half before it is released.
+        inner: state of the program.
+        share: p̂, (1,); one half before it is released.
     """
 
     inner: Any
@@ -40,10 +40,10 @@ class ClassShareState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassShare(Wrapper, dp.Coordinated):
-    """A program around another one, for a problem with the term "positive".
+    """Wrapper of a program, for a problem with the term "positive".
 
     Args:
-        program: the other program.
+        program: inner program.
     """
 
     program: dp.Coordinated
@@ -88,6 +88,6 @@ class ClassShare(Wrapper, dp.Coordinated):
         squares = sum(float(((c.rate.get("train", 1.0) * c.weight["train"]) ** 2).sum()) for c in inner.values())
         weight = np.full(1, np.sqrt(_BUDGET / (1.0 - _BUDGET) * squares))
         first = dp.Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": weight})
-        # In every round the release of the share comes before those of the program.
+        # In every round the share is released before the program's releases.
         delay = {name: (c.indices - 1) // self.program.releases_per_round + 1 for name, c in inner.items()}
         return {"share": first} | {name: c._replace(indices=c.indices + delay[name]) for name, c in inner.items()}

@@ -45,7 +45,7 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
 
 _JOINT = steps.Estimate("joint", "g", "d")
-# For programs that clip both gradients as one vector.
+# Checks of programs that clip both gradients as one vector.
 _ONE_CLIP = (
     dp.Refusal[dp.MinimaxContext](
         lambda context: context.noisy and not math.isfinite(context.clip.bound("x")),
@@ -66,11 +66,11 @@ class DpSpiderState(NamedTuple):
     """The public state of DP-SPIDER.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p + q,) estimate of the records' part of the joint gradient.
-        last_x: (p,) x of the previous round.
-        last_y: (q,) y of the previous round.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: estimate of the records' part of the joint gradient, (p + q,).
+        last_x: x of the previous round, (p,).
+        last_y: y of the previous round, (q,).
     """
 
     x: dp.Array
@@ -82,7 +82,7 @@ class DpSpiderState(NamedTuple):
 
 @dataclass(frozen=True)
 class DpSpider(steps.Estimating):
-    """A trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023).
+    """A trusted coordinator: both gradients as one vector, updated by differences (Arora et al., 2023).
 
     Args:
         x, y: η.
@@ -142,7 +142,7 @@ class DoubleSpider(steps.Estimating):
         period: T.
         smoothness: L.
         rate: q.
-        longest: of a step of x.
+        longest: largest length of a step of x.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x")
@@ -190,8 +190,8 @@ def plan_alternating_estimates(
     """Plan u in the first release of a round and v in the second, with half of the budget for each.
 
     Args:
-        context: of the run.
-        rounds: of the run.
+        context: public facts of the run.
+        rounds: number of rounds.
         period: T, rounds from one anchor to the next.
         rate: rate of the Poisson samples.
 

@@ -1,8 +1,8 @@
 """Gradient estimates that are updated by clipped differences, and the plan of their releases.
 
 At an anchor, every `period` rounds, the estimate is released anew. In the other rounds, the change of the same records'
-mean since the previous point is released and added. The anchors are decided before the run: events that depend on
-released values can cost more than the most expensive fixed schedule.
+mean since the previous point is released and added. The anchors are fixed before the run: a schedule that depends on
+released values can cost more than the most expensive fixed one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class SpiderState(NamedTuple):
     """The state of an algorithm with estimates of both gradients, all public.
 
     Args:
-        x: (p,) iterate.
-        y: (q,) iterate.
-        v: (p,) estimate of the records' part of ∇_x F.
-        u: (q,) estimate of the records' part of ∇_y F.
-        last_x: (p,) x of the previous round.
-        last_y: (q,) y of the previous round.
+        x: iterate, (p,).
+        y: iterate, (q,).
+        v: estimate of the records' part of ∇_x F, (p,).
+        u: estimate of the records' part of ∇_y F, (q,).
+        last_x: x of the previous round, (p,).
+        last_y: y of the previous round, (q,).
     """
 
     x: dp.Array
@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
     """A mean that is updated by differences.
 
     Args:
-        term: of the problem.
+        term: term of the problem.
         anchor: channel of the releases at anchors.
         change: channel of the differences.
     """
@@ -112,10 +112,10 @@ class Estimating(dp.Coordinated, Protocol):
 
         Args:
             t: round.
-            context: of the run.
-            estimate: the term and its channels.
-            point: the current point.
-            previous: the previous point.
+            context: public facts of the run.
+            estimate: term and its channels.
+            point: current point.
+            previous: previous point.
 
         Returns:
             The channel of the release, and the query.
@@ -140,10 +140,10 @@ class Estimating(dp.Coordinated, Protocol):
 
         Args:
             t: round.
-            context: of the run.
-            s: the state, for programs whose clipping norms depend on it.
+            context: public facts of the run.
+            s: state, for programs whose clipping norms depend on it.
             estimate: the term and its channels.
-            last: (width of the term,) the previous estimate.
+            last: the previous estimate, (width of the term,).
             point: the current point.
             previous: the previous point.
 
@@ -155,13 +155,13 @@ class Estimating(dp.Coordinated, Protocol):
             return last
         channel, query = self.estimate_query(t, context, estimate, point, previous)
         released = yield from self._release_mean(context, s, channel, query)
-        # The noise is in the release. Noise added to the sum, after the difference, would reveal low bits.
+        # The noise is part of the release. Noise added to the sum afterwards would reveal low bits.
         return np.asarray(released if channel == estimate.anchor else last + released)
 
     def _release_mean(
         self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
     ) -> dp.CoordinatorSteps[dp.Array]:
-        """Release the mean that answers a query. As-published forms clip it differently, by the state s."""
+        """Release the mean that answers a query. As-published programs clip it by the state s."""
         mean = (yield dp.Ask(mean=query)).mean
         released: dp.Array = (yield dp.Release(**{channel: mean})).released[channel][0]
         return released
@@ -177,7 +177,7 @@ def plan_estimates(
     """Plan the anchors and differences of the estimates that read records, with half of the share for the anchors.
 
     Args:
-        context: of the run.
+        context: public facts of the run.
         period: T, rounds from one anchor to the next; the anchors have the whole share if there are no differences.
         indices: estimate → (rounds,) indices of its releases.
         rate: rate of the Poisson samples.
@@ -199,7 +199,7 @@ def plan_estimates(
 def threshold(smoothness: float | None, point: Point, previous: Point) -> float:
     """Compute τ = L ‖point − previous‖₂ over x and y, a bound on the change of an L-smooth gradient.
 
-    0 if a point is not finite. Then zeros are released, and no error depends on released values.
+    It is 0 if a point is not finite. Zeros are then released, without an error that depends on released values.
     """
     with np.errstate(all="ignore"):
         difference = np.concatenate([a - b for a, b in zip(point, previous, strict=True)])

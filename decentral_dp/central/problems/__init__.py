@@ -1,1 +1,1 @@
-"""Minimax problems: what each minimises and maximises, over which terms of records."""
+"""Minimax problems: their objectives and per-record terms."""

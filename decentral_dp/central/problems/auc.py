@@ -12,8 +12,8 @@ radius 1/2.
 
 Accuracy and F1 of held-out records use the threshold that predicts as many positive records as there are.
 
-π is a public constant. If it were counted from the records, one record would move every record's gradient, which no
-clip can bound.
+π is a public constant. If it were counted from the records, one record would change the gradients of all records,
+without a bound by the clip.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class AucObjective(Objective):
         """Compute AUC, and accuracy and F1 with as many predicted positive records as there are.
 
         Args:
-            outputs: (n, 1) of the model.
-            labels: (n,).
+            outputs: outputs of the model, (n, 1).
+            labels: labels, (n,).
         """
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
@@ -121,7 +121,7 @@ class AucObjective(Objective):
         return np.asarray(np.maximum(h, 1.0 - h))
 
     def predictions(self, outputs: Array) -> Array:
-        """Return 1 − h and h, (n, 2), which rank records and are not calibrated."""
+        """Return 1 − h and h, (n, 2), which rank records but are not calibrated."""
         h = scipy.special.expit(outputs[:, :1])
         return np.concatenate([1.0 - h, h], axis=1)
 
@@ -134,7 +134,7 @@ def auc_maximisation(
     ],
     model: ModelChoice | None = None,
 ) -> Composite:
-    """Make the problem of a model; a released share has a placeholder."""
+    """Build the problem of a model. A released share has a placeholder."""
     return Composite(facts.model(1, model), AucObjective(float(positive_share)))
 
 

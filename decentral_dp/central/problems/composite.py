@@ -3,8 +3,8 @@
 x holds the model's weights, then coordinates of the objective's own, such as a and b of AUC maximisation. A record's
 ∇_x f is clipped as one vector.
 
-A custom objective is an object with per-record formulas in NumPy (`make_custom_problem`). `outputs` (n, e) are those of
-the model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
+A custom objective is an object with per-record formulas in NumPy (`make_custom_problem`). `outputs` (n, e) are outputs
+of the model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
 
     sizes(n_classes) → e, q                 number of outputs of the model, and dimension of y
     loss(outputs, y, labels)                (n,)  f
@@ -51,7 +51,7 @@ class Labelled(NamedTuple):
 
     Args:
         inputs: (n, d).
-        labels: (n,) class indices as floats, or numbers to predict.
+        labels: class indices as floats, (n,), or numbers to predict.
     """
 
     inputs: Array
@@ -64,7 +64,7 @@ class Values(NamedTuple):
     Args:
         outputs: (n, e) by the outputs of the model.
         extra: (n, k) by the objective's own coordinates of x.
-        y: (n, q) grad_y.
+        y: grad_y, (n, q).
     """
 
     outputs: Array
@@ -95,7 +95,7 @@ class Objective(Protocol):
 
     @property
     def start(self) -> Mapping[str, Array]:
-        """The public starts "extra" (k,) and "y" (q,)."""
+        """Public starts "extra" (k,) and "y" (q,)."""
         return {"extra": np.zeros(self.extra), "y": np.zeros(self.q)}
 
     def project_extra(self, extra: Array) -> Array:
@@ -109,20 +109,20 @@ class Objective(Protocol):
         """Evaluate a further term for every record, (n, width).
 
         Args:
-            term: a key of `statistics`.
-            outputs: (n, e) of the model.
-            extra: (k,) its own coordinates of x.
+            term: key of `statistics`.
+            outputs: outputs of the model, (n, e).
+            extra: additional coordinates of x, (k,).
             y: (q,).
             labels: (n,).
         """
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains grad_y, or a further term, of every record; None if nothing bounds it.
+        """Return a ball that contains grad_y, or a further term, of every record; None without a bound.
 
         Args:
             term: "grad_y" or a key of `statistics`.
-            extra: (k,) its own coordinates of x.
+            extra: additional coordinates of x, (k,).
             y: (q,).
         """
         return None
@@ -135,8 +135,8 @@ class Objective(Protocol):
         """Compute the metrics of the train records, name → value.
 
         Args:
-            outputs: (n, e) of the model.
-            extra: (k,) its own coordinates of x.
+            outputs: outputs of the model, (n, e).
+            extra: additional coordinates of x, (k,).
             y: (q,).
             labels: (n,).
             gradient: y → ‖∇_x F(x, y)‖₂ on all train records.
@@ -151,11 +151,11 @@ class Objective(Protocol):
         return None
 
     def probabilities(self, outputs: Array) -> Array | None:
-        """Compute the probabilities of the classes, (n, c); None if it has none."""
+        """Compute the probabilities of the classes, (n, c); None without probabilities."""
         return None
 
     def predictions(self, outputs: Array) -> Array:
-        """Return probabilities (n, c) of the classes, or numbers (n,). Raises InputError if it predicts neither."""
+        """Return probabilities (n, c) of the classes, or numbers (n,). Raises InputError without predictions."""
         raise InputError("predict: this objective has no predictions. Fix: define predict(outputs).")
 
 
@@ -208,7 +208,7 @@ class Composite(Minimax):
         return cast(Array, cast(Any, self.objective).dual(statistic))
 
     def with_parameters(self, parameters: Array) -> Composite:
-        """Return the problem with these public parameters (k,), for an objective that has some."""
+        """Return the problem with these public parameters (k,), for an objective with parameters."""
         return replace(self, objective=cast(Any, self.objective).with_parameters(parameters))
 
     def sums(
@@ -237,7 +237,7 @@ class Composite(Minimax):
         return totals
 
     def _join(self, totals: Sequence[Array], parts: Sequence[list[Any]]) -> None:
-        """Add the parts to each total by one product, and clear them."""
+        """Add the parts to each total by one product, and clear the parts."""
         for total, of_query in zip(totals, parts, strict=True):
             if of_query and isinstance(self.model, Gathering):
                 total[: self.model.p] += self.model.sum_parts(of_query)
@@ -311,7 +311,7 @@ class Composite(Minimax):
 
     @property
     def _most_records(self) -> int:
-        """The number of records that are evaluated and summed together."""
+        """Return the number of records that are evaluated and summed together."""
         return max(1, _CELLS // self.model.cells)
 
     def _split_x(self, x: Array) -> tuple[Array, Array]:
@@ -403,11 +403,11 @@ class RecordwiseObjective(Objective):
     """An `Objective` from custom per-record formulas.
 
     Args:
-        author: the object with the methods in the module docstring.
+        author: object with the methods in the module docstring.
         outputs: e, number of outputs of the model.
         width: q, dimension of y.
         n_classes: number of classes; 0 if labels are numbers.
-        name: of the problem in a scenario.
+        name: name of the problem in a scenario.
     """
 
     author: Any
@@ -454,7 +454,7 @@ class RecordwiseObjective(Objective):
             return None
         radius = float(self.author.radius_y())
         if not 0.0 < radius < np.inf:
-            # Rows are clipped to it, so it is in every sensitivity.
+            # Rows are clipped to it, so every sensitivity depends on it.
             raise InputError(
                 f"{self.name}: radius_y bounds nothing (got {radius:g}, expected a number above 0). Fix: change it."
             )
@@ -482,7 +482,7 @@ class RecordwiseObjective(Objective):
         return self._losses(outputs, self.start["y"], labels)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Run every formula on synthetic outputs for batches of these sizes, and again with one record replaced.
+        """Test every formula on synthetic outputs for batches of these sizes, with and without a replaced record.
 
         Raises:
             InputError: a formula does not run, has another shape, or depends on another record's row.
@@ -503,16 +503,16 @@ class RecordwiseObjective(Objective):
 
 
 def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
-    """Make the problem of custom per-record formulas, and test them on synthetic records.
+    """Build the problem of custom per-record formulas, and test them on synthetic records.
 
     Args:
-        author: the object with the methods in the module docstring.
+        author: object with the methods in the module docstring.
         facts: public facts of the data.
-        name: of the problem in the scenario.
-        model: of problem.model; None for a linear one.
+        name: name of the problem in the scenario.
+        model: model of problem.model; None for a linear model.
 
     Raises:
-        InputError: a model that does not fit, or a formula is missing, does not run, or reads another record.
+        InputError: the model is not supported, or a formula is missing, fails, or depends on another record.
     """
     check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):

@@ -1,6 +1,6 @@
 """Group DRO: the worst mean loss of a group, with classes as groups (Zhang et al. 2025, Equation 5).
 
-With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
+With losses ℓ_i clipped to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
 classes (problem.group_shares; default: equal) and μ = problem.strength,
 
     min_x max_{y ∈ Δ} Σ_k y_k L_k(x) − (μ/2)‖y‖²,      L_k = mean_i 1[g_i = k] ℓ_i/π_k
@@ -10,7 +10,7 @@ L_k is the mean loss of class k if π_k is its share of the records. Terms of a 
     grad_x   y_g/π_g ∇ℓ, clipped after weighting         grad_y   e_g ℓ/π_g, plus the public −μy
     dual     e_g ℓ, whose mean m gives argmax_y = Π_Δ((m_k/π_k)_k/μ)
 
-Shares are constants: if they were counted, one record would move every record's gradient. Vectors e_k ℓ a_k with
+Shares are constants: if they were counted, one record would change the gradients of all records. Vectors e_k ℓ a_k with
 0 ≤ ℓ ≤ B lie on K orthogonal segments, so the distance of any two is at most B√(a_j² + a_k²) for the two largest a:
 √2 B for the mean of "dual" over all records. For samples it is the smallest ball around the segments, of radius
 B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
@@ -18,7 +18,8 @@ B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
 problem.loss: cross_entropy (default) or logistic (two classes).
 
 Metrics: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean loss of a class
-by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All losses are cut.
+by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All losses are
+clipped.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class GroupDroObjective(CappedObjective):
 
 
 def _worst_class_mean(losses: Array, labels: Array) -> float:
-    """Compute the largest mean of a class that has records."""
+    """Compute the largest mean loss of a class with records."""
     return max(float(losses[labels == k].mean()) for k in np.unique(labels))
 
 
@@ -157,7 +158,7 @@ def group_dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
-    """Make the problem from the keys of a scenario. Raises InputError."""
+    """Build the problem from the keys of a scenario. Raises InputError."""
     classes = facts.n_classes
     if classes < 2:
         raise InputError(

@@ -1,6 +1,6 @@
 """Distributionally robust learning with the KL divergence, as a function of one mean (compositional form).
 
-With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), ρ = problem.radius and λ₀ = problem.strength, over the
+With losses ℓ_i clipped to [0, B] (problem.cap; see `losses`), ρ = problem.radius and λ₀ = problem.strength, over the
 model's weights x and y = λ ≥ λ₀ (Xu et al. 2025, Equation 5)
 
     Ψ(x, λ) = λ log mean_i exp(ℓ_i/λ) + λρ = λ log h̄ + B + λρ,      h_i = exp((ℓ_i − B)/λ)
@@ -15,7 +15,7 @@ exponential constant in the sensitivity, and overflow. The terms and their range
     inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: only a clip bounds it
 
 h̄ ≥ e^{−B/λ} for all records, and a noisy h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
-noise of any useful budget exceeds the mean of fewer than a million records, and the strength is refused.
+noise of any useful budget exceeds the mean of fewer than a million records, and the strength raises InputError.
 
 λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. A best λ is in this interval: for
 p ∝ e^{ℓ/λ}, ∂_λΨ = ρ − KL(p, 1/n), and KL = ∫_0^{1/λ} b Var_b(ℓ) db ≤ B²/(8λ²), because a variance within [0, B] is at
@@ -25,7 +25,8 @@ problem.loss: cross_entropy (default for classes), logistic (two classes) or squ
 
 Metrics: objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, its λ; gradient_norm, of (∇_xΨ,
 ∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; loss, the mean, and robust_loss, the worst mean
-max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; for classes test_accuracy, test_f1 and test_worst_class_accuracy. All losses are cut.
+max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; for classes test_accuracy, test_f1 and test_worst_class_accuracy. All losses are
+clipped.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from decentral_dp.problems.saddle import PublicBall, Scores
 
 # Smallest lower bound on h̄.
 LEAST_MEAN = 1e-6
-# Term here → term of a composite whose f is h.
+# Term → term of a composite problem with f = h.
 _TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
 
 
@@ -62,10 +63,10 @@ class Inner(CappedObjective):
     """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" is h.
 
     Args:
-        loss: ℓ with its cap B.
+        loss: ℓ, capped at B.
         lowest: smallest λ.
         highest: largest λ.
-        shift: B for everything that is released.
+        shift: B for all releases.
     """
 
     lowest: float
@@ -139,7 +140,7 @@ class KlDro(Composite):
     def outer(self, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
         """Compute ∇_xΨ (p,) and −∂_λΨ (1,) from the means of the terms, or from estimates of the means.
 
-        Values outside the interval that contains every mean are moved to its end.
+        Values outside the interval that contains every mean are clipped to it.
         """
         h, by_strength = (
             np.clip(mean, *self.objective.interval(term, y)) for term, mean in (("inner", inner), ("inner_y", inner_y))
@@ -211,7 +212,7 @@ class KlDro(Composite):
 
 
 def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlDro:
-    """Make the problem of a model, ℓ with its cap B, λ₀ and ρ; a best λ is at most max(λ₀, B/√(8ρ))."""
+    """Build the problem of a model, the capped loss ℓ, λ₀ and ρ. A best λ is at most max(λ₀, B/√(8ρ))."""
     highest = max(strength, loss.cap / math.sqrt(8.0 * radius))
     return KlDro(model, Inner(loss, strength, highest, loss.cap), radius)
 
@@ -236,7 +237,7 @@ def kl_dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> KlDro:
-    """Make the problem from the keys of a scenario. Raises InputError."""
+    """Build the problem from the keys of a scenario. Raises InputError."""
     bounded_loss, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
     if cap > reach * strength:
         raise InputError(

@@ -1,11 +1,11 @@
-"""Per-record losses of a model's outputs φ (e numbers) and a label, cut to [0, B] by a public cap B.
+"""Per-record losses of a model's outputs φ (e numbers) and a label, clipped to [0, B] by a public cap B.
 
     name           ℓ                                                labels           e
     cross_entropy  log Σ_k exp(φ_k) − φ_label                        classes          one per class
     logistic       log(1 + exp(−φ)) for 1, log(1 + exp(φ)) for 0     two classes      1
     squared        (φ − label)²                                     numbers          1
 
-Outside [0, B] a record's derivative is exactly 0. A loss that is NaN counts as B.
+Outside [0, B] a record's derivative is exactly 0. A NaN loss counts as B.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from decentral_dp.files.tables import Positive
 
 
 class RecordLoss(NamedTuple):
-    """A loss before it is cut.
+    """Loss before clipping.
 
     Args:
         outputs: e.
@@ -50,13 +50,13 @@ class RecordLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Capped:
-    """A loss cut to [0, cap]."""
+    """Loss clipped to [0, cap]."""
 
     loss: RecordLoss
     cap: float
 
     def slopes(self, outputs: Array, labels: Array) -> tuple[Array, Array]:
-        """Compute losses (n,) in [0, cap] and their derivatives by the outputs (n, e), 0 where the loss is cut."""
+        """Compute losses (n,) in [0, cap] and their derivatives by the outputs (n, e), 0 where the loss is clipped."""
         with np.errstate(over="ignore", invalid="ignore"):
             values, slopes = self.loss.slopes(outputs, labels)
         inside = (values >= 0.0) & (values <= self.cap)
@@ -69,17 +69,17 @@ class Capped:
         return self.apply_cap(self.plain(outputs, labels))
 
     def plain(self, outputs: Array, labels: Array) -> Array:
-        """Compute the losses (n,) before the cut."""
+        """Compute the losses (n,) before clipping."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.slopes(outputs, labels)[0]
 
 
 @dataclass(frozen=True, eq=False)
 class CappedObjective(Objective, Protocol):
-    """An objective of losses with a cap.
+    """Objective of losses with a cap.
 
     Args:
-        loss: ℓ with its cap B.
+        loss: ℓ, capped at B.
     """
 
     loss: Capped
@@ -88,7 +88,7 @@ class CappedObjective(Objective, Protocol):
         """Compute "loss", the mean, and for classes "accuracy", "f1" and "worst_class_accuracy".
 
         Args:
-            outputs: (n, e) of the model.
+            outputs: outputs of the model, (n, e).
             labels: (n,).
         """
         out = {"loss": float(np.mean(self.loss.values(outputs, labels)))}
@@ -130,9 +130,9 @@ Strength = Annotated[Positive, Doc("Strength λ of the divergence from the distr
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
-    """Return the loss problem.loss, cut at problem.cap; the default follows from the labels. Raises InputError."""
+    """Return the loss problem.loss, clipped at problem.cap. The default follows from the labels. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
-    # Loss → labels that it requires, and whether these labels fit.
+    # Loss → required labels, and whether these labels satisfy it.
     losses = {
         "cross_entropy": ("2 or more classes", classes >= 2),
         "logistic": ("exactly 2 classes", classes == 2),

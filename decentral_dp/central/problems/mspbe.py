@@ -8,15 +8,15 @@ at a terminal state, and Ψ_t = ∇_θ V(s_t) (Equation 68 of Zhang et al. 2025,
     ∇_ω f = (1/T) Σ_t (δ_t − ⟨Ψ_t, ω⟩) Ψ_t
     ∇_θ f = (1/T) Σ_t ⟨Ψ_t, ω⟩ (γ ∇V(s_{t+1}) − ∇V(s_t)) + (δ_t − ⟨Ψ_t, ω⟩) ∇²V(s_t) ω
 
-A step is weighted by the length of its trajectory, never by a count of others, and a trajectory's gradient is
-clipped as one vector. The guarantee is for trajectories: one for single transitions would leave a state that two of
-them share with twice the influence.
+A step is weighted by the length of its trajectory, not by a count of others. The gradient of a trajectory is clipped as
+one vector. The guarantee is for trajectories: for single transitions, a state shared by two of them would have twice
+the influence.
 
     Φ(θ) = max_ω F = ½ bᵀ (G + ρ I)⁻¹ b,      b = mean of δ Ψ,  G = mean of Ψ Ψᵀ
 
 ρ (problem.ridge, default 0.01) is public and not clipped. Without it G is singular for a network, and F is not strongly
 concave. The loss F(θ, ω) is not a metric: at ω = 0 it is 0 for every θ, so the loss near 0 that Zhang et al. (2025,
-Figure 7) call optimal requires no learning. Metrics:
+Figure 7) call optimal does not require learning. Metrics:
 
     primal, gradient_norm   Φ(θ) and ‖∇Φ(θ)‖ on the train trajectories; Φ is the error (67), except for ρ
     test_mspbe              Φ(θ) on the held-out trajectories, with their own b and G
@@ -24,7 +24,7 @@ Figure 7) call optimal requires no learning. Metrics:
                             truncated trajectory replaces the later rewards
 
 Φ measures an error only in the span of V's features: an almost constant linear V has a Φ near 0 on CartPole, and is no
-better than a constant. With few held-out steps b is noisy, so test_mspbe stays above 0 for the true value function.
+better than a constant. With few held-out steps b is noisy, so test_mspbe is positive even for the true value function.
 
 V is linear in (s, 1), from 0, or (problem.model kind = "mlp") a network with tanh units, with weights from the public
 seed. It is computed on the CPU, trajectory by trajectory. With more than 2000 weights no Φ is computed.
@@ -54,14 +54,14 @@ from decentral_dp.problems.saddle import Minimax, Scores
 
 
 class ValueLayer(NamedTuple):
-    """The values of one layer that backpropagation reads.
+    """Values of one layer for backpropagation.
 
     Args:
         weights: (o, i) W_k.
         weights_along: (o, i) W'_k.
-        a: (…, i) a_{k−1}.
-        input_along: (…, i) a'_{k−1}, None for 0.
-        output_along: (…, o) z'_k.
+        a: a_{k−1}, (…, i).
+        input_along: a'_{k−1}, (…, i), None for 0.
+        output_along: z'_k, (…, o).
     """
 
     weights: Array
@@ -72,12 +72,12 @@ class ValueLayer(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """The result of a forward pass.
+    """Result of a forward pass.
 
     Args:
         values: (…, T) V(s_t).
         slopes: (…, T) V'(s_t).
-        layers: from first to last.
+        layers: values of the layers, from first to last.
     """
 
     values: Array
@@ -123,8 +123,8 @@ class ValueFunction:
         """Return the start, (p,): zeros for a linear V, otherwise drawn by the public seed.
 
         The last layer is from N(0, 1/fan-in) with bias 0. Hidden layers are from N(0, 4/fan-in) and their biases from
-        N(0, 1/4), so that units saturate at different places between −1 and 1. With smaller weights a network stays
-        almost linear for long.
+        N(0, 1/4), so that units saturate at different places between −1 and 1. With smaller weights a network remains
+        almost linear for many rounds.
         """
         if not self.hidden:
             return np.zeros(self.p)
@@ -152,9 +152,9 @@ class ValueFunction:
         """Compute ∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each.
 
         Args:
-            activations: of the states.
-            by_values: (…, T) p.
-            by_slopes: (…, T) q.
+            activations: activations of the states.
+            by_values: p, (…, T).
+            by_slopes: q, (…, T).
         """
         p, q = by_values[..., None], by_slopes[..., None]
         theta: list[Array] = []
@@ -203,7 +203,7 @@ class Trajectories(NamedTuple):
     Args:
         observations: (n, L+1, d).
         rewards: (n, L).
-        lengths: (n,) integers from 1 to L.
+        lengths: integers from 1 to L, (n,).
         terminal: (n,) 0 or 1.
     """
 
@@ -237,7 +237,7 @@ class Mspbe(Minimax):
         discount: γ.
         ridge: ρ.
         hidden: units of each layer, none for a linear V.
-        seed: public.
+        seed: public seed.
     """
 
     steps: int
@@ -300,7 +300,7 @@ class Mspbe(Minimax):
         return totals
 
     def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
-        """Return the answer of one trajectory to each question, before clipping."""
+        """Return the contribution of one trajectory to each query, before clipping."""
         evaluations: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
         for query in queries:
@@ -361,7 +361,7 @@ class Mspbe(Minimax):
         def slope(y: Array) -> Array:
             return np.asarray(self.sums(records, [ClippedQuery("grad_y", x, y, np.inf)])[0] / n)
 
-        # A trajectory that overflows counts as zero in a sum, so Φ would be that of the others.
+        # A trajectory that overflows contributes zero to a sum, so Φ would ignore it.
         if self.p > _MOST_DENSE or not np.isfinite(self._return_error(x, records)):
             return None
         b = slope(np.zeros(self.p))
@@ -413,7 +413,7 @@ def mspbe(
     ridge: Ridge = USUAL_RIDGE,
     model: ModelChoice | None = None,
 ) -> Mspbe:
-    """Make the problem from the keys of a scenario. Raises InputError for a model without second derivatives."""
+    """Build the problem from the keys of a scenario. Raises InputError for a model without second derivatives."""
     refuse((facts, model), _REFUSED)
     hidden = () if model is None else tuple(model.hidden or ())
     return Mspbe(

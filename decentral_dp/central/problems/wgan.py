@@ -4,19 +4,19 @@
 
 Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noisy. (PrivateDiff
 as published does the reverse: it adds noise to the generator's gradient, and trains the critic without noise.) The mean
-over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is a constant, because
-one that depended on the sample size would reveal it. The gradient by w_D at each of them is clipped like that at a
-record (privacy.clip.y): a clip on one side only would drive the critic to the other side.
+over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is constant, since a
+number that depends on the sample size would reveal it. The gradient by w_D at each of them is clipped like that at a
+record (privacy.clip.y), since one-sided clipping would bias the critic.
 
-D is linear or (problem.model kind = "mlp") a network with ReLU, so that no layer mixes records. G has ReLU units in the
+D is linear or (problem.model kind = "mlp") a network with ReLU, so layers do not mix records. G has ReLU units in the
 layers of problem.generator (default [64]), reads problem.latent numbers (8), and ends in tanh: records must be in
 [−1, 1]. λ is problem.penalty (0.1). y stays in the ball of problem.radius (10): with two layers D grows with w_D as the
 penalty does, with more layers faster, and the maximum over all w_D is 0 or infinite.
 
-The paper plots F at the published critic, and calls a value near zero optimal: any generator has it with w_D = 0. No Φ
-is computed here. Metrics: `test_distance`, the mean Wasserstein distance over 64 fixed directions between held-out
-records and as many generated ones (0 for the same distribution), and `estimate`, F without the penalty on the train
-records, for comparison with the paper.
+The paper plots F at the published critic and calls a value near zero optimal, which any generator reaches with w_D = 0.
+Φ is not computed here. Metrics: `test_distance`, the mean Wasserstein distance over 64 fixed directions between
+held-out records and an equal number of generated ones (0 for the same distribution), and `estimate`, F without the
+penalty on the train records, for comparison with the paper.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Wgan(Minimax):
         n_features: d.
         hidden: units of the critic's layers.
         generator: units of the generator's layers.
-        latent: numbers in z.
+        latent: dimension of z.
         penalty: λ.
-        radius: of the ball of y.
+        radius: radius of the ball of y.
         clip: clipping norm of the gradients by w_D at generated records, the same as at records.
-        seed: public.
+        seed: public seed.
         device: "cpu" or "cuda".
     """
 
@@ -193,7 +193,7 @@ class Wgan(Minimax):
                     draw = public_generator(self.seed, "directions")
                     directions = draw.standard_normal((self.n_features, _DIRECTIONS))
                     directions /= np.linalg.norm(directions, axis=0)
-                    # The distance between two sets of equal size on a line is that of the sorted sets.
+                    # In one dimension, the distance between two sets of equal size is that of the sorted sets.
                     gaps = np.abs(np.sort(test.inputs @ directions, axis=0) - np.sort(samples @ directions, axis=0))
                     out["test_distance"] = float(gaps.mean())
         return out
@@ -236,7 +236,7 @@ def wgan(
     radius: Annotated[Positive, Doc("l2 radius of the critic's weights; default 10.")] = USUAL_RADIUS,
     model: ModelChoice | None = None,
 ) -> Wgan:
-    """Make the problem from the keys of a scenario. Raises InputError."""
+    """Build the problem from the keys of a scenario. Raises InputError."""
     refuse((facts, model), _REFUSED)
     return Wgan(
         facts.model(1, model),

@@ -1,4 +1,4 @@
-"""Data hyper-cleaning: learn which groups of train records deserve a weight."""
+"""Data hyper-cleaning: learn a weight for each group of train records."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         ∇_x l = σ'(x_g) CE(y; a, b) e_g
 
     A group is a block of consecutive train records of one agent: record k of the n of agent i is in group
-    i·groups + ⌊k·groups/n⌋. The group depends only on the agent and index of the record, which are public and which a
-    replaced record keeps; so x has p = agents × groups coordinates, of which a record touches one. Validation and test
+    i·groups + ⌊k·groups/n⌋. The group depends only on the agent and index of the record. Both are public, and a
+    replaced record keeps them. So x has p = agents × groups coordinates, and a record affects one of them. Validation
+    and test
     records are in no group: their weight is 1.
 
     Every label in round(corrupt·p) of the groups is replaced, by a random class ("random") or by the next class
     ("shifted"). The groups and the random labels depend only on the seed: public randomness per index, not per record.
-    ridge > 0 makes the lower level strongly convex even if all weights vanish. q = c·d.
+    With ridge > 0 the lower level is strongly convex even if all weights vanish. q = c·d.
 
     agents → number of agents; groups → groups of each agent; corrupt → share of the groups; corruption → kind of
     replacement.
@@ -138,7 +139,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
                 share, along = class_shares(products[:, :c]), products[:, c:]
                 residual = class_residual(share, records.label[agents, part])
                 through = slope[agent_and_group] * (residual * along).sum(axis=1)
-                # The last entry collects records in no group.
+                # The last entry is for records in no group.
                 np.add.at(jvp, agent_and_group, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
                 weight_column = weight[agent_and_group][:, None]
                 grad[agents] += np.matmul(linear.clip_columns(residual * weight_column, size, clip.norm, clip.y), a)
@@ -206,7 +207,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return lower, upper
 
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
-        """Return weight_corrupted and weight_clean, the mean σ(x_g) over these groups, if there are both.
+        """Return weight_corrupted and weight_clean, the means of σ(x_g) over these groups, if both exist.
 
         x (b, p), y (b, q) → (b,) each.
         """

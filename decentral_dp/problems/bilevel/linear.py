@@ -10,7 +10,8 @@
     ridge_regularisation     least squares         ½ exp(x) ‖y‖²                            one strength, p = 1
 
 Y is y as a matrix with a row of weights for each score. Per-record terms are products with features. No lower loss uses
-x, so no release of x depends on a record: its channel is free. Regularisers are data-independent, exact, never clipped.
+x, so no release of x depends on a record, and its channel has no privacy cost. Regularisers are data-independent,
+exact, and never clipped.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Strengths(NamedTuple):
 
     Args:
         copies: lower variables per strength; default 1, a strength for every variable; q for p = 1.
-        scale: of R; default 1.
+        scale: factor of R; default 1.
     """
 
     copies: int = 1
@@ -80,7 +81,7 @@ class Strengths(NamedTuple):
     @np.errstate(over="ignore", invalid="ignore")
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         if self.copies == 1 and x.shape[1] > 1:
-            # The formulas below, in few calls.
+            # The formulas below, with few calls.
             strengths = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
             # These are columns of a message: numpy is three times slower on short strided rows.
             y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
@@ -90,7 +91,7 @@ class Strengths(NamedTuple):
         grad_y = strength * self._by_strength(y)
         jvp = (grad_y * along).sum(axis=1)
         if x.shape[1] == 1:
-            # The same up to rounding, which seeded runs depend on.
+            # Equal up to rounding, on which seeded runs depend.
             jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
         return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
 
@@ -161,7 +162,7 @@ class LinearProblem(StackedProblem, Protocol):
         return self.n_features + self.intercept
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
-        """Return the loss of each record of the part for each row of y, (b, n). Floating-point warnings must be off."""
+        """Return the loss of each record of the part for each row of y, (b, n). Disable floating-point warnings."""
         ...
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
@@ -253,7 +254,7 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
 
         ∇_y l = −σ(−t) b a,     ∇²_yy l·z = σ(t)σ(−t) (aᵀz) a,     ∇_x h = 0,     ∇²_xy l = 0.
 
-    R touches no record, so neither does anything of the upper variable x: its channel is free.
+    R and all terms of the upper variable x read no record, so the channel of x has no privacy cost.
 
     n_features → columns of the records; classes → (the label that counts as −1, the one that counts as +1);
     intercept → append a constant feature 1, regularised like the others. p = q = n_features (+ 1).
@@ -385,7 +386,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
             for part in linear.blocks(len(records.label), max(self.width, y.size // self.width)):
                 scores = self._scores(y, records.features[part])
                 best = scores == scores.max(axis=1, keepdims=True)
-                # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
+                # A record with NaN scores has no best class; the 1 avoids 0/0.
                 right += (_select_labels(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
         return right / len(records.label)
 
@@ -414,8 +415,8 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
 
         ∇_y l = (s − e_b) aᵀ,     ∇²_yy l·z = (diag(s) − ssᵀ)(Za) aᵀ,     ∇_x h = 0,     ∇²_xy l = 0.
 
-    R touches no record, so neither does anything of the upper variable x: its channel is free. The norm of an outer
-    product r aᵀ is ‖r‖·‖a‖, in ℓ1 and in ℓ2.
+    R and all terms of the upper variable x read no record, so the channel of x has no privacy cost. The norm of an
+    outer product r aᵀ is ‖r‖·‖a‖, in ℓ1 and in ℓ2.
 
     n_features → columns of the records; classes → the declared labels, in the order of the rows of Y;
     intercept → append a constant feature 1, regularised like the others. p = n_features (+ 1), q = c·p.
@@ -458,7 +459,7 @@ def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
 def class_curvature(shares: Array) -> Array:
     """Return diag(s) − ssᵀ per record, (c, n) → (c, c, n).
 
-    The diagonal is what makes rows sum to zero: s − s² would cancel near 1.
+    The diagonal is computed so that rows sum to zero, since s − s² would cancel near 1.
     """
     curvature = np.negative(shares[:, None] * shares)
     diagonal = np.arange(len(shares))
@@ -492,8 +493,8 @@ class Quadratic(OneScore):
 
         y*(x) = (A + ridge I)⁻¹(c + ridge x)     z*(x) = (A + ridge I)⁻¹(Ā y*(x) − c̄)     ∇F(x) = ridge z*(x)
 
-    F(x) = ½ y*ᵀ Ā y* − c̄ᵀ y* + const is a convex quadratic, minimised where Ā y*(x) = c̄. R touches no record, so
-    neither does anything of x: its channel is free.
+    F(x) = ½ y*ᵀ Ā y* − c̄ᵀ y* + const is a convex quadratic, minimised where Ā y*(x) = c̄. R and all terms of x read no
+    record, so the channel of x has no privacy cost.
 
     n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
     pulled like the others; penalty_override → regulariser instead of the pull. p = q = n_features (+ 1).
@@ -540,7 +541,7 @@ class Quadratic(OneScore):
 def biased_regularisation(
     n_features: int, classes: tuple[float, ...], ridge: Ridge = 0.1, intercept: Intercept = False
 ) -> LogisticHyperparameter | SoftmaxHyperparameter:
-    """Learn the point x toward which every lower solution is pulled, so that it does well on validation records.
+    """Learn the point x toward which every lower solution is pulled, tuned on validation records.
 
         y*(x) = argmin_y (1/m) Σ_i mean_i loss(y; a, b) + ½ ridge ‖y − x‖²
 
@@ -551,7 +552,7 @@ def biased_regularisation(
 
 
 def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Make least squares with one regularisation strength per feature, tuned on validation records; labels are numbers.
+    """Build least squares with one regularisation strength per feature, tuned on validation records.
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 
@@ -563,7 +564,7 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 def logistic_regularisation(
     n_features: int, classes: tuple[float, ...], intercept: Intercept = False
 ) -> LogisticHyperparameter:
-    """Make a logistic regression with one regularisation strength, tuned on validation records: p = 1.
+    """Build a logistic regression with one regularisation strength, tuned on validation records: p = 1.
 
     y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
 
@@ -574,7 +575,7 @@ def logistic_regularisation(
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Make least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
+    """Build least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
 
     y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 

@@ -10,9 +10,9 @@ x: (p,), y: (q,), features: (n_features,), float64; label: float64, or with `cla
 Per record, vectorised over the records by `vmap`: ∇_y l, ∇²_yy l·z and ∇²_xy l·z are one forward-mode derivative of
 ∇_{x,y} l along (0, z), forward over reverse.
 
-A loss reads one record at a time and is a pure function. `vmap` enforces it: branching on a value, leaving torch
-(`.item()`, `.numpy()`), random draws, in-place changes of arguments and running statistics (BatchNorm) are refused when
-the problem is built. Hidden Python state, such as a counter of calls or the clock, is not detected.
+A loss is a pure function of one record. `vmap` enforces this: `from_losses` raises InputError for branches on a value,
+conversions from torch (`.item()`, `.numpy()`), random draws, in-place changes of arguments and running statistics
+(BatchNorm). Hidden Python state, such as a counter of calls or the clock, is not detected.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CELLS = 2**21
 _TIMES = {"cpu": 1, "cuda": 64}
 # vmap over records: x, y and z belong to the agent.
 _RECORDS = (None, None, None, 0, 0)
-# Largest number of floats of matrices in the test of rows, to keep it short.
+# Largest number of floats of matrices in the test of rows, to bound its time.
 _TRIED_MATRICES = 2**14
 
 
@@ -71,16 +71,16 @@ class LossProblem:
     """Problem whose terms are derivatives of losses.
 
     Args:
-        upper_loss, lower_loss, penalty, predict: the functions, as `from_losses` describes them.
+        upper_loss, lower_loss, penalty, predict: functions as in `from_losses`.
         p, q, n_features: dimensions of x and y, and columns of the records.
         classes: number of classes; None if labels are numbers.
-        name: for messages.
+        name: name in messages.
         reads_records: terms that read records. A missing term is never computed, so it cannot leak.
         start: variable → public start, added to the constants of the scenario.
-        device: of the losses and their derivatives; rows are clipped on the CPU.
+        device: device of the losses and their derivatives; rows are clipped on the CPU.
 
-    A record counts as zero if a loss raises on it (a singular matrix, a probability of NaN) or a derivative is not
-    finite: a run must not stop because of a private value.
+    If a loss raises on a record (a singular matrix, a probability of NaN) or a derivative is not finite, the
+    contribution of the record is zero. A run must not stop because of a private value.
     """
 
     upper_loss: Loss
@@ -95,7 +95,7 @@ class LossProblem:
     reads_records: Mapping[str, Split]
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
-    # Captured calls by name, made when first asked for, in each process.
+    # Captured calls by name, created at the first use in each process.
     _captures: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -179,8 +179,8 @@ class LossProblem:
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Test that every row depends on its own record only, for these batch sizes; see `models.row_locality`.
 
-        On the processor: a device may add up in another order each time. Raises InputError where a row reads another
-        record, or where one question has two answers.
+        The test runs on the CPU, since a device may sum in a different order each time. Raises InputError if a row
+        depends on another record, or if repeated calls differ.
         """
         here = self if self.device == "cpu" else replace(self, device="cpu")
         most = max(1, CELLS // self._width)
@@ -415,11 +415,11 @@ def from_losses(
     start: Mapping[str, Array] | None = None,
     name: str = "from_losses",
 ) -> LossProblem:
-    """Make a bilevel problem from an upper and a lower per-record loss.
+    """Build a bilevel problem from an upper and a lower per-record loss.
 
-    Every term that may depend on data has a privacy cost. Tracing finds terms whose derivative is absent from the graph
-    of the loss, without privacy cost: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x,
-    `lower_hvp` if ∇_y l does not use y. The trace holds for all values, because a loss that branches on one is refused.
+    Every term that may depend on data has a privacy cost. A term has none if tracing finds no derivative in the graph
+    of the loss: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x,
+    `lower_hvp` if ∇_y l does not use y. The trace is valid for all values, since branches on values are not supported.
     If x enters only through `detach`, its derivative is zero in torch and the term has no privacy cost. Put penalties
     without data into `regulariser`: inside a loss they are clipped with the records.
 
@@ -433,16 +433,16 @@ def from_losses(
         regulariser: R, (x, y) → one number; default none.
         predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
             softmax of class scores, and σ(s) of one score s.
-        start: "x" or "y" → public start, such as random weights of a network; default 0. It must not depend on
+        start: "x" or "y" → public start, such as random weights of a network; default 0. The start must not depend on
             records.
-        name: for messages.
+        name: name in messages.
 
     Returns:
-        The problem, for the argument `problem` of `build`, `plan` and `run`.
+        The problem, as the argument `problem` of `build`, `plan` and `run`.
 
     Raises:
-        InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these
-            arguments, that does not depend on y, or that cannot be differentiated twice.
+        InputError: a start has the wrong shape, or a loss is not a scalar float64 function of these arguments, does not
+            depend on y, or is not twice differentiable.
 
     Example:
         >>> import decentral_dp
@@ -478,15 +478,14 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
     """Return the same problem with losses and derivatives on a device.
 
     Args:
-        problem: made by `from_losses`.
+        problem: result of `from_losses`.
         device: "cpu" or "cuda".
 
     Returns:
-        The problem itself if it is on this device.
+        The same object if it is on this device already.
 
     Raises:
-        InputError: the device is not there, a loss holds tensors that are elsewhere, or it computes something else
-            there.
+        InputError: the device is absent, a loss contains tensors of another device, or its values differ there.
     """
     if problem.device == device:
         return problem

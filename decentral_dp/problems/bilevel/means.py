@@ -1,4 +1,4 @@
-"""Two problems of means of records: pulled toward the upper variable, and through the lower level."""
+"""Two problems of means: a mean pulled toward the upper variable, and a mean through the lower level."""
 
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ class MeanEstimation(MeanProblem):
 
         y*(x) = (c + ridge x)/(1 + ridge)     z*(x) = (y*(x) − c̄)/(1 + ridge)     ∇F(x) = ridge z*(x)
 
-    F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. The contribution of a train record to the gradient is
-    −a at every state: gossip on the lower level is a linear system, whose leakage about a record is computed exactly in
+    F is minimal at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. The contribution of a train record to the gradient
+    is −a at every state: gossip on the lower level is a linear system, whose leakage about a record is computed exactly
+    in
     `auditing.network_gossip`. R reads no record, so neither do terms of x and second derivatives.
 
     n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.
@@ -133,7 +134,7 @@ class MeanLowerBound(MeanProblem):
 
     F is linear: over a ball of radius r it is smallest at r c̄/‖c̄‖, at −slope·stretch·r‖c̄‖, and private optimisation is
     as hard as estimating a mean. Only validation records are read. Terms of x and of the lower level have no privacy
-    cost. Upper gradients are at most slope·‖a‖, the lower level moves y by stretch·‖x − x'‖.
+    cost. Upper gradients are at most slope·‖a‖, and the lower level changes y by stretch·‖x − x'‖.
 
     n_features → columns of the records, p = q; ridge > 0 → curvature of the lower level; slope > 0 → L_fy per unit of
     ‖a‖; stretch > 0 → D_y/D_x. Labels are not read.

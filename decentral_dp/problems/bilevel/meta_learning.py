@@ -42,8 +42,8 @@ class Tasks:
     """Tasks of meta-learning.
 
     Args:
-        members: classes of each task, in increasing order and equal number.
-        n_classes: of the data.
+        members: classes of each task, in increasing order and of equal number.
+        n_classes: number of classes of the data.
     """
 
     members: tuple[tuple[int, ...], ...]
@@ -98,7 +98,7 @@ class Tasks:
         task, record = np.ogrid[: len(self.members), : len(label)]
         entropy = np.log(np.exp(s).sum(axis=1)) - s[task, self.place[label].T, record]
         share = self.share[label].T
-        # A task without the class of a record does not count, even if its scores are not finite.
+        # A task without the class of a record contributes 0, even if its scores are not finite.
         return np.asarray(np.where(share > 0.0, entropy * share, 0.0).sum(axis=0))
 
     def right(self, scores: Array, label: NDArray[np.int64]) -> Array:
@@ -117,16 +117,16 @@ def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -
     Tasks take classes in random order, in repeated passes, so the numbers of tasks per class differ by at most one.
 
     Args:
-        tasks: their number; None for the number that covers all classes.
-        ways: classes of each task; None for 5, or all classes if there are fewer.
-        n_classes: how many classes there are.
-        seed: public.
+        tasks: number of tasks; None for the number that covers all classes.
+        ways: number of classes of each task; None for 5, or all classes if there are fewer.
+        n_classes: number of classes of the data.
+        seed: public seed.
 
     Returns:
         The tasks.
 
     Raises:
-        InputError: ways that these classes do not allow.
+        InputError: the number of classes does not allow `ways`.
     """
     w = min(USUAL_WAYS, n_classes) if ways is None else ways
     if not 2 <= w <= n_classes:
@@ -189,11 +189,11 @@ class MetaLearning(Ridged, Problem):
         ∇_y l = (p − e_b) φ̃ᵀ,         ∇²_yy l·z = (diag(p) − ppᵀ) u φ̃ᵀ,          ∇_x h = Jᵀ Yᵀ(p − e_b),
         ∇²_xy l·z = ∇_x⟨∇_y l, z⟩ = Jᵀ(Yᵀ(diag(p) − ppᵀ)u + Zᵀ(p − e_b)),         J = ∂φ/∂x.
 
-    So nothing in y needs the network's derivative, and both terms in x are one backward pass each. All five terms read
-    records; each is clipped per record as a whole, over all layers and tasks.
+    So terms in y need no derivative of the network, and each term in x is one backward pass. All five terms read
+    records. Each is clipped per record as a whole, over all layers and tasks.
 
-    p = weights of the network, q = T·w·(e + 1). `start` is random and public: from an all-constant start all channels
-    of a layer stay equal.
+    p = weights of the network, q = T·w·(e + 1). `start` is random and public: from a constant start all channels of a
+    layer would stay equal.
 
     Reference: Chen & Wang, ICML 2024, Section 5.2, Equation (13); R(y) = (ridge/2)‖y‖².
     """
@@ -220,7 +220,7 @@ class MetaLearning(Ridged, Problem):
         ridge: Ridge = USUAL_RIDGE,
         seed: int = 0,
     ) -> Self:
-        """Make the problem for records of this shape.
+        """Build the problem for records of this shape.
 
         Args:
             n_features: columns of the records.
@@ -230,13 +230,13 @@ class MetaLearning(Ridged, Problem):
             tasks, ways: see `draw_tasks`.
             width: channels per block, or hidden units, at least 1; default 8.
             ridge: strength of R, above 0; default 0.01.
-            seed: public, for the start and the tasks; default 0.
+            seed: public seed of the start and the tasks; default 0.
 
         Returns:
             The problem.
 
         Raises:
-            InputError: ways that these classes do not allow.
+            InputError: the number of classes does not allow `ways`.
         """
         from decentral_dp.models import networks
 
@@ -323,7 +323,7 @@ class MetaLearning(Ridged, Problem):
             slope = self.tasks.slope(chances, along @ phi.T, label).reshape(len(head), -1)
             add_sum("lower_jvp", slope.T @ upstream + residual.T @ along[:, :-1], clip.x)
             sums["lower_hvp"] += (linear.clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
-        # Last, for clipping scales the residual in place.
+        # Last, since clipping scales the residual in place.
         term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)
         sums[term] += (linear.clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
 

@@ -1,6 +1,6 @@
-"""Bilevel problem from per-record numpy formulas; this module adds clipping, means, matrices and metrics.
+"""Bilevel problem from per-record numpy formulas, with clipping, means, matrices and metrics.
 
-The author's object has these methods; `features` (n, d) and `labels` (n,) belong to several records, and row k of the
+The user's object has these methods. `features` (n, d) and `labels` (n,) contain several records, and row k of the
 result depends on record k only:
 
     sizes(n_features, n_classes) → p, q            dimensions of x and y; n_classes is 0 if labels are numbers
@@ -15,7 +15,8 @@ result depends on record k only:
     predict(y, features)                            (n,) class numbers    left out: nothing is classified
     probabilities(y, features)                      (n, n_classes)        left out: no measures of probabilities
 
-A missing term is never computed and has no privacy cost. `check_rows_apart` refuses rows that depend on other records.
+A missing term is never computed and has no privacy cost. `check_rows_apart` raises InputError for rows that depend on
+other records.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ _FAR_FEATURE = 1e3
 
 @dataclass(frozen=True)
 class RecordwiseProblem:
-    """Problem from an author's per-record formulas.
+    """Problem from custom per-record formulas.
 
     Args:
-        author: the object with the methods at the top of this module.
+        author: object with the methods at the top of this module.
         p, q: dimensions of x and y.
         n_features: columns of the records.
         n_classes: classes of the labels, 0 if labels are numbers.
-        name: for messages.
+        name: name in messages.
     """
 
     author: Any
@@ -118,10 +119,10 @@ class RecordwiseProblem:
             with np.errstate(all="ignore"):
                 for row in range(len(y)):
                     parts = [np.asarray(part) for part in self.author.regulariser(x[row], y[row], z[row])]
-                    # numpy would spread one number over all coordinates.
+                    # numpy would broadcast one number over all coordinates.
                     if [part.shape for part in parts] != shapes:
                         got = [part.shape for part in parts]
-                        raise UserCodeError(f"{self.name}: regulariser gives shapes {got}, expected {shapes}.")
+                        raise UserCodeError(f"{self.name}: regulariser returns shapes {got}, expected {shapes}.")
                     for whole, part in zip(out, parts, strict=True):
                         whole[row] = part
         return out
@@ -160,7 +161,7 @@ class RecordwiseProblem:
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Run every formula on synthetic records, for these batch sizes, and again with one record replaced.
 
-        Raises InputError for a formula that fails, has a wrong shape, or reads other records.
+        Raises InputError for a formula that fails, has a wrong shape, or depends on other records.
         """
         draw = np.random.default_rng(0)
         x, y, z = (0.1 * draw.normal(size=d) for d in (self.p, self.q, self.q))
@@ -218,16 +219,16 @@ def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
-    """Make the problem from an author's formulas, and test it on synthetic records.
+    """Build the problem from custom formulas, and test it on synthetic records.
 
     Args:
-        author: the object with the methods at the top of this module.
+        author: object with the methods at the top of this module.
         n_features: columns of the records.
         n_classes: classes of the labels, 0 if labels are numbers.
-        name: for messages.
+        name: name in messages.
 
     Raises:
-        InputError: a formula is missing, fails, or reads other records.
+        InputError: a formula is missing, fails, or depends on other records.
     """
     check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
@@ -239,13 +240,13 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
 
 
 def check_has(author: Any, members: Sequence[str], name: str, noun: str) -> None:
-    """Refuse an author's object that lacks a method.
+    """Raise InputError for a custom object that lacks a method.
 
     Args:
-        author: the object.
+        author: custom object.
         members: names of the methods.
-        name: of the object, for the message.
-        noun: object that needs them, for the message.
+        name: name of the object in the message.
+        noun: class that needs the methods, in the message.
 
     Raises:
         InputError: a method is missing.
@@ -263,7 +264,7 @@ def author_sizes(author: Any, name: str, noun: str, **facts: int) -> tuple[int, 
         raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {noun}: {blame(error)}.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name}: sizes gives {value!r}; {noun} are whole numbers of at least 1.")
+            raise InputError(f"{name}: sizes returns {value!r}; {noun} are whole numbers of at least 1.")
     return int(first), int(second)
 
 
@@ -274,13 +275,13 @@ def try_rows(
     trial_records: Iterable[Trial],
     has_labels: bool = True,
 ) -> None:
-    """Refuse a formula that raises, has a wrong shape, or whose rows read other records. Raises InputError.
+    """Raise InputError for a formula that raises, has a wrong shape, or has rows that depend on other records.
 
     Args:
-        call: the formula, a function of features and labels.
-        shape: of one row.
-        name: of the formula.
-        trial_records: batches of synthetic records, and the same with one replaced.
+        call: formula, a function of features and labels.
+        shape: shape of one row.
+        name: name of the formula.
+        trial_records: batches of synthetic records, each also with one record replaced.
         has_labels: whether the formula reads labels.
     """
 
@@ -289,19 +290,19 @@ def try_rows(
         try:
             values = np.array(call(*arguments))
             if np.iscomplexobj(values):
-                raise TypeError("complex numbers, where real ones are wanted")
+                raise TypeError("complex numbers (expected real numbers)")
             values = values.astype(np.float64)
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # A formula may raise on an outlier, which then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), arguments, expected_shape)}
             raise InputError(f"{name} does not run on synthetic records: {blame(error)}.") from error
-        # An outlier may overflow and counts as zero, but some rows of ordinary records have to be finite.
+        # An outlier may overflow and counts as zero, but some rows of ordinary records must be finite.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
         fits = values.shape == expected_shape
         if not fits or (near and not np.isfinite(values.reshape(len(labels), -1)).all(axis=1).any()):
             got = "no finite number" if fits else f"shape {values.shape}"
-            raise InputError(f"{name} gives {got} for {len(labels)} synthetic records, expected {expected_shape}.")
+            raise InputError(f"{name} returns {got} for {len(labels)} synthetic records, expected {expected_shape}.")
         return {"what it gives": values}
 
     fault = row_dependence(rows, trial_records)

@@ -109,7 +109,7 @@ class TestBsa(GossipConformance):
         ("inner", None, "algorithm.inner: missing"),
         ("smoothness", None, "algorithm.smoothness: missing"),
         ("inner", 0, "algorithm.inner"),
-        ("z", {"scale": 0.1}, "algorithm.z: bsa takes none"),
+        ("z", {"scale": 0.1}, "algorithm.z: not supported by bsa"),
     )
 
     test_protocols_differ_only_by_noise = None

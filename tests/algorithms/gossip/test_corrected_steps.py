@@ -172,9 +172,9 @@ class TestGradientTracking(Corrected):
     moved = MappingProxyType({"train": {"s"}, "validation": set()})
     bugs = (HalfTracking, UnnoisedTracking)
     refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: gradient_tracking takes none"),
+        ("x", {"scale": 0.1}, "algorithm.x: not supported by gradient_tracking"),
         ("learning_rate", None, "algorithm.learning_rate: missing"),
-        ("protocol", "private", "takes none, only ldp_dsbo"),
+        ("protocol", "private", "only by ldp_dsbo"),
     )
 
     def free(self, kind: str) -> set[str]:
@@ -188,7 +188,7 @@ class TestExactDiffusion(Corrected):
     bugs = (HalfExact, UnnoisedExact)
     refused = (
         ("momentum", 0.5, "algorithm.momentum"),
-        ("protocol", "private", "takes none, only ldp_dsbo"),
+        ("protocol", "private", "only by ldp_dsbo"),
     )
 
     def free(self, kind: str) -> set[str]:

@@ -74,7 +74,7 @@ class TestFederated(GossipConformance):
     bugs = (Half, Same)
     short = ({"rounds": 1},)
     refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: federated takes none"),
+        ("x", {"scale": 0.1}, "algorithm.x: not supported by federated"),
         ("learning_rate", None, "algorithm.learning_rate: missing"),
         ("local_steps", 0, "algorithm.local_steps"),
     )

@@ -200,8 +200,8 @@ class TestMaDsbo(TrackingConformance):
     leaks = ((Leaky, "train"), *((bug, kind) for bug in (Hidden, Unsent) for kind in ("train", "validation")))
     refused = (
         ("inner", None, "algorithm.inner: missing"),
-        ("smoothness", 2.0, "algorithm.smoothness: ma_dsbo takes none"),
-        ("protocol", "private", "takes none, only ldp_dsbo"),
+        ("smoothness", 2.0, "algorithm.smoothness: not supported by ma_dsbo"),
+        ("protocol", "private", "only by ldp_dsbo"),
     )
     _round = ((0, "lower_grad_y"), (1, "lower_grad_y"), (2, "upper_grad_y"))
     _last = ((5, "upper_grad_x"), (5, "lower_jvp"))

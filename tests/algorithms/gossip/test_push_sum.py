@@ -86,7 +86,7 @@ class TestPushSum(GossipConformance):
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
     bugs = (Half, FirstClip, Hidden)
     refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: push_sum takes none"),
+        ("x", {"scale": 0.1}, "algorithm.x: not supported by push_sum"),
         ("learning_rate", None, "algorithm.learning_rate: missing"),
     )
     # Nobody sends x, and no paper's form is registered.

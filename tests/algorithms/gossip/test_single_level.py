@@ -104,10 +104,10 @@ class TestLdpSingleLevel(SingleLevel):
     table = table(name)
     bugs = (Half, Hidden)
     refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: ldp_single_level takes none"),
-        ("inner", 2, "algorithm.inner: ldp_single_level takes none"),
+        ("x", {"scale": 0.1}, "algorithm.x: not supported by ldp_single_level"),
+        ("inner", 2, "algorithm.inner: not supported by ldp_single_level"),
         ("learning_rate", None, "algorithm.learning_rate: missing"),
-        ("protocol", "private", "takes none, only ldp_dsbo"),
+        ("protocol", "private", "only by ldp_dsbo"),
     )
 
 

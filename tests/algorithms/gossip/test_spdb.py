@@ -111,7 +111,7 @@ class TestSpdb(GossipConformance):
         ("dual", None, "algorithm.dual: missing"),
         ("penalty", -1.0, "algorithm.penalty"),
         ("smoothness", 0.0, "algorithm.smoothness"),
-        ("momentum", 0.5, "algorithm.momentum: spdb takes none"),
+        ("momentum", 0.5, "algorithm.momentum: not supported by spdb"),
     )
 
     def told(self, job: Job, *rest: Any) -> Told:

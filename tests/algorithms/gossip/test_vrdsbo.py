@@ -151,7 +151,7 @@ class TestVrdsbo(GossipConformance):
         ("recursive_momentum", -1.0, "algorithm.recursive_momentum"),
         ("smoothness", 0.0, "algorithm.smoothness"),
         ("inverse", 0, "algorithm.inverse"),
-        ("dual", {"scale": 0.1}, "algorithm.dual: vrdsbo takes none"),
+        ("dual", {"scale": 0.1}, "algorithm.dual: not supported by vrdsbo"),
     )
 
     def told(self, job: Job, *rest: Any) -> Told:

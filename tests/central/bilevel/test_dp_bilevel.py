@@ -284,7 +284,7 @@ def solver_options(solver: str, **more: Any) -> dict[str, Any]:
     [
         ((), solver_options("newton"), "algorithm.solver"),
         ((), {"algorithm": {"penalty": 0.0}}, "algorithm.penalty"),
-        (SMOOTH, solver_options("output_perturbation"), "algorithm.inner: .*takes none"),
+        (SMOOTH, solver_options("output_perturbation"), "algorithm.inner: no effect with"),
         (OWN, solver_options("output_perturbation", rate=0.5), "algorithm.rate: .*nothing reads a sample"),
         (OWN, solver_options("output_perturbation") | BARE, "problem.normalise"),
         (("algorithm.penalty",), BARE, "algorithm.penalty: missing.*constants are not known"),

@@ -158,7 +158,7 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"solver": "output_perturbation"}}, "takes none"),
+        ({"algorithm": {"solver": "output_perturbation"}}, "no effect with"),
         ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
         ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),
     ],

@@ -337,7 +337,7 @@ def test_published_form_is_not_certified() -> None:
         ("closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
         ("closed form", {"inner": 2}, 'algorithm.inner: "closed_form" takes no steps'),
         ("ascent", {"init": {"z": 1.0}}, "algorithm.init.z"),
-        ("xy", {"inner": 2}, "algorithm.inner: privatediff_xy takes none"),
+        ("xy", {"inner": 2}, "algorithm.inner: not supported by privatediff_xy"),
         ("sgda", {"y": None}, "algorithm.y: missing"),
     ],
 )

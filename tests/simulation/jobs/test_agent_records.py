@@ -168,9 +168,9 @@ def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("problem.partition='iid'", "problem.partition: it has no use with problem.manifest"),
-        ("problem.test=0.1", "problem.test: it has no use with problem.manifest"),
-        ("problem.validation=0.5", "problem.validation: it has no use with problem.manifest"),
+        ("problem.partition='iid'", "problem.partition: not supported with problem.manifest"),
+        ("problem.test=0.1", "problem.test: not supported with problem.manifest"),
+        ("problem.validation=0.5", "problem.validation: not supported with problem.manifest"),
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
         ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),
         ("topology.agents=5", "problem.manifest: lists 4 agents"),

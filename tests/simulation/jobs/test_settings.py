@@ -269,7 +269,7 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
             {"privacy": {"delta": 0.0}},
             "algorithm.learning_rate: missing. It is planned for Gaussian noise with a target",
         ),
-        ({"problem": {"validation": 0.5}}, "problem.validation: classification takes none. Leave it out."),
+        ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: leave it out."),
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
