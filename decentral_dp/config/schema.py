@@ -554,7 +554,7 @@ class CorrelationTable(Table):
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
         if self.between_agents is None and (self.over_rounds is None or self.ratio is not None):
-            raise ValueError('ratio is of across; expected across, such as "pairwise", or over_rounds')
+            raise ValueError('ratio needs between_agents; expected between_agents, such as "pairwise", or over_rounds')
         return self
 
 
