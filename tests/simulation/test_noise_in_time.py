@@ -336,9 +336,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "away": ("one release of one batch", {"topology.offline": 0.2}),
     "links": ("with the edges", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
     "fresh": ("turns are accounted", {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}}),
-    "nothing": ("expected across", {"privacy.correlation": {}}),
+    "nothing": ("expected between_agents", {"privacy.correlation": {}}),
     "a ratio alone": (
-        "ratio is of across",
+        "ratio needs between_agents",
         {"privacy.correlation": {"over_rounds": "banded_square_root", "ratio": 2.0}},
     ),
     "no factor": ("banded_square_root", {"privacy.correlation": {"over_rounds": "antipgd"}}),
