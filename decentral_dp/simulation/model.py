@@ -124,7 +124,7 @@ class TrainedModel:
             number = int(number)
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < m:
             example = f", or a name such as {quoted(self.agents[0])}" if self.agents else ""
-            raise InputError(f"agent: got {quoted(agent)}; wanted a number from 0 to {m - 1}{example}.")
+            raise InputError(f"agent: got {quoted(agent)}, expected a number from 0 to {m - 1}{example}.")
         return replace(self, agent=int(number))
 
     def state_dict(self) -> dict[str, Any]:

@@ -338,4 +338,4 @@ def test_a_table_that_does_not_fit_is_refused(csv: Path) -> None:
         assert text in _refusal(model.predict, table)
     assert "row 101, column 'weight'" in _refusal(model.predictions, csv.parent / "gap.csv")
     for agent in (4, True, "Bern"):
-        assert "wanted a number from 0 to 3" in _refusal(model.of_agent, agent)
+        assert "expected a number from 0 to 3" in _refusal(model.of_agent, agent)

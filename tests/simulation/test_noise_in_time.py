@@ -315,7 +315,7 @@ def test_a_factor_of_ones_own(batch: int | None, tmp_path: Path) -> None:
 OTHERS: dict[str, tuple[str, Any]] = {
     "rounds": ("got 10 lines", OWN),
     "not causal": ("ones on its diagonal", np.ones((11, 11))),
-    "no numbers": ("wanted a number", [["a"] * 11] * 11),
+    "no numbers": ("expected a number", [["a"] * 11] * 11),
 }
 
 
