@@ -210,7 +210,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
     )
-    items += [("Settings", plan.settings_text)] if verbose and plan.settings_text else []
+    items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # The notes of a guarantee contain those on the data.
     notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
     if privacy.unverified and not verbose:
