@@ -370,7 +370,9 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
-    return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(expectations)}."
+    text = f"{path}: got {quoted(first['input'])}, wanted {', or '.join(expectations)}."
+    has_kind = isinstance(first["input"], str) and f"{path}.kind" in _key_paths(root)
+    return f"{text} Fix: set {path}.kind = {quoted(first['input'])}." if has_kind else text
 
 
 _EXPECTED_TEXTS = {

@@ -211,6 +211,13 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
         problem = "It is planned if features have declared ranges"
         fix = 'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"'
     elif is_noisy and not _has_target(c):
+        privacy = c.scenario.privacy
+        if c.mechanism == GAUSSIAN and privacy.epsilon is not None:
+            key, problem = "privacy.delta", "Gaussian noise needs a delta above 0 (got 0)"
+            raise InputError(f'{key}: {problem}. Fix: use a delta such as 1e-5, or mechanism = "laplace".')
+        if privacy.epsilon is None and privacy.y is None:
+            problem, fix = "missing, and there is no noise_multiplier or scale", "set one of them"
+            raise InputError(f"privacy.epsilon: {problem}. Fix: {fix}.")
         problem = "It is planned for Gaussian noise with a target ε or a noise multiplier"
         fix = f'set mechanism = "gaussian", epsilon and delta; or {fix}'
     else:
