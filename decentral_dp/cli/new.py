@@ -1,6 +1,6 @@
 """The command `new`: a commented scenario for a table of records, from a shipped one.
 
-It reads the names of the columns, and whether the first record has numbers or words in them. Users declare labels,
+It reads the names of the columns, and whether the first record has numbers, words or dates. Users declare labels,
 ranges and categories, which are public facts.
 """
 

@@ -268,8 +268,8 @@ def compare(*runs: str | Path | Any) -> Comparison:
         raise InputError('compare: a run has no folder. Fix: give run(...) a folder, as in out="runs/mine".')
     places = [folder.resolve() for folder in folders]
     if len(set(places)) < max(2, len(places)):
-        problem = f"too few different run folders (got {len(set(places))} of {len(places)}, expected at least 2)"
-        raise InputError(f"compare: {problem}. Fix: give at least two folders, and none twice.")
+        counts = f"got {len(set(places))} different run folders, expected at least 2 and none twice"
+        raise InputError(f"compare: folders are missing or repeated ({counts}). Fix: give different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
     names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
