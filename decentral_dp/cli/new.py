@@ -150,7 +150,7 @@ def write_template(
 
 
 def _with_stand_ins(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a template with words and dates in place of its placeholders, so that it loads."""
+    """Return the content of a template with words and dates instead of its placeholders, so that it loads."""
     columns = content["problem"].get("columns", {})
     for key, stand_in in (("categories", ["PLACEHOLDER"]), ("date", "2000-01-01:2001-01-01")):
         if rules := columns.get(key):
