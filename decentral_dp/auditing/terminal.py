@@ -19,7 +19,7 @@ from decentral_dp.auditing.membership import Inference, describe_inference, infe
 from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
-from decentral_dp.errors import InputError, printable
+from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.terminal import ProgressBar, console
 from decentral_dp.simulation.folder.layout import check_writable
@@ -109,8 +109,11 @@ def audit_command(
     """
     path = Path(scenario)
     if membership:
-        if adversary != "all_messages" or override or canaries or seed or confidence != 0.95 or not path.is_dir():
-            raise InputError("--membership: wrong arguments. Fix: give a run folder, --runs, --out and --json only.")
+        if not path.is_dir():
+            fix = f"run it first, then audit its folder, such as runs/{path.stem}"
+            raise InputError(f"--membership: needs a run folder (got {quoted(scenario)}). Fix: {fix}.")
+        if adversary != "all_messages" or override or canaries or seed or confidence != 0.95:
+            raise InputError("--membership: takes no other options than --runs, --out and --json. Fix: remove them.")
         with ProgressBar("runs", quiet=as_json) as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         if as_json:

@@ -23,6 +23,8 @@ from rich.text import Text
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
+from decentral_dp.algorithms.plans import stated_terms
+from decentral_dp.algorithms.protocol import ONE_LEVEL
 from decentral_dp.annexes import annex
 from decentral_dp.config.loading import find, load_scenario, shipped_names
 from decentral_dp.config.schema import Scenario
@@ -162,7 +164,9 @@ def describe(registry: str, name: str) -> Description:
 
 def _algorithm(entry: Entry) -> Description:
     keys = tuple(of_option(option) for option in entry.keys)
-    facts = [f"Setting: {entry.rules.trust}; {entry.solves} problems."]
+    terms = set(stated_terms(entry.algorithm))
+    problems = "one-level" if terms and terms <= set(ONE_LEVEL) else entry.solves
+    facts = [f"Setting: {entry.rules.trust}; {problems} problems."]
     facts += ["Adds no Gaussian noise: δ = 0 is possible."] if entry.pure else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.algorithm.__module__}`."]
@@ -177,6 +181,8 @@ def _algorithm(entry: Entry) -> Description:
 def of_option(option: Option) -> KeyText:
     """Describe a key of an algorithm."""
     left_out = _default_words(option.required, option.default)
+    if option.key == "learning_rate" and option.required:
+        left_out = "planned from public numbers"
     meaning = option.description or "no description"
     return KeyText(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 

@@ -1,7 +1,7 @@
 """Command `new`: write a commented scenario for a table of records, based on a shipped one.
 
-It reads the names of the columns, and whether the first record contains numbers or words. Users declare labels, ranges
-and categories, which are public facts.
+It reads the names of the columns, and whether the first record contains numbers, words or dates. Users declare labels,
+ranges and categories, which are public facts.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ _COLUMNS = """\
 
 
 """
+_DATES = '  # PLACEHOLDER: put "FIRST:LAST" here, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
+_FILL = ["# fill = { COLUMN = 27 }  # the public constant for missing cells"]
 _CATEGORIES = (
     'The possible words of a column, from its meaning, as ward = ["surgery", "icu"]. Each becomes a feature of 0 and 1.'
     " Never take them from the records: that is a release without noise. To leave the column out, delete its line, and "
@@ -110,8 +112,7 @@ def write_template(
         The path of the scenario.
 
     Raises:
-        InputError: the scenario is invalid. Nothing is written.
-        FileExistsError: the file exists.
+        InputError: the scenario is invalid, or the file exists. Nothing is written.
     """
     is_file = data is not None and data not in DATASETS
     path = out or Path(f"{Path(data).stem if data is not None and is_file else 'scenario'}.toml")
@@ -136,8 +137,11 @@ def write_template(
     text = template_text(content, placeholders)
     resolve(load_scenario(_with_stand_ins(tomllib.loads(text)), folder=path.parent.absolute()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as output:
-        output.write(text)
+    try:
+        with path.open("x", encoding="utf-8") as output:
+            output.write(text)
+    except FileExistsError:
+        raise InputError(f"new: {quoted_path(path)} exists. Fix: give another name, or delete it.") from None
     typer.echo(printable(f"Written: {path} ({content['title']})"))
     if placeholders:
         typer.echo(printable(f"Fill in what is marked PLACEHOLDER, from public knowledge: {', '.join(placeholders)}."))
@@ -146,10 +150,13 @@ def write_template(
 
 
 def _with_stand_ins(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a template, with a placeholder word in every empty list of categories."""
-    categories = content["problem"].get("columns", {}).get("categories", {})
-    filled = {column: words or ["PLACEHOLDER"] for column, words in categories.items()}
-    return assign(content, ["problem", "columns", "categories"], filled) if categories else content
+    """Return the content of a template with words and dates instead of its placeholders, so that it loads."""
+    columns = content["problem"].get("columns", {})
+    for key, stand_in in (("categories", ["PLACEHOLDER"]), ("date", "2000-01-01:2001-01-01")):
+        if rules := columns.get(key):
+            filled = {column: value or stand_in for column, value in rules.items()}
+            content = assign(content, ["problem", "columns", key], filled)
+    return content
 
 
 def _base_problem(base: Mapping[str, Any], kind: str, data: str | None) -> dict[str, Any]:
@@ -192,11 +199,12 @@ def _with_columns(
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} is not a column that needs a range{near_name(name, names)}.")
     words: list[str] = []
+    dates: list[str] = []
     if file.suffix.lower() == ".csv":
         # Undeclared names must not be cells of a record.
         undeclared = {*features} - {*ranges, *rules.rules_by_column}
-        words = word_columns(file, undeclared, f"new: {quoted_path(file)}", form)
-        needed = [name for name in needed if name not in words]
+        words, dates = word_columns(file, undeclared, f"new: {quoted_path(file)}", form)
+        needed = [name for name in needed if name not in (*words, *dates)]
     whole, start = file.absolute(), folder.absolute()
     place = os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
     entry = PROBLEMS.get(str(problem["kind"]))
@@ -207,6 +215,9 @@ def _with_columns(
         declared = table.get("columns", {})
         categories = {**declared.get("categories", {}), **{name: [] for name in words}}
         table["columns"] = {**declared, "categories": categories}
+    if dates:
+        declared = table.get("columns", {})
+        table["columns"] = {**declared, "date": {**declared.get("date", {}), **dict.fromkeys(dates, "")}}
     if entry is not None and entry.labels == "numbers":
         placeholders += [] if "label_range" in problem else ["label_range"]
         table = {"classes": [], "label_range": [0, 1]} | table
@@ -228,6 +239,7 @@ def _with_columns(
         table["scale"] = {name: list(ranges[name]) if name in ranges else dict(_PLACEHOLDER) for name in needed}
         placeholders += [f"the range of {name}" for name in needed if name not in ranges]
     placeholders += [f"the words of {name}" for name in words]
+    placeholders += [f"the dates of {name}" for name in dates]
     return table, placeholders
 
 
@@ -283,7 +295,10 @@ def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> 
             lines += [*_comment(texts.get(key, "")), f"{toml_key(key)} = {toml_value(value)}{note}"]
         if columns or categories:
             lines += ["", *_comment(texts["columns"]), f"[{name}.columns]"]
-            lines += [f"{toml_key(key)} = {toml_value(value)}" for key, value in columns.items()]
+            for key, value in columns.items():
+                note = _DATES if key == "date" and "" in value.values() else ""
+                lines.append(f"{toml_key(key)} = {toml_value(value)}{note}")
+            lines += [] if "fill" in columns else _FILL
         if categories:
             lines += ["", *_comment(_CATEGORIES), f"[{name}.columns.categories]"]
         for key, value in categories.items():

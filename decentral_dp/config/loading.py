@@ -370,7 +370,9 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
-    return f"{path}: got {quoted(first['input'])}, expected {', or '.join(expectations)}."
+    text = f"{path}: got {quoted(first['input'])}, expected {', or '.join(expectations)}."
+    has_kind = isinstance(first["input"], str) and f"{path}.kind" in _key_paths(root)
+    return f"{text} Fix: set {path}.kind = {quoted(first['input'])}." if has_kind else text
 
 
 _EXPECTED_TEXTS = {
@@ -425,23 +427,30 @@ _AGENTS, _ROUNDS, _BATCH = (
     "algorithm.rounds",
     'problem.sampling = { kind = "fixed_batch", batch_size = … }',
 )
+_POISSON = 'problem.sampling = { kind = "poisson", rate = … }'
+_EPOCHS = f"{_ROUNDS}: rounds = epochs × records per agent / batch size"
 _CLIP, _NOISE = "privacy.clip", "privacy.noise_multiplier, or the standard deviation privacy.y.scale"
 
 # Names that other libraries and papers use. Unknown key → our key.
 OTHER_KEYS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("lr", "step", "step_size", "eta", "alpha"), _STEP),
+        **dict.fromkeys(("lr", "step", "step_size", "eta"), _STEP),
+        "alpha": f"{_STEP}; of a Dirichlet partition: problem.partition.alpha",
         **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
         **dict.fromkeys(("sigma", "noise_scale", "noise_std"), _NOISE),
         "noise_multiplier": "privacy.noise_multiplier",
         **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
         "target_delta": "privacy.delta",
-        **dict.fromkeys(("epochs", "num_rounds", "n_rounds", "num_epochs", "max_iter", "iterations", "steps"), _ROUNDS),
+        **dict.fromkeys(("num_rounds", "n_rounds", "max_iter", "iterations", "steps"), _ROUNDS),
+        **dict.fromkeys(("epochs", "num_epochs", "n_epochs", "max_epochs"), _EPOCHS),
+        "local_epochs": "algorithm.local_steps (steps on all records of an agent)",
         **dict.fromkeys(("n_clients", "num_clients", "clients", "n_agents", "num_agents"), _AGENTS),
         **dict.fromkeys(("nodes", "n_nodes", "num_nodes", "n", "workers", "num_workers", "n_workers"), _AGENTS),
+        "world_size": _AGENTS,
         "graph": "topology.kind or topology.file",
         **dict.fromkeys(("batch_size", "batch", "minibatch"), _BATCH),
-        **dict.fromkeys(("sample_rate", "sampling_rate"), 'problem.sampling = { kind = "poisson", rate = … }'),
+        **dict.fromkeys(("sample_rate", "sampling_rate", "poisson_sampling"), _POISSON),
+        **dict.fromkeys(("adjacency", "neighboring", "neighbouring"), 'privacy.neighbours = "replace" or "zero_out"'),
         "momentum": "algorithm.momentum",
         "weight_decay": "problem.l2 (training)",
         "dataset": "problem.data",
@@ -462,6 +471,8 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
     {
         "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
         "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
+        "accountant": "every mechanism has one accountant. privacy.mechanism sets the noise",
+        "secure_mode": "noise has a secret key, unless the scenario has a seed",
         "lr_scheduler": "a learning rate is a number or { scale, decay, points }",
         "optimizer": "an algorithm has one update rule. dp_dsgd has algorithm.momentum and .second_moment_decay",
     }

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,6 +53,8 @@ _DRAWN_METRICS = (
     *("hypergradient_norm", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
 _MOST_PANELS, _COLUMNS = 6, 2
+# Longer names of runs lose the parts that all names have.
+_LONGEST_NAME = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,7 @@ class ComparedRun:
     """A run of a comparison.
 
     Args:
-        name: the shortest end of the folder's path that is unique.
+        name: the shortest end of the folder's path that is unique; long names lose the keys that all have.
         folder: of the run.
         result: of `result.json`.
         settings: dotted key → value, with all defaults.
@@ -262,14 +265,24 @@ def compare(*runs: str | Path | Any) -> Comparison:
     """
     folders = [Path(run) if isinstance(run, str | Path) else run.folder for run in runs]
     if None in folders:
-        raise InputError('compare: a run has no folder. Give run(...) a folder, as in out="runs/mine".')
+        raise InputError('compare: a run has no folder. Fix: give run(...) a folder, as in out="runs/mine".')
     places = [folder.resolve() for folder in folders]
     if len(set(places)) < max(2, len(places)):
-        raise InputError(f"compare: got {len(set(places))} different run folders, expected at least 2 and none twice.")
+        counts = f"got {len(set(places))} different run folders, expected at least 2 and none twice"
+        raise InputError(f"compare: folders are missing or repeated ({counts}). Fix: give different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
-    names = next(names for names in named if len(set(names)) == len(names))
+    names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
     return Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
+
+
+def _shorten_names(names: Sequence[str]) -> list[str]:
+    """Remove the scenario and the changed keys that all names have, if one of the names is long."""
+    parts = [re.split(r"-(?=[a-z_]+\.)", name) for name in names]
+    shared = set(parts[0]).intersection(*parts)
+    short = ["-".join(part for part in each if part not in shared) for each in parts]
+    is_clear = all(short) and len(set(short)) == len(short)
+    return short if is_clear and max(map(len, names)) > _LONGEST_NAME else list(names)
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:

@@ -206,11 +206,14 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
     items += [line for line in privacy.lines if line[0] != "Note" and (verbose or line[0] not in VERBOSE_LINES)]
     items += [("Mechanism", text)] if (text := privacy.mechanism_text) else []
-    items += [("Variables", text)] if verbose and (text := privacy.variables_text) else []
+    centred = (
+        "x: mean of the features, y: model" if plan.problem["solves"] == "one-level" and "x" in privacy.signal else ""
+    )
+    items += [("Variables", text)] if verbose and (text := privacy.variables_text or centred) else []
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
     )
-    items += [("Settings", plan.settings_text)] if verbose and plan.settings_text else []
+    items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # The notes of a guarantee contain those on the data.
     notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
     if privacy.unverified and not verbose:

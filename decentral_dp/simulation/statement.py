@@ -406,7 +406,7 @@ class PrivacyStatement:
     def certainty(self) -> str:
         """The kind of guarantee: "certified", or its limits."""
         word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
-        return f"{word}, with unverified components (listed by decentral-dp plan)" if self.rests_on_unverified else word
+        return f"{word}, with unverified components (listed by plan --verbose)" if self.rests_on_unverified else word
 
     @property
     def summary(self) -> str:
@@ -516,7 +516,8 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table "privacy" of result.json, infinities as floats."""
-        return {**_as_json(self), "mechanism": self.mechanism}
+        texts = {name: getattr(self, name) for name in ("mechanism", "summary", "adjacency", "adversary")}
+        return {**_as_json(self), **texts}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> PrivacyStatement:

@@ -190,7 +190,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         x_names = [*shards.feature_names, "intercept"][:p]
     return {
         "kind": table.kind,
-        "solves": job.solves,
+        "solves": "one-level" if c.one_level else job.solves,
         "data": data,
         "notes": list(shards.all_notes),
         **({"settings": job.settings_text} if job.settings_text else {}),

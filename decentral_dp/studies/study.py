@@ -43,6 +43,7 @@ from decentral_dp.studies.schema import (
     Where,
     axes,
     cells,
+    leaves,
     load_study,
     to_toml,
 )
@@ -155,6 +156,7 @@ def _write(
     own(out / "plots", out, "study").mkdir(exist_ok=True)
     figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
     paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, ("svg", "png"))]
+    absent = missing_measures(study, values, {path.stem for path in paths}) if table["status"].isin(GOOD).any() else []
     findings = Findings(
         study,
         varied,
@@ -163,7 +165,7 @@ def _write(
         table,
         verdicts,
         computed,
-        missing_measures(study, values, {path.stem for path in paths}) if table["status"].isin(GOOD).any() else [],
+        [*_problem_warnings(varied, listed), *absent],
         out,
         gains,
     )
@@ -186,6 +188,19 @@ def _write(
     )
     write_whole(out / "report.html", page.encode())
     return findings
+
+
+def _problem_warnings(varied: Sequence[Axis], listed: Sequence[Cell]) -> list[str]:
+    """Return a warning if variants differ in [problem], without the keys of the grid."""
+    problems: dict[Any, dict[str, Any]] = {}
+    for cell in listed:
+        content = {".".join(path): value for path, value in leaves({"problem": cell.content.get("problem") or {}})}
+        problems.setdefault(cell.labels.get(VARIANT), content)
+    keys = sorted({key for content in problems.values() for key in content} - {axis.name for axis in varied})
+    differing = [key for key in keys if len({repr(content.get(key)) for content in problems.values()}) > 1]
+    if not differing:
+        return []
+    return [f"Variants differ in {', '.join(differing)}, so their means do not compare algorithms only."]
 
 
 def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -270,9 +270,9 @@ def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> No
 def test_unverified_components_are_reported_in_every_medium(tmp_path: Path) -> None:
     scenario = changed(tmp_path, "momentum")
     terminal = StringIO()
-    print_privacy_plan(Plan.from_job(build_job(scenario)), console(terminal, 10_000))
+    print_privacy_plan(Plan.from_job(build_job(scenario)), console(terminal, 10_000), verbose=True)
     run = decentral_dp.run(scenario, out=tmp_path / "out")
-    assert "with unverified components (listed by decentral-dp plan)" in run.result.privacy.summary
+    assert "with unverified components (listed by plan --verbose)" in run.result.privacy.summary
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     closed = "Python code has no access to records by closures or files"
     assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])

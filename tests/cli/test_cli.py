@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -247,6 +248,20 @@ def test_plan_prints_the_epsilon_of_the_run(command: Command, finished: Path) ->
             line for line in said.out.splitlines() if line[:1].isdigit() and _has(line.split()[0], agent["agent"])
         )
         assert row.split()[1:4] == [epsilon_text(float(agent["epsilon"])), y, z]
+
+
+def test_a_plan_of_training_states_settings_variables_and_the_threat_model(command: Command) -> None:
+    said = command("plan", "dp_dsgd").out
+    assert re.search(
+        r"^Settings   Learning rate [\d.]+, clipping norm [\d.]+, accumulated noise per weight", said, re.M
+    )
+    assert "Variables" not in said
+    assert "Variables  x: mean of the features, y: model" in command("plan", "dp_dsgd", "--verbose").out
+    plan = json.loads(command("plan", "dp_dsgd", "--json").out)
+    assert plan["problem"]["solves"] == "one-level"
+    privacy = plan["privacy"]
+    assert (privacy["adjacency"], privacy["adversary"]) == ("replace one record of one agent", "observes all messages")
+    assert f"Adjacency: {privacy['adjacency']}. Adversary: {privacy['adversary']}." in privacy["summary"]
 
 
 def _has(span: str, agent: int) -> bool:

@@ -60,7 +60,7 @@ def test_no_record_changes_the_template(tmp_path: Path) -> None:
         path = write_template(tmp_path / name / "new.toml", data=str(tmp_path / name / "mine.csv"), label="outcome")
         texts.add(path.read_text())
     (text,) = texts
-    with pytest.raises(FileExistsError):
+    with pytest.raises(InputError, match=r'new\.toml" exists\. Fix: give another name'):
         write_template(tmp_path / "a" / "new.toml")
     table = tomllib.loads(text)["problem"]
     assert list(table["scale"]) == ["age", "weight", "pressure", "pulse"]
@@ -88,6 +88,21 @@ def test_columns_of_words_dates_and_agents_are_declared(tmp_path: Path) -> None:
     table = load(path).problem
     assert table.scale == {"dose": [0, 10]}
     assert build(load(path)).shards.feature_names == ("ward=icu", "admitted", "dose")
+
+
+def test_columns_of_dates_are_placeholders(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("admitted,left,dose,died\n2021-03-04,05/04/2021,3,0\n2021-03-09,06/04/2021,4,1\n")
+    given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
+    path = write_template(tmp_path / "new.toml", **given)
+    text = path.read_text()
+    assert tomllib.loads(text)["problem"]["columns"] == {"date": {"admitted": "", "left": ""}}
+    assert "# fill = " in text
+    assert "2021" not in text
+    with pytest.raises(InputError, match=r'date\.admitted is "", expected an earlier and a later date'):
+        decentral_dp.plan(path)
+    rules = '{ admitted = "2020-01-01:2022-01-01", left = "2020-01-01:2022-01-01 %d/%m/%Y" }'
+    path.write_text(text.replace('{ admitted = "", left = "" }', rules))
+    assert build(load(path)).shards.feature_names == ("admitted", "left", "dose")
 
 
 def test_columns_of_words_are_placeholders_without_words(tmp_path: Path) -> None:

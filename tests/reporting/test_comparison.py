@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp.cli.run import print_and_write_comparison
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting.comparison import compare, comparison_tables
+from decentral_dp.reporting.comparison import _shorten_names, compare, comparison_tables
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.result import read_result
@@ -163,6 +163,25 @@ def test_the_page_has_everything_and_loads_nothing(
     assert places == sorted(places)
     assert not re.search(r'(src|href)="(?!data:|#|[./]*[\w/-]+/report\.html")', page)
     assert [p.name for p in (tmp_path / "runs" / "compare").iterdir()] == ["comparison.html"]
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (
+            ["ring-privacy.epsilon=1-run.average=0.5", "ring-privacy.epsilon=2-run.average=0.5"],
+            ["privacy.epsilon=1", "privacy.epsilon=2"],
+        ),
+        (["a_long_name_of_a_scenario", "a_long_name_of_a_scenario-run.average=0.5"], None),
+        (
+            ["a_long_name-privacy.delta=1e-5", "a_long_name-privacy.delta=1e-6"],
+            ["privacy.delta=1e-5", "privacy.delta=1e-6"],
+        ),
+        (["ring-a.b=1", "ring-a.b=2"], None),
+    ],
+)
+def test_long_names_lose_what_all_have(names: list[str], short: list[str] | None) -> None:
+    assert _shorten_names(names) == (short or names)
 
 
 @pytest.mark.parametrize(

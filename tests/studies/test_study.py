@@ -805,6 +805,14 @@ def test_figures_and_measures_without_numbers_are_warnings(make: Make, tmp_path:
     assert [w.split(":")[0] for w in found.warnings] == ["measure", "plots (other)", "plots (over_nothing)"]
 
 
+def test_variants_of_different_problems_are_a_warning(make: Make, tmp_path: Path) -> None:
+    variants = [{"name": "a"}, {"name": "b", "set": {"problem.seed": 5}}]
+    found = conduct(make(kind="plan", grid={}, measure=["epsilon_max"], variants=variants), tmp_path / "out", jobs=1)
+    sentence = "Variants differ in problem.seed, so their means do not compare algorithms only."
+    assert found.warnings == [sentence]
+    assert sentence in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
     side = {"measure": "epsilon_max", "where": FIRST}
     found = judged(make, (8.811, 0.0, 0.0), "epsilon_max", left=side, right=8.0, **{"is": "greater"})

@@ -26,7 +26,7 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
     has sensitivity λ_t·2C/N_t, with N_t the records of all agents. Both account every step.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
-point, so a release has sensitivity λ_t·2C/N_t. No validation record is read, and x is never sent.
+point, so a release has sensitivity λ_t·2C/N_t. No validation record is read. Only `dp_dsgd` with `centring` sends x.
 
 Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it if the
 g_i differ. One agent runs gradient descent.

@@ -211,6 +211,13 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
         problem = "It is planned if features have declared ranges"
         fix = 'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"'
     elif is_noisy and not _has_target(c):
+        privacy = c.scenario.privacy
+        if c.mechanism == GAUSSIAN and privacy.epsilon is not None:
+            key, problem = "privacy.delta", "Gaussian noise needs a delta above 0 (got 0)"
+            raise InputError(f'{key}: {problem}. Fix: use a delta such as 1e-5, or mechanism = "laplace".')
+        if privacy.epsilon is None and privacy.y is None:
+            problem, fix = "missing, and there is no noise_multiplier or scale", "set one of them"
+            raise InputError(f"privacy.epsilon: {problem}. Fix: {fix}.")
         problem = "It is planned for Gaussian noise with a target ε or a noise multiplier"
         fix = f'set mechanism = "gaussian", epsilon and delta; or {fix}'
     else:
@@ -412,22 +419,16 @@ def settings_text(
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
         return ""
     is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
-    text = f"{rounds} rounds"
-    if is_dsgd and algorithm.local_steps:
-        text += f", {algorithm.local_steps} local steps each,"
-    text += f" with learning rate {step.scale:g}{schedule_text(step.to_dict())}"
+    text = f"Learning rate {step.scale:g}{schedule_text(step.to_dict())}"
+    has_local_steps = is_dsgd and algorithm.local_steps
+    text += f", {algorithm.local_steps} local steps per round" if has_local_steps else ""
     if is_clipped:
         decreasing = dict(clip.shares).get("y")
         decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
-        contribution = "change by local steps" if is_dsgd and algorithm.local_steps else "gradient of a record"
-        text += f"; the {contribution} is clipped to {clip.y:g}{decay}"
+        text += f", clipping norm {clip.y:g}{decay}{' of their change' if has_local_steps else ''}"
     else:
-        text += ", without a clip"
-    if not is_dsgd:
-        return f"{text}."
-    if algorithm.centring_rounds:
-        text += ", with features less their mean, x, which agents release first"
-    if not is_clipped:
+        text += ", no clipping"
+    if not is_dsgd or not is_clipped:
         return f"{text}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
     # Mean over agents of the squared scales of their independent noise, relative to the schedules.
@@ -435,7 +436,7 @@ def settings_text(
     largest = schedule.select(np.array([np.argmax(schedule.scale)]))
     squares = np.square(largest.deviations(np.arange(1, rounds + 1))).sum()
     change = math.sqrt(squares * own_square / noise_average) / (1.0 - algorithm.momentum)
-    return f"{text}. Accumulated noise per weight has the standard deviation {change:.2g}."
+    return f"{text}, accumulated noise per weight (sd) {change:.2g}."
 
 
 # Algorithms with gradients at the agent's released point, before mixing.

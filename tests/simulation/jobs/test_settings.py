@@ -263,11 +263,11 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         ),
         (
             {"privacy": {"epsilon": None}},
-            "algorithm.learning_rate: missing. It is planned for Gaussian noise with a target",
+            "privacy.epsilon: missing, and there is no noise_multiplier or scale. Fix: set one of them",
         ),
         (
             {"privacy": {"delta": 0.0}},
-            "algorithm.learning_rate: missing. It is planned for Gaussian noise with a target",
+            "privacy.delta: Gaussian noise needs a delta above 0 (got 0). Fix: use a delta such as 1e-5",
         ),
         ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: leave it out."),
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
