@@ -391,8 +391,8 @@ class PrivacyStatement:
         if self.view == "all_messages":
             return ""
         return (
-            "The first ε assumes that all agents follow the protocol, keep received messages to themselves, and that "
-            "no score, curve, checkpoint or other model of an earlier round is shown"
+            "The first ε assumes that agents follow the protocol and keep messages to themselves, and that no score or "
+            "model of an earlier round is shown"
         )
 
     @property
@@ -435,8 +435,7 @@ class PrivacyStatement:
             published = epsilon_text(self.epsilon_published)
             budget = [
                 f"{most_published}ε = {published} {delta} for an adversary that {self.adversary}",
-                f"{most.capitalize()}ε = {epsilon_text(self.epsilon_max)} for an adversary that observes every "
-                "message, such as a member of the network who colludes with all others",
+                f"{most.capitalize()}ε = {epsilon_text(self.epsilon_max)} for one that observes every message",
                 self.assumptions,
             ]
         parts = [

@@ -67,11 +67,8 @@ class TestStatement:
             f"ε = {published} at δ = 1e-5 for an adversary that receives only the average of the 4 final models. "
             in privacy.summary
         )
-        assert (
-            f"ε = {every} for an adversary that observes every message, such as a member of the network who colludes "
-            "with all others. " in privacy.summary
-        )
-        assert "The first ε assumes that all agents follow the protocol" in privacy.summary
+        assert f"ε = {every} for one that observes every message. " in privacy.summary
+        assert "The first ε assumes that agents follow the protocol" in privacy.summary
 
     def test_epsilons_are_those_of_the_job(self, average: Run) -> None:
         job: Any = average.simulation()
