@@ -92,7 +92,10 @@ def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str,
 
 
 def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = [AgentBudget(k, epsilon, math.inf, channels={"y": Cost(epsilon)}) for k, epsilon in ((0, 2.0), (2, 1.0), (3, 4.0))]
+    costs = [
+        AgentBudget(k, epsilon, math.inf, channels={"y": Cost(epsilon)})
+        for k, epsilon in ((0, 2.0), (2, 1.0), (3, 4.0))
+    ]
     budgets = AgentBudgets(tuple(costs), np.array([0, 0, 1, 2, 2, 0, 1]))
     each = budgets.entries()
     assert [entry["epsilon"] for entry in each] == [2.0, 2.0, 1.0, 4.0, 4.0, 2.0, 1.0]
