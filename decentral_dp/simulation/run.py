@@ -283,7 +283,7 @@ def evaluated_rounds(rounds: int, interval: int) -> list[int]:
     """List the evaluated rounds: 0, the multiples of `interval`, and the last.
 
     Example:
-        >>> evaluated_rounds(rounds=7, every=3)
+        >>> evaluated_rounds(rounds=7, interval=3)
         [0, 3, 6, 7]
     """
     return sorted({*range(0, rounds + 1, interval), rounds})

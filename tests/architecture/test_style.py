@@ -48,7 +48,8 @@ DOCSTRINGS = re.compile(r'"""(.*?)"""', re.DOTALL)
 COMMENTS = re.compile(r"(?:^|(?<=  ))#:? .*(?:\n *# .*)*", re.MULTILINE)
 ERRORS = re.compile(r"\braise \w+\((.*?)\)$", re.MULTILINE | re.DOTALL)
 VERB = re.compile(
-    "(?:Allow|Audit|Build|Check|Choose|Compare|Compute|Draw|Estimate|Load|Make|Predict|Read|Resume|Return|Run|Test|Write) "
+    "(?:Allow|Audit|Build|Check|Choose|Compare|Compute|Draw|Estimate|Load|Make|Predict|Read|Resume|Return|Run|Test|"
+    "Write) "
 )
 
 

@@ -148,7 +148,7 @@ def test_the_settings_text_has_the_accumulated_noise(kind: str | None) -> None:
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.momentum)
     text = job.settings_text
-    assert f"learning rate {job.algorithm.learning_rate.scale:g}" in text
+    assert f"Learning rate {job.algorithm.learning_rate.scale:g}" in text
     assert float(text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 
 
@@ -427,31 +427,39 @@ def test_a_custom_problem_with_step_facts_has_default_hyperparameters() -> None:
 # Adversaries that receive published models only.
 
 
-def _published(adversary: str, **tables: Any) -> Any:
+def _published(adversary: str, epsilon: float = 0.06, **tables: Any) -> Any:
     """Plan digits, whose features and ten classes need several outputs."""
     problem = {"data": "digits"}
     tables = {"algorithm": {"kind": "dp_dsgd", "rounds": 60}, "topology": {"agents": 9}} | tables
-    privacy = {"adversary": adversary, "epsilon": 0.02}
+    privacy = {"adversary": adversary, "epsilon": epsilon}
     return decentral_dp.build(_scenario(problem=problem, privacy=privacy, **tables)).simulation()
 
 
 def test_settings_for_an_average_have_the_noise_of_a_trusted_server_and_envelopes() -> None:
     job, every = _published("final_average"), _published("all_messages")
     fewest = int(job.shards.train_counts.min())
-    facts = TrainingFacts(10, fewest, 9**2, largest_mu(0.02, 1e-5), 60, 0.0, job.problem.curvature)
+    facts = TrainingFacts(10, fewest, 9**2, largest_mu(0.06, 1e-5), 60, 0.0, job.problem.curvature)
     step, clip, _ = default_hyperparameters(facts)
     assert (job.algorithm.learning_rate.scale, job.clip.y) == pytest.approx((step, clip), rel=5e-3)
     assert job.clip.envelope
     assert job.clip.at(3).divide(2.0).envelope
     assert not every.clip.envelope
     step_of_agents, clip_of_agents, _ = default_hyperparameters(facts._replace(agents=9))
-    assert step_of_agents * clip_of_agents < 0.8 * step * clip
+    assert step_of_agents * clip_of_agents < 0.9 * step * clip
 
 
 def test_few_rounds_for_the_graph_are_in_the_warnings() -> None:
-    gap = _published("final_models").topology.spectral_gap
+    gap = _published("final_models", 1.0).topology.spectral_gap
     for rounds, is_few in ((math.ceil(5.0 / gap) - 1, True), (math.ceil(5.0 / gap), False)):
         for adversary in ("final_models", "all_messages"):
-            job = _published(adversary, algorithm={"kind": "dp_dsgd", "rounds": rounds})
+            job = _published(adversary, 1.0, algorithm={"kind": "dp_dsgd", "rounds": rounds})
             warned = any(f"Fix: algorithm.rounds = {math.ceil(5.0 / gap)}" in text for text in job.setting_warnings)
             assert warned == (is_few and adversary == "final_models")
+
+
+def test_a_target_below_the_cost_of_rounding_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"^privacy\.epsilon: no noise meets it for the published models \(got 0\.02\)"
+    ):
+        _published("final_average", epsilon=0.02)
+    assert _published("final_average").published.max() <= 0.06
