@@ -310,7 +310,7 @@ def graph_noun(graph: Mapping[str, Any]) -> str:
 
 
 def topology_name(graph: Mapping[str, Any]) -> str:
-    """Write kind and size of a graph, such as "ring of 10 agents"."""
+    """Return the kind and size of a graph as text, such as "ring of 10 agents"."""
     m = int(graph.get("agents") or 0)
     return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
 
