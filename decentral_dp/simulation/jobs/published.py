@@ -298,8 +298,8 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
         lambda job: job.scenario.privacy.colluders > 0,
         "privacy.colluders",
-        "ε of published models assumes that no member of the network colludes",
-        'set 0, or adversary = "all_messages"',
+        "a colluding agent receives every message of its neighbours, for whom ε is that of all messages",
+        'set 0, or adversary = "all_messages"; decentral-dp network states ε of each pair',
     ),
     Refusal(
         lambda job: (

@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "privacy.correlation",
         "independent noise",
     ),
-    "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "no member"),
+    "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receives every message"),
     "delay": ({"topology.delay": 1}, "topology", "delayed"),
     "compression": ({"topology.compression": {"kind": "sign"}}, "topology", "compressed"),
     "box": ({"privacy.box": {"y": 1.0}}, "privacy.box", "projected"),
