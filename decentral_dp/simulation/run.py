@@ -428,7 +428,10 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
             parts = {} if journal.releases is None else journal.releases.digests
             releases.join(folder / IN_PROGRESS, run.simulation(), run.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
-        names += write_published(run, partial)
+        # Weights of a custom problem have no names.
+        has_names = run.result.has_model and "problem" not in run.scenario.objects
+        if run.result.privacy.view != "all_messages" and has_names:
+            names += write_published(run.result, run.model, run.published, partial)
         digests = {name: sha256_of_file(partial / name) for name in names}
         digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
         sealed_result = seal({**run.result.content, FILES: digests, RUN: journal.begun})

@@ -109,6 +109,8 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    # The tests above share a cluster, which ends with this file.
+    ray.shutdown()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")

@@ -11,17 +11,17 @@ All other files of a run folder show more than the published models.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.simulation.metrics import average_agents
-from decentral_dp.simulation.result import METADATA, MODEL, PUBLISHED, STATEMENT, text_of
+from decentral_dp.simulation.model import TrainedModel
+from decentral_dp.simulation.result import METADATA, MODEL, PUBLISHED, STATEMENT, RunResult, text_of
 from decentral_dp.simulation.statement import PrivacyStatement
-
-if TYPE_CHECKING:
-    from decentral_dp.simulation.run import Run
 
 README = "README.txt"
 _README = (
@@ -32,32 +32,32 @@ _README = (
 _READ = ("kind", "data", "features", "classes", "image", "bounds")
 
 
-def write_published(run: Run, place: Path) -> list[str]:
-    """Write the published models of a run.
+def write_published(result: RunResult, model: TrainedModel, published: Mapping[str, Array], place: Path) -> list[str]:
+    """Write the published models of a run whose adversary receives nothing else.
 
     Args:
-        run: finished; nothing is written if its adversary observes all messages, or if it has no model.
+        result: result of the run.
+        model: trained model of the run.
+        published: channel → released values of each agent.
         place: folder in which `published/` is made; it contains `scenario.toml`.
 
     Returns:
         The names of the written files, relative to the folder.
     """
-    privacy = run.result.privacy
-    if privacy.view == "all_messages" or not run.result.has_model or "problem" in run.scenario.objects:
-        return []
+    privacy = result.privacy
     target = place / PUBLISHED
     target.mkdir()
-    model, y = run.model, run.published["y"]
+    y = published["y"]
     if privacy.view == "final_average":
-        y, weights = average_agents(run.published)["y"], model.weights
+        y, weights = average_agents(published)["y"], model.weights
     else:
         named = [model.of_agent(agent).weights for agent in range(len(y))]
         weights = {name: np.stack([agent[name] for agent in named]) for name in named[0]}
     np.savez(target / MODEL, allow_pickle=False, **weights, y=y)
-    problem = run.result.problem
+    problem = result.problem
     metadata: dict[str, Any] = {
         "model": model.problem.description,
-        "agents": list(run.result.topology["labels"]) if len(y) > 1 else [],
+        "agents": list(result.topology["labels"]) if len(y) > 1 else [],
         "linked": model.linked,
         "problem": {key: problem[key] for key in _READ if key in problem},
     }
