@@ -384,6 +384,10 @@ def gossip_job(c: Components) -> GossipJob:
                     "dp_dsgd; or remove over_time, drop, offline and delay."
                 )
 
+    # A calibration plans the same job with several noises.
+    records = records_of(r.problem, r.shards, r.elsewhere, r.clip.norm)
+    test = test_records(r.problem, r.shards, r.clip.norm)
+
     def planned(noise: PlannedNoise) -> GossipJob:
         """Return the job with this noise."""
         noise = noise._replace(is_final=True)
@@ -397,8 +401,8 @@ def gossip_job(c: Components) -> GossipJob:
             components=r.components,
             topology=r.topology,
             shards=r.shards,
-            records=records_of(r.problem, r.shards, r.elsewhere, r.clip.norm),
-            test=test_records(r.problem, r.shards, r.clip.norm),
+            records=records,
+            test=test,
             sampling=r.sampling,
             clip=r.clip,
             mechanism=r.mechanism,
