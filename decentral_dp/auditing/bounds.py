@@ -362,7 +362,7 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
     """Bound ε from below by guesses, in the order of their scores.
 
     Args:
-        scores: scores, positive for the guess True, (m,).
+        scores: scores, (m,), positive if the attack predicts the label True.
         coins: drawn labels, (m,).
         delta: δ.
         risk: 1 − confidence.

@@ -43,7 +43,7 @@ from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training import Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
-from decentral_dp.simulation.jobs.published import Steps, compute_steps, sent_messages
+from decentral_dp.simulation.jobs.published import NO_DELTA, Steps, compute_steps, is_unbounded, sent_messages
 from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import Coloured, colour, index_symmetries, stable_colours, symmetry
@@ -527,12 +527,6 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
     return ", ".join(keys), ", ".join(names)
 
 
-def _is_unbounded(job: Any) -> bool:
-    """Return whether a step of training may move two hidden states apart without a bound."""
-    length = job.problem.length if isinstance(job.problem, Training) else 0.0
-    return length is None or not math.isfinite(length)
-
-
 _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: (
@@ -561,7 +555,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         "take a connected graph",
     ),
     Refusal(
-        _is_unbounded,
+        lambda job: isinstance(job.problem, Training) and is_unbounded(job),
         "problem.model",
         "a step of a neural network, or on features without ranges, may move hidden states apart without a bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
@@ -584,12 +578,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         "sums of {of.mechanism.name} noise have no closed form",
         'use "gaussian"',
     ),
-    Refusal(
-        lambda job: job.scenario.privacy.delta == 0.0,
-        "privacy.delta",
-        "Gaussian noise has no finite ε at δ = 0",
-        "use a delta above 0, such as 1e-5",
-    ),
+    NO_DELTA,
     Refusal(
         # Training accounts a secret fixed-size batch as if it had the record in every round. A Poisson batch may be
         # much larger than its divisor, and steps then move states apart.

@@ -233,7 +233,16 @@ _STEPS = 8
 _MOST_AGENTS = 2000
 
 
-def _is_unbounded(job: GossipJob) -> bool:
+# Row of the refusals of published models and of network DP.
+NO_DELTA: Refusal[Any] = Refusal(
+    lambda job: job.scenario.privacy.delta == 0.0,
+    "privacy.delta",
+    "Gaussian noise has no finite ε at δ = 0",
+    "use a delta above 0, such as 1e-5",
+)
+
+
+def is_unbounded(job: Any) -> bool:
     """Return whether a step of training may move two models apart without a bound."""
     length = job.problem.length if isinstance(job.problem, Training) else None
     return length is None or not math.isfinite(length)
@@ -253,14 +262,9 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         "ε of published models is derived for certified Gaussian noise",
         'set guarantee = "certified" and mechanism = "gaussian"',
     ),
+    NO_DELTA,
     Refusal(
-        lambda job: job.scenario.privacy.delta == 0.0,
-        "privacy.delta",
-        "Gaussian noise has no finite ε at δ = 0",
-        "use a delta above 0, such as 1e-5",
-    ),
-    Refusal(
-        _is_unbounded,
+        is_unbounded,
         _HIDDEN,
         "a step of a neural network, or on features without ranges, may move two models apart without a bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
@@ -338,11 +342,7 @@ def refuse_hidden(job: GossipJob) -> None:
 
 def has_published_epsilon(job: GossipJob) -> bool:
     """Return whether ε of published models is derived for a job."""
-    try:
-        refuse_hidden(job)
-    except InputError:
-        return False
-    return True
+    return not any(row.find(job) for row in _REFUSALS)
 
 
 def published_epsilon(job: GossipJob, view: View) -> Array:
