@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from decentral_dp.data.columns import ColumnRules, with_rules
@@ -122,6 +121,8 @@ class Manifest(Table):
 
     def to_toml(self) -> str:
         """Return the text of a manifest file."""
+        import tomli_w
+
         return tomli_w.dumps(self._content())
 
     def _content(self) -> dict[str, Any]:
