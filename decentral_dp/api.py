@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
 from decentral_dp.config.components import Components, Objects, load_components
@@ -99,7 +98,7 @@ class Job:
         return self.simulation().scenario
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> str:
         """Threat model and kind of problem."""
         return self.simulation().setting
 

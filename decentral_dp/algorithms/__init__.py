@@ -5,17 +5,16 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from typing import get_args
 
 from decentral_dp import annexes
-from decentral_dp.algorithms.entry import Entry, Options, Setting
+from decentral_dp.algorithms.entry import Entry, Options
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
 _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
-def _entries(setting: Setting) -> Iterator[Entry]:
+def _entries(setting: str) -> Iterator[Entry]:
     """Yield the entries of the modules in a setting's folder. Modules of shared parts have none."""
     folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
@@ -26,8 +25,6 @@ def _entries(setting: Setting) -> Iterator[Entry]:
 
 ALGORITHMS = annexes.Registry(
     lambda: {
-        entry.kind: entry
-        for setting in get_args(Setting)
-        for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
+        entry.kind: entry for setting in _FOLDERS for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
     }
 )

@@ -443,7 +443,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
     return first
 
 
-def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
+def _find_problem_type(code: Any, name: str) -> str:
     """Return the kind of a custom problem. Raises InputError for components that need a scenario."""
     kind, why = None, ""
     try:

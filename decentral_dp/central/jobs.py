@@ -17,6 +17,8 @@ from decentral_dp.bounded import Split
 from decentral_dp.central.clients import MinimaxClientBlock, ReadingClients
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.minimax.released_class_prior import ClassShare
+from decentral_dp.central.problems.evaluator import MinimaxEvaluator, make_evaluator
+from decentral_dp.central.problems.saddle import Minimax
 from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -44,20 +46,17 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.releasers import FREE, PlannedReleaser
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.records import RecordPairs
-from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.job import (
     LARGEST_PLAN,
     PlannedJob,
     RecordsElsewhere,
     as_numbers,
-    minimax_evaluator,
     read_shards,
     records_of,
     test_records,
     unmeasured_reason,
 )
-from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
-from decentral_dp.simulation.statement import Setting
+from decentral_dp.simulation.metrics import Evaluator, Unscored, pool
 
 # Checks before a record is read -------------------------------------------------------------------------------------
 
@@ -480,7 +479,7 @@ class _Coordinated(PlannedJob, Protocol):
 class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem."""
 
-    setting: ClassVar[Setting] = "coordinator_bilevel"
+    setting: ClassVar[str] = "coordinator_bilevel"
     needs_norms: ClassVar[bool] = True
 
     problem: Problem
@@ -520,7 +519,7 @@ class CoordinatorBilevelJob(_Coordinated):
 class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem."""
 
-    setting: ClassVar[Setting] = "coordinator_minimax"
+    setting: ClassVar[str] = "coordinator_minimax"
 
     problem: Minimax
     context: MinimaxContext
@@ -529,7 +528,7 @@ class CoordinatorMinimaxJob(_Coordinated):
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
     def evaluator(self) -> MinimaxEvaluator | Unscored:
-        return minimax_evaluator(self, self.problem)
+        return make_evaluator(self)
 
 
 def build_coordinator_job(

@@ -49,7 +49,7 @@ from decentral_dp.privacy.custom_mechanism import mechanism_options, register_ou
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
+from decentral_dp.problems import PROBLEMS, SOLVED, TYPES, ProblemEntry, ProblemType
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import component, in_module
 
@@ -96,6 +96,7 @@ class Components:
         problem: problem.
         model: custom model of the problem.
         problem_entry: entry of a registered problem; None for a custom one.
+        problem_type: type of the problem, which the algorithm solves.
         topology: graph.
         data: records.
         partition: partition of the records over the agents.
@@ -110,6 +111,7 @@ class Components:
     problem: Component
     model: Component
     problem_entry: ProblemEntry | None
+    problem_type: ProblemType
     topology: Component
     data: Component
     partition: Component
@@ -123,7 +125,7 @@ class Components:
     @property
     def levels(self) -> int:
         """2 if records are split for the lower and the upper level, else 1."""
-        return 1 if self.one_level or self.algorithm.solves == "minimax" else 2
+        return 1 if self.one_level else self.problem_type.levels
 
     @property
     def strict(self) -> bool:
@@ -233,6 +235,7 @@ def resolve(s: Scenario) -> Components:
         problem=replace(problem, make=partial(instance, problem, s.problem.model_extra or {})),
         model=model,
         problem_entry=registered,
+        problem_type=TYPES[entry.solves],
         topology=replace(topology, make=partial(_graph, topology, s, files)),
         data=replace(data, make=partial(_records, data, s, files)),
         partition=replace(partition, make=partial(_partition, partition, s)),

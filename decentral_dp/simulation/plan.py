@@ -28,7 +28,7 @@ from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
-from decentral_dp.simulation.statement import UNVERIFIED, VERBOSE_LINES, PrivacyStatement, Setting
+from decentral_dp.simulation.statement import UNVERIFIED, VERBOSE_LINES, PrivacyStatement
 from decentral_dp.simulation.summary import (
     method_name,
     problem_summary,
@@ -55,7 +55,7 @@ class Plan:
 
     Args:
         title: of the scenario.
-        setting: "gossip", "coordinator_bilevel" or "coordinator_minimax".
+        setting: "gossip", or that of a trusted coordinator and its type of problem.
         rounds: number of rounds.
         n_agents: number of agents.
         topology: their graph, as in `result.json`.
@@ -79,7 +79,7 @@ class Plan:
     """
 
     title: str
-    setting: Setting
+    setting: str
     rounds: int
     n_agents: int
     topology: Mapping[str, Any]

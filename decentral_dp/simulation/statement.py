@@ -12,14 +12,12 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
-from pydantic import PlainValidator, TypeAdapter, ValidationError
+from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
 
+from decentral_dp import annexes
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import IntArray
 from decentral_dp.formatting import delta_text, epsilon_text
-
-Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
-"""Trust and problem of a job: agents on a graph, or a trusted coordinator of a bilevel or minimax problem."""
 
 View: TypeAlias = Literal["all_messages", "final_models", "final_average"]
 """Values that the adversary of the stated ε receives."""
@@ -263,7 +261,7 @@ class PrivacyStatement:
     """The guarantee of a job and its privacy cost, from public facts only.
 
     Args:
-        setting: of the job.
+        setting: "gossip", or that of a trusted coordinator and its type of problem.
         guarantee: "certified", "as_published" or "none".
         mechanisms: noise mechanisms; none without noise.
         protocol: in words.
@@ -297,7 +295,7 @@ class PrivacyStatement:
         cautions: the notes on a large δ and a low signal.
     """
 
-    setting: Setting
+    setting: Annotated[str, Field(pattern=f"^({'|'.join(['gossip', *annexes.SETTINGS])})$")]
     guarantee: Literal["certified", "as_published", "none"]
     mechanisms: tuple[str, ...]
     protocol: str

@@ -98,16 +98,17 @@ def title_of(s: Scenario) -> str:
     return s.title if s.title.endswith(suffix) else s.title + suffix
 
 
-# A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
+# A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on. {} is the
+# type of the problem.
 _METHODS = {
-    "ldp_dsbo": "LDP-DSBO (bilevel)",
-    "ma_dsbo": "MA-DSBO (bilevel)",
-    "dsbo_jhip": "DSBO-JHIP (bilevel)",
-    "gbdsbo": "GBDSBO (bilevel)",
-    "vrdsbo": "VRDSBO (bilevel)",
-    "spdb": "SPDB (bilevel)",
-    "bsa": "BSA (bilevel)",
-    "gossip_sgda": "gossip SGDA (minimax)",
+    "ldp_dsbo": "LDP-DSBO ({})",
+    "ma_dsbo": "MA-DSBO ({})",
+    "dsbo_jhip": "DSBO-JHIP ({})",
+    "gbdsbo": "GBDSBO ({})",
+    "vrdsbo": "VRDSBO ({})",
+    "spdb": "SPDB ({})",
+    "bsa": "BSA ({})",
+    "gossip_sgda": "gossip SGDA ({})",
     "dp_dsgd": "D-SGD",
     "ldp_single_level": "D-SGD, combine then adapt",
     "federated": "DP-FedAvg with noise of each agent",
@@ -138,7 +139,7 @@ def method_name(job: PlannedJob) -> str:
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
         parts.append("tail average")
-    name = _METHODS.get(kind, kind)
+    name = _METHODS.get(kind, kind).replace("{}", job.solves)
     return f"{name} + {', '.join(parts)}" if parts else name
 
 

@@ -36,7 +36,6 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechani
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
-from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings
 from decentral_dp.topology import Topology, build_topology
@@ -152,10 +151,6 @@ class Setup:
     @property
     def is_private(self) -> bool:
         return self.privacy.guarantee != "none"
-
-    @property
-    def is_minimax(self) -> bool:
-        return self.components.algorithm.solves == "minimax"
 
     @property
     def pools(self) -> bool:
@@ -498,26 +493,27 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "the unit would be all records",
         'remove it, or use agents that hold their records, such as those of "alone" or "federated"',
     ),
-    # Minimax problems without a coordinator.
+    # Problems of annexes without a coordinator.
     Refusal(
-        lambda d: d.is_minimax and d.s.run.agent_scores,
+        lambda d: d.components.problem_type.has_own_scores and d.s.run.agent_scores,
         "run.agent_scores",
         "the scores of {of.components.problem.name} are not sums over agents",
         "remove it",
     ),
     Refusal(
-        lambda d: d.is_minimax and d.s.problem.own_keys().get("positive_share") == "released",
+        lambda d: d.components.problem_entry and d.s.problem.own_keys().get("positive_share") == "released",
         "problem.positive_share",
         "no participant of {of.kind} can release it for all agents",
         "set a public number",
     ),
     Refusal(
         lambda d: (
-            d.is_minimax and d.privacy.guarantee == "certified" and d.components.mechanism.norm not in (None, "l2")
+            d.privacy.guarantee == "certified"
+            and d.components.mechanism.norm not in (None, *d.components.problem_type.norms)
         ),
         "privacy.mechanism",
-        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and minimax problems clip them in "
-        "l2 only",
+        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and "
+        "{of.components.problem_type.name} problems clip them in l2 only",
         'use mechanism = "gaussian"',
     ),
     # Channels.
@@ -572,15 +568,6 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
     ),
     # Problems.
-    Refusal(
-        lambda r: (
-            isinstance(r.problem, Saddle)
-            and _first({t: not r.problem.minimax.terms.get(t) for t in ("grad_x", "grad_y")})
-        ),
-        "algorithm.kind",
-        "{of.kind} needs {it} as a mean over records, and {of.components.problem.name} has none",
-        "use another algorithm or problem",
-    ),
     # Privacy: unit (docs/proofs/36).
     Refusal(
         lambda r: r.is_private and r.unit != RECORD and not r.follows_from_releases and _kinds_with("memoryless"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
+from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,15 @@ from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, Sched
 from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
-from decentral_dp.problems.saddle import Minimax, Saddle
+from decentral_dp.problems.records import ByAgent, RecordPairs
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
     AgentEvaluator,
     AgentScorer,
     Evaluator,
-    MinimaxEvaluator,
-    Unscored,
+    Scorer,
     scored_agents,
 )
-from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
 
@@ -260,7 +257,7 @@ class PlannedJob(Protocol):
         ('bilevel', 3000, 8)
     """
 
-    setting: ClassVar[Setting]
+    setting: ClassVar[str]
     # True if one participant, a trusted coordinator, releases for all.
     plans_ahead: ClassVar[bool] = True
     # True if agents send clipped steps.
@@ -300,8 +297,8 @@ class PlannedJob(Protocol):
         return self.components.scenario
 
     @property
-    def solves(self) -> Literal["bilevel", "minimax"]:
-        """The kind of problem."""
+    def solves(self) -> str:
+        """The type of problem."""
         return self.components.algorithm.solves
 
     @property
@@ -371,7 +368,7 @@ class PlannedJob(Protocol):
         """
         ...
 
-    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
+    def evaluator(self) -> Scorer:
         """Return the evaluator of released values."""
         ...
 
@@ -422,7 +419,7 @@ class GossipJob(PlannedJob):
             all messages.
     """
 
-    setting: ClassVar[Setting] = "gossip"
+    setting: ClassVar[str] = "gossip"
     plans_ahead: ClassVar[bool] = False
     sends_steps: ClassVar[bool] = True
 
@@ -449,11 +446,11 @@ class GossipJob(PlannedJob):
 
     @property
     def posed_problem(self) -> Any:
-        return self.problem.minimax if isinstance(self.problem, Saddle) else self.problem
+        return getattr(self.problem, "posed", self.problem)
 
     @property
     def unmeasured(self) -> str:
-        measures_x = self.tunes_x and not self.shards.is_elsewhere and self.solves == "bilevel"
+        measures_x = self.tunes_x and not self.shards.is_elsewhere and self.components.problem_type.levels == 2
         return unmeasured_reason(self.problem, self.counts) if measures_x else ""
 
     def sizes(self) -> list[int]:
@@ -536,9 +533,10 @@ class GossipJob(PlannedJob):
             ]
         return engine.run(nodes, self.rounds, control)
 
-    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
-        if self.solves == "minimax":
-            return minimax_evaluator(self, self.posed_problem)
+    def evaluator(self) -> Scorer:
+        if (make := self.components.problem_type.make_evaluator) is not None:
+            evaluator: Scorer = make(self)
+            return evaluator
         if isinstance(self.records, RecordsElsewhere):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         return Evaluator(
@@ -596,13 +594,6 @@ class GossipJob(PlannedJob):
             agents, self.records.shards, self.problem, self.algorithm, dataset_of, sends_scores, secret
         )
         return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
-
-
-def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | Unscored:
-    """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
-    if isinstance(job.records, RecordsElsewhere):
-        return Unscored()
-    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes)
 
 
 def unmeasured_reason(problem: Problem, counts: Counts) -> str:
