@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
@@ -20,7 +21,8 @@ def _entries(setting: str) -> Iterator[Entry]:
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
-            yield entry._replace(setting=setting)
+            text = inspect.getdoc(import_module(entry.algorithm.__module__)) or ""
+            yield entry._replace(setting=setting, description=text)
 
 
 ALGORITHMS = annexes.Registry(

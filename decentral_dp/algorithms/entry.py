@@ -186,9 +186,12 @@ class Entry(NamedTuple):
     example: Mapping[str, str] = MappingProxyType({})
     # Raises InputError for a guarantee that the algorithm cannot give.
     check_guarantee: Callable[[str], None] | None = None
-    # source: digest of a custom algorithm's code, if no file of the scenario contains it.
-    custom: bool = False
+    # Whether its plan and its properties are proved. Releases of other algorithms are compared with their plan.
+    proved: bool = True
+    # Digest of a custom algorithm's code, if no file of the scenario contains it.
     source: str = ""
+    # Text with the formulas.
+    description: str = ""
     # Object passed in Python instead of a kind.
     instance: Any = None
 
@@ -216,7 +219,7 @@ class Entry(NamedTuple):
     def summary(self) -> str:
         """First line of the class docstring, for lists."""
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
-        return text if self.custom else f"{text[0].lower()}{text[1:]}"
+        return f"{text[0].lower()}{text[1:]}" if self.proved else text
 
     @property
     def keys(self) -> tuple[Option, ...]:
@@ -299,7 +302,8 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         solves = getattr(algorithm, "solves", by_terms)
         setting = next(name for name in annexes.RULES if rules_of(name).solves == solves)
     example = rules_of(setting).example
-    return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
+    description = inspect.getdoc(algorithm) or ""
+    return Entry(kind, algorithm, (), setting, example=example, proved=False, source=source, description=description)
 
 
 def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:

@@ -169,7 +169,7 @@ def require_attackable(job: PlannedJob) -> None:
 def _is_partitioned_at_random(job: PlannedJob) -> bool:
     """Return whether records were assigned to agents at random, and not by a column of a file."""
     table = job.scenario.problem
-    if job.components.partition.is_outside:
+    if job.components.partition.value is not None:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"

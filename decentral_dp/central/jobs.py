@@ -454,7 +454,7 @@ class _Coordinated(PlannedJob, Protocol):
             partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published"),
             tuple(clients),
             self.n_agents,
-            reads=isinstance(self.records, RecordsElsewhere),
+            reads=not self.holds_records,
             most_records=max(int(counts.sum()) for counts in self.counts.values()),
             largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in sizes), default=1.0),
         )
@@ -491,13 +491,13 @@ class CoordinatorBilevelJob(_Coordinated):
 
     @property
     def unmeasured(self) -> str:
-        return unmeasured_reason(self.problem, self.counts) if self.tunes_x and not self.shards.is_elsewhere else ""
+        return unmeasured_reason(self.problem, self.counts) if self.tunes_x and self.holds_records else ""
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
     def evaluator(self) -> Evaluator | Unscored:
-        if isinstance(self.records, RecordsElsewhere):
+        if not self.holds_records:
             return Unscored()
         # All records have the same weight, and all agents the same published value.
         return Evaluator(
@@ -562,7 +562,7 @@ def build_coordinator_job(
     problem = make_problem(c, shards)
     algorithm, context = program.resolve_defaults(make_context(c, shards, problem, program))
     # A default number of steps can be large.
-    refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
+    refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if elsewhere is not None else ())))
     ledger = plan_ledger(s, algorithm, context)
     shards = replace(shards, labels=as_numbers(shards.labels))
     return job(

@@ -58,6 +58,7 @@ class Component:
         name: name in the scenario; for an object, its name or that of its type.
         value: class, function or object of a custom component; None for registered ones and for files.
         is_object: whether it was passed in Python.
+        label: name of the data for display; "" if their source names them.
         make: function that builds the graph; the records, from (agents, certified, drawn); the partition; or a custom
             problem.
     """
@@ -66,12 +67,8 @@ class Component:
     name: str
     value: Any = field(default=None, repr=False)
     is_object: bool = False
+    label: str = ""
     make: Callable[..., Any] = field(default=lambda: None, repr=False)
-
-    @property
-    def is_outside(self) -> bool:
-        """Whether it is custom."""
-        return self.value is not None
 
 
 # Problems.

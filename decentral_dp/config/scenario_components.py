@@ -59,12 +59,6 @@ _RECORDS: tuple[Refusal[Components], ...] = (
         "write one with simulation.folder.shards.write_shards",
     ),
     Refusal(
-        lambda c: c.scenario.problem.manifest is not None and c.data.is_outside,
-        "problem.manifest",
-        "custom records need no manifest",
-        "leave one of the two out",
-    ),
-    Refusal(
         lambda c: c.scenario.problem.manifest is not None and AGENT not in c.scenario.problem.data,
         "problem.data",
         "a manifest needs the path of every agent's file (got {of.scenario.problem.data})",
@@ -214,7 +208,7 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init))
-    if not entry.custom:
+    if entry.proved:
         return entry.build(options, privacy.guarantee)
     algorithm: AnyAlgorithm = call(
         entry.build,
@@ -417,7 +411,7 @@ def check_run_device(c: Components) -> None:
     if device != "cpu" and entry is not None and not c.problem_type.uses_devices:
         raise InputError(_on_processor(entry.kind))
     devices.check_device(device, "run.device")
-    devices_used = {device, getattr(c.problem.value, "device", "cpu") if c.problem.is_object else "cpu"}
+    devices_used = {device, "cpu" if isinstance(c.problem.value, type) else getattr(c.problem.value, "device", "cpu")}
     if s.run.engine == "ray" and devices_used != {"cpu"}:
         raise InputError('run.device: Ray starts actors without a GPU. Fix: take run.engine = "local", or the "cpu".')
 

@@ -221,7 +221,6 @@ class AgentShards:
             why_not_exchangeable="The records are with their agents.",
             digest=manifest.digest,
             label_range=self.label_range,
-            is_elsewhere=True,
             bounds=manifest.range,
         )
 

@@ -69,7 +69,7 @@ def statement(
         entries: the fields of `PrivacyStatement` that depend on the setting.
     """
     table, budget = job.scenario.privacy, job.budget
-    is_certified, word = table.guarantee == "certified", unverified(job)
+    is_certified, word = table.guarantee == "certified", job.components.unverified
     published = job.published if isinstance(job, GossipJob) else None
     # The ledger has a channel for x even if x has no coordinates.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
@@ -118,26 +118,6 @@ def delta_cautions(job: PlannedJob) -> list[str]:
         f"mechanism that satisfies it may publish {'a record' if together == 1 else f'{together} records'} of an agent "
         f"with {most} records. Fix: choose δ far below {together}/{most}."
     ]
-
-
-def unverified(job: PlannedJob) -> list[str]:
-    """Return the unchecked assumptions on custom components, as sentences after `UNVERIFIED`."""
-    c, entry, parts = job.components, job.components.algorithm, job.components.unverified
-    if job.mechanism == NO_NOISE:
-        return parts
-    if entry.custom:
-        parts.append(
-            f"{entry.kind} reaches records through bounded queries only and opens no bounded value. Its releases are "
-            "recorded and accounted. Only `decentral-dp check` tests the rest of its code."
-        )
-    if isinstance(job.mechanism, OutsideMechanism):
-        parts.append(
-            f"the noise of the mechanism {job.mechanism.name} has the privacy cost that it declares, in "
-            "float64 too. Its releases are composed as the worst mechanism of that cost."
-        )
-    if entry.custom or c.reads_user_code:
-        parts.append("Python code has no access to records by closures or files. Nothing tests this.")
-    return parts
 
 
 def _agent_budgets(budget: Budget, absent: frozenset[str], published: Array | None) -> AgentBudgets:
@@ -360,7 +340,7 @@ def _has_other_sums(job: GossipJob) -> bool:
         or job.factor is not None
         # The cost of a custom mechanism, and the plan of a custom algorithm.
         or isinstance(job.mechanism, OutsideMechanism)
-        or job.components.algorithm.custom
+        or not job.components.algorithm.proved
         # Sampling, several steps a round, or schedules that are no power law.
         or job.sampling.kind == "poisson"
         or getattr(algorithm, "local_steps", None)

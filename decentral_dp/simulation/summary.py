@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,24 +174,19 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     """Return the problem, its size, the public record counts, and what a prediction needs besides the weights."""
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
-    # Notes on records say that they differ from the scenario's; the folders of a file name its owner.
-    if shards.notes or c.data.is_object:
-        data = shards.source
-    else:
-        is_file = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
-        data = Path(table.data).name if is_file else table.data
     reading: dict[str, Any] = {}
     if isinstance(job.posed_problem, Predictor):
         reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
         reading |= {} if shards.image is None else {"image": list(shards.image)}
         reading |= {} if shards.bounds is None else {"bounds": list(shards.bounds)}
     x_names = []
-    if table.kind in _BY_FEATURE and not c.problem.is_object and 0 <= p - len(shards.feature_names) <= 1:
+    if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
     return {
         "kind": table.kind,
         "solves": "one-level" if c.one_level else job.solves,
-        "data": data,
+        # Notes on records say that they differ from the scenario's.
+        "data": (not shards.notes and c.data.label) or shards.source,
         "notes": list(shards.all_notes),
         **({"settings": job.settings_text} if job.settings_text else {}),
         **({"x_names": x_names} if x_names else {}),

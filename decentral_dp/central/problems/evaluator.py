@@ -13,7 +13,7 @@ from decentral_dp.central.problems.saddle import Minimax
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.records import concatenate
-from decentral_dp.simulation.jobs.job import PlannedJob, RecordsElsewhere
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, Unscored, scored_agents, summarise
 
 
@@ -66,6 +66,6 @@ class MinimaxEvaluator:
 
 def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | Unscored:
     """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
-    if isinstance(job.records, RecordsElsewhere):
+    if not job.holds_records:
         return Unscored()
     return MinimaxEvaluator(job.posed_problem, concatenate(job.records["train"]), job.test, job.of_classes)

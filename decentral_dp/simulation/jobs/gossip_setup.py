@@ -210,9 +210,14 @@ class Resolved(Setup):
         Custom algorithms are held to their recorded sums: unbounded sums are infinite, and a release that was not
         planned is refused.
         """
-        return (bool(self.components.algorithm.custom) or self.algorithm.memoryless) and (
-            self.algorithm.protocol == "released"
+        return self.algorithm.protocol == "released" and (
+            self.algorithm.memoryless or not self.components.algorithm.proved
         )
+
+    @property
+    def one_mean(self) -> bool:
+        """Whether each release is proved to read one mean of records."""
+        return self.components.algorithm.proved and self.algorithm.one_mean
 
 
 def resolve_gossip(c: Components) -> Resolved:
@@ -370,7 +375,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "set fewer colluders than agents",
     ),
     Refusal(
-        lambda d: d.is_private and d.unit.zeroed and d.components.algorithm.custom,
+        lambda d: d.is_private and d.unit.zeroed and not d.components.algorithm.proved,
         "privacy.neighbours",
         '"zero_out" is derived for algorithms of this package, not for {of.kind}',
         'take "replace"',
@@ -577,7 +582,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it, or use one of these",
     ),
     Refusal(
-        lambda r: r.is_private and r.unit != RECORD and r.components.problem.is_outside,
+        lambda r: r.is_private and r.unit != RECORD and r.components.problem_entry is None,
         "{of.unit_key}",
         "a custom problem is accounted for one replaced record only",
         "remove it",
@@ -604,7 +609,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: (
             r.sampling.kind == "poisson"
-            and (r.components.algorithm.custom or not r.algorithm.one_mean or r.algorithm.protocol != "released")
+            and (not r.one_mean or r.algorithm.protocol != "released")
             and _kinds_with("one_mean")
         ),
         "problem.sampling",
@@ -632,9 +637,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         lambda r: (
             r.correlation.over_rounds is not None
             and (
-                r.components.algorithm.custom
+                not r.components.algorithm.proved
                 or r.algorithm.releases_per_round != 1
-                or (r.sampling.kind == "cyclic" and not r.algorithm.one_mean)
+                or (r.sampling.kind == "cyclic" and not r.one_mean)
                 or senders_of(r.algorithm, r.network) is not None
             )
         ),

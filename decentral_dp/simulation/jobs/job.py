@@ -329,6 +329,11 @@ class PlannedJob(Protocol):
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
+    @property
+    def holds_records(self) -> bool:
+        """Whether this process has the records, and not the agents in theirs."""
+        return not isinstance(self.records, RecordsElsewhere)
+
     def first_release(self, after: int) -> int:
         """Return the index of the first release of a run that resumes after a round.
 
@@ -385,7 +390,7 @@ class PlannedJob(Protocol):
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
-        if isinstance(self.records, RecordsElsewhere):
+        if not self.holds_records:
             return {k: [] for k in self.records}
         first, last = int(agents[0]), int(agents[-1]) + 1
         if last - first == agents.size:
@@ -450,7 +455,7 @@ class GossipJob(PlannedJob):
 
     @property
     def unmeasured(self) -> str:
-        measures_x = self.tunes_x and not self.shards.is_elsewhere and self.components.problem_type.levels == 2
+        measures_x = self.tunes_x and self.holds_records and self.components.problem_type.levels == 2
         return unmeasured_reason(self.problem, self.counts) if measures_x else ""
 
     def sizes(self) -> list[int]:
@@ -522,9 +527,9 @@ class GossipJob(PlannedJob):
         parts = () if control.saved_state is None else control.saved_state.parts
         # A resumed run keeps its blocks.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
-        e = self.components.algorithm
-        if strict and (e.custom or self.components.problem.is_outside):
-            # Plans of this package are proved. An unplanned round of a custom algorithm is refused.
+        if strict and not self.components.has_proved_plan:
+            # An unplanned round is refused.
+            e = self.components.algorithm
             nodes = [
                 n._replace(
                     make_releaser=partial(CheckedReleaser, n.make_releaser, self.ledger.select(n.agents), e.algorithm)
@@ -537,7 +542,7 @@ class GossipJob(PlannedJob):
         if (make := self.components.problem_type.make_evaluator) is not None:
             evaluator: Scorer = make(self)
             return evaluator
-        if isinstance(self.records, RecordsElsewhere):
+        if not self.holds_records:
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         return Evaluator(
             self.problem,
@@ -552,7 +557,7 @@ class GossipJob(PlannedJob):
 
     def evaluated_on(self, average: int) -> str:
         # Agents that hold their records score their own models.
-        if self.publishes_average and not isinstance(self.records, RecordsElsewhere):
+        if self.publishes_average and self.holds_records:
             return f"average of the {self.n_agents} final models"
         values = f"average of the last {average} released values" if average > 1 else "last released values"
         n_scored = scored_agents(self.n_agents).size
