@@ -136,7 +136,6 @@ class Rules(NamedTuple):
         complete: function that makes the runnable program from a dataclass with a derived plan, and its start.
         domain: whether algorithms accept a domain of x.
         priced_on_cpu: whether a plan may be computed on the CPU for a run on another device.
-        unscored_note: note for runs whose records stay with the agents, so that scores are missing.
     """
 
     is_coordinated: bool = False
@@ -147,7 +146,6 @@ class Rules(NamedTuple):
     complete: Callable[..., AnyAlgorithm] = DeclaredGossip
     domain: bool = False
     priced_on_cpu: bool = False
-    unscored_note: str = ""
 
 
 GOSSIP = Rules()
@@ -226,11 +224,6 @@ class Entry(NamedTuple):
         """All keys, in the order of the fields."""
         domain = DOMAIN._replace(required=getattr(self.algorithm, "needs_domain", False))
         return (*options_of(self.algorithm), *((domain,) if self.rules.domain else ()))
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Names of required keys."""
-        return tuple(o.key for o in self.keys if o.required)
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
         """Build the algorithm with these values.

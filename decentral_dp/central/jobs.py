@@ -28,6 +28,7 @@ from decentral_dp.config.scenario_components import (
     check_server,
     clip_of,
     deal,
+    problem_of,
     problem_options,
     sampling_of,
 )
@@ -533,7 +534,6 @@ class CoordinatorMinimaxJob(_Coordinated):
 
 def build_coordinator_job(
     job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
-    make_problem: Callable[..., Any],
     make_context: Callable[..., Any],
     c: Components,
 ) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
@@ -541,7 +541,6 @@ def build_coordinator_job(
 
     Args:
         job: class of the job.
-        make_problem: function that builds the problem of its setting.
         make_context: function that builds the context of its setting.
         c: the components of the scenario.
 
@@ -559,7 +558,7 @@ def build_coordinator_job(
     topology = c.topology.make()
     check_server(s, topology)
     shards, elsewhere = deal(c, topology.n_agents)
-    problem = make_problem(c, shards)
+    problem: Any = problem_of(c, shards)
     algorithm, context = program.resolve_defaults(make_context(c, shards, problem, program))
     # A default number of steps can be large.
     refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if elsewhere is not None else ())))

@@ -286,7 +286,6 @@ BILEVEL = Rules(
     graph="star",
     complete=DeclaredCoordinator,
     domain=True,
-    unscored_note="The records are with their agents (problem.manifest), and scores of them are left out.",
 )
 MINIMAX = BILEVEL._replace(
     domain=False, solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, priced_on_cpu=True

@@ -39,6 +39,7 @@ from decentral_dp.user_code import blame, call
 
 # Samplings for which an agent has all records from the start, in no public order.
 CENTRED_SAMPLINGS = ("full", "fixed_batch", "poisson")
+_UNSCORED = "The records are with their agents (problem.manifest), and scores of them are left out."
 _ABSENT = (
     "The agents hold their records (problem.manifest), and metrics on them are left out. With run.agent_scores = true "
     "agents send such metrics without noise."
@@ -93,7 +94,7 @@ def _points_in_papers(c: Components) -> str:
 
 _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
-        lambda c: next((o for o in c.algorithm.keys if o.key in c.algorithm.options and o.key not in c.keys), None),
+        lambda c: next((o for o in c.algorithm.keys if o.required and o.key not in c.keys), None),
         "algorithm.{it.key}",
         "missing. {of.algorithm.kind} requires it",
         "add for example {it.line}",
@@ -126,8 +127,8 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         public = elsewhere.public()
-        note = c.algorithm.rules.unscored_note or c.problem_type.unscored_note
-        note = note or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
+        note = _SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT
+        note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
     partition = c.partition.make()
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
@@ -380,12 +381,6 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
         shards.trajectory,
         {} if s.privacy.guarantee == "none" else by_channel(s.privacy.clips),
     )
-
-
-def local_problem_of(c: Components, shards: Shards) -> Problem:
-    """Return the problem of agents without a trusted coordinator. Raises InputError."""
-    problem: Problem = c.problem_type.make_local(problem_of(c, shards), c.problem.name, c.scenario.algorithm.kind)
-    return problem
 
 
 def make_problem(c: Components, shards: Shards) -> Any:

@@ -42,7 +42,6 @@ class ProblemType(NamedTuple):
         uses_devices: whether registered problems compute on run.device.
         make_local: (problem, its name, kind of the algorithm) → problem for gossip, in bilevel terms.
         make_evaluator: job → evaluator by the problem's own scores; None if scores are sums over agents.
-        unscored_note: note for runs whose records stay with the agents; "" if agents can send scores.
         clip_notes: clipping norm → comment in examples.
     """
 
@@ -60,13 +59,7 @@ class ProblemType(NamedTuple):
     uses_devices: bool = False
     make_local: Callable[[Any, str, str], Any] = lambda problem, name, kind: problem
     make_evaluator: Callable[[Any], Any] | None = None
-    unscored_note: str = ""
     clip_notes: Mapping[str, str] = MappingProxyType({})
-
-    @property
-    def has_own_scores(self) -> bool:
-        """Whether problems evaluate all records together, instead of sums over agents."""
-        return self.make_evaluator is not None
 
 
 class ProblemFacts(NamedTuple):

@@ -45,7 +45,8 @@ def guarantee_of(algorithm: str) -> str:
 def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
     entry = ALGORITHMS[algorithm]
     # Required keys, and those of its example.
-    chosen = {key: KEYS[key] for key in KEYS if key in entry.options or key in entry.example}
+    required = {option.key for option in entry.keys if option.required}
+    chosen = {key: KEYS[key] for key in KEYS if key in required or key in entry.example}
     out: dict[str, Any] = {
         "seed": 3,
         "problem": {"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]},

@@ -42,5 +42,4 @@ MINIMAX = ProblemType(
     uses_devices=True,
     make_local=_make_local,
     make_evaluator=make_evaluator,
-    unscored_note="The records are with their agents (problem.manifest), and scores of them are left out.",
 )

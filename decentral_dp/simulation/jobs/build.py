@@ -136,7 +136,7 @@ def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:
 
 def _check_probabilities(job: PlannedJob) -> None:
     """Refuse metrics of probabilities if the problem has no probabilities; no record is read."""
-    if not job.of_classes or job.scenario.run.measures is None or job.components.problem_type.has_own_scores:
+    if not job.of_classes or job.scenario.run.measures is None or job.components.problem_type.make_evaluator:
         return
     problem, classes = job.problem, 0
     has_probabilities = isinstance(problem, Classifying)

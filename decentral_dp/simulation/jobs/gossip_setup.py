@@ -20,7 +20,7 @@ from decentral_dp.config.scenario_components import (
     clip_of,
     deal,
     link_keys,
-    local_problem_of,
+    problem_of,
     sampling_of,
     with_clip,
 )
@@ -236,7 +236,7 @@ def resolve_gossip(c: Components) -> Resolved:
         note = f"One server, whom all {shards.n_agents} agents trust with their records, has all of them."
         pooled_shards = shards.pool()
         shards = replace(pooled_shards, notes=(*pooled_shards.notes, note))
-    problem = local_problem_of(c, shards)
+    problem: Problem = c.problem_type.make_local(problem_of(c, shards), c.problem.name, d.kind)
     pairs = pair_noise_of(d)
     noise_average = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
     components = c
@@ -500,7 +500,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     # Problems of annexes without a coordinator.
     Refusal(
-        lambda d: d.components.problem_type.has_own_scores and d.s.run.agent_scores,
+        lambda d: d.components.problem_type.make_evaluator and d.s.run.agent_scores,
         "run.agent_scores",
         "the scores of {of.components.problem.name} are not sums over agents",
         "remove it",
