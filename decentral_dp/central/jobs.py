@@ -511,7 +511,9 @@ class CoordinatorBilevelJob(_Coordinated):
             reads_state=False,
             hypergradient=self.tunes_x and not self.unmeasured,
             measures=self.scenario.run.measures,
-            of_classes=self.of_classes,
+            requested=self.requested,
+            one_level=self.components.one_level,
+            key=self.reference_key,
         )
 
 

@@ -167,7 +167,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     for name in names:
         cells = [name, _value(metrics[name])]
         if not single:
-            worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
+            worst, best = (_value(metrics.get(f"{name}_{end}")) for end in ("min", "max"))
             # Scores of a problem have no known direction: lowest, then highest.
             lower = name in _SCORES and MEASURES[name].better == "lower"
             cells += [best, worst] if lower else [worst, best]

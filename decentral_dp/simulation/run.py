@@ -227,8 +227,8 @@ class Run:
         """Draw a figure of this run; notebooks show it, `save` writes it.
 
         Args:
-            name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
-                "gradient", "epsilon", "noise" or "topology".
+            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "hypergradient", "consensus",
+                "primal", "gradient", "epsilon", "noise" or "topology".
 
         Returns:
             The figure.

@@ -52,7 +52,7 @@ class Task(NamedTuple):
         folder: start of relative paths.
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
-        of_classes: additional measures of probabilities, from `CLASS_MEASURES`; default none.
+        requested: measures that are computed on request, as of `requested_measures`; default none.
     """
 
     key: str
@@ -60,7 +60,7 @@ class Task(NamedTuple):
     folder: str
     rounds: Literal["last", "all"] | list[int] | None
     network: bool = False
-    of_classes: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
 
 
 def make_task(
@@ -69,23 +69,23 @@ def make_task(
     rounds: Literal["last", "all"] | list[int],
     network: bool = False,
     salt: bytes = b"",
-    of_classes: tuple[str, ...] = (),
+    requested: tuple[str, ...] = (),
 ) -> Task | Record:
     """Return the task of a cell, or the record of a refused one. salt: Salt of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
-        key = make_key(scenario, priced, network, salt, of_classes)
+        key = make_key(scenario, priced, network, salt, requested)
     except InputError as error:
         return _make_record("refused", str(error))
-    return Task(key, cell.content, str(cell.folder), priced, network, of_classes)
+    return Task(key, cell.content, str(cell.folder), priced, network, requested)
 
 
-def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
+def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, requested: tuple[str, ...] = ()) -> str:
     """Return the digests of the settings, of the contents of their files, and of this package."""
     # The digest of the package covers defaults.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
-    parts = [content, priced, *(["network"] if network else []), *of_classes]
+    parts = [content, priced, *(["network"] if network else []), *requested]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
@@ -134,7 +134,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     # Before the run, since network DP may not support the job.
     job = build_job(scenario)
     if scenario.run.measures is None:
-        job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
+        job = replace(job, requested=tuple(dict.fromkeys((*job.requested, *task.requested))))
     pairs = _measure_network(job) if task.network else {}
     done = run_job(job)
     result = done.result
@@ -189,7 +189,11 @@ def _add_facts(
 ) -> Record:
     """Add values, messages, network and threat model to a record."""
     sent = count_sent(job, rounds)
+    epsilons = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     network = {
+        "epsilon_min": float(epsilons.min()),
+        "epsilon_median": float(np.median(epsilons)),
+        "epsilon_mean": float(epsilons.mean()),
         "spectral_gap": job.topology.spectral_gap,
         "neighbour_weight": float(job.topology.neighbour_weight.min()),
         "agents": job.n_agents,

@@ -24,7 +24,7 @@ from decentral_dp.files.regular import own
 from decentral_dp.reporting.style import write_figure
 from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import measures_of_classes
+from decentral_dp.simulation.jobs.build import requested_measures
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.comparisons import decide_claim, gain_table
 from decentral_dp.studies.figures import gain_figures, study_figures
@@ -114,8 +114,8 @@ def _compute_cells(
 ) -> tuple[list[str], list[Record], int]:
     """Return the key and the record of every cell, and the number of computed cells."""
     salt, named = salt_in(folder), named_measures(study)
-    network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
-    tasks = [make_task(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
+    network, requested = any(name.startswith(NETWORK) for name in named), requested_measures(named)
+    tasks = [make_task(cell, study.kind, study.rounds, network, salt, requested) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):

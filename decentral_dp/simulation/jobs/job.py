@@ -250,7 +250,7 @@ class PlannedJob(Protocol):
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
-        of_classes: metrics of probabilities that are computed.
+        requested: metrics that are computed on request: of probabilities, and of the reference solution.
         root: the noise key; secret without a seed.
 
     Example:
@@ -283,7 +283,7 @@ class PlannedJob(Protocol):
     budget: Budget
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
-    of_classes: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
 
     def __repr__(self) -> str:
@@ -313,6 +313,13 @@ class PlannedJob(Protocol):
     def unmeasured(self) -> str:
         """The metric that is skipped because it takes too long, in a sentence, or ""."""
         return ""
+
+    @property
+    def reference_key(self) -> str:
+        """Key of the reference solution: the problem and its records; "" for a problem outside the package."""
+        if self.components.problem.is_outside:
+            return ""
+        return f"{self.setting} {self.scenario.problem.model_dump_json()} {self.shards.digest.hex()}"
 
     @property
     def posed_problem(self) -> Any:
@@ -548,7 +555,9 @@ class GossipJob(PlannedJob):
             self.tunes_x and not self.unmeasured,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
-            of_classes=self.of_classes,
+            requested=self.requested,
+            one_level=self.components.one_level,
+            key=self.reference_key,
             averages=self.publishes_average,
         )
 
@@ -602,7 +611,7 @@ def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | U
     """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
-    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes)
+    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.requested)
 
 
 def unmeasured_reason(problem: Problem, counts: Counts) -> str:
