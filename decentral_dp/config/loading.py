@@ -487,7 +487,9 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("local", "local_only"), "alone"),
         **dict.fromkeys(("gt", "tracking", "diging"), "gradient_tracking"),
         **dict.fromkeys(("choco_sgd", "chocosgd"), "choco"),
-        **dict.fromkeys(("d2", "ed"), "exact_diffusion"),
+        **dict.fromkeys(("pg_extra", "pgextra"), "extra"),
+        **dict.fromkeys(("admm", "d_admm", "linearised_admm", "linearized_admm"), "dlm"),
+        **dict.fromkeys(("d2", "ed", "nids"), "exact_diffusion"),
     }
 )
 # Graph of networkx or a textbook, without "_graph" → our kind.

@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
@@ -273,7 +275,7 @@ def signal_cautions(signal: Mapping[str, Signal], n_agents: int, is_central: boo
 _MEAN_STEP = StepSize(1.0, decay=60.0)
 
 # Algorithms with one clipped step of the round in every release, by the formulas of `infinite_horizon`.
-OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | Extra | Dlm | GossipSgda | PushSum
 
 PROTOCOLS = {
     "released": "released state (gradients at points that follow from released values)",

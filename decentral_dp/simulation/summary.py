@@ -118,6 +118,8 @@ _METHODS = {
     "choco": "CHOCO-SGD",
     "exact_diffusion": "exact diffusion",
     "gradient_tracking": "gradient tracking",
+    "extra": "EXTRA",
+    "dlm": "DLM",
 }
 
 

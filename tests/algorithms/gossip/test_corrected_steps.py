@@ -1,4 +1,4 @@
-"""Gradient tracking, exact diffusion and CHOCO against loops and matrices, adversarial neighbours and fixed points."""
+"""Corrected steps and CHOCO against loops and matrices, adversarial neighbours and fixed points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.single_level import Choco
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
@@ -20,7 +22,7 @@ from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
 from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
-NAMES = ("gradient_tracking", "exact_diffusion")
+NAMES = ("gradient_tracking", "exact_diffusion", "extra", "dlm")
 GRAPHS = ({"kind": "ring", "agents": 5}, {"kind": "star", "agents": 4})
 
 
@@ -65,6 +67,42 @@ class Exact(Loop):
                 adapted = [c[i] - step * self.mean("lower_grad_y", t, i, x[i], c[i], c[i]) for i in range(self.m)]
                 y = [adapted[i] + c[i] - psi[i] for i in range(self.m)]
                 psi = adapted
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+class Extrapolated(Loop):
+    """EXTRA in two steps, with the noise of what was sent in the earlier point as well."""
+
+    def run(self) -> Told:
+        x, y = self.start("x"), self.start("y")
+        total = self.zeros()
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                mixed = [self.toward(i, said[i], said) for i in range(self.m)]
+                step = 0.3 / (t + 1) ** 0.2
+                slopes = [self.mean("lower_grad_y", t, i, x[i], said[i], said[i]) for i in range(self.m)]
+                y = [mixed[i] + total[i] - step * slopes[i] for i in range(self.m)]
+                total = [total[i] + (mixed[i] - said[i]) / 2 for i in range(self.m)]
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+class Multipliers(Loop):
+    """DLM with a multiplier for each agent."""
+
+    def run(self) -> Told:
+        x, y, c = self.start("x"), self.start("y"), 0.1
+        multipliers = self.zeros()
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                apart = [said[i] - self.toward(i, said[i], said) for i in range(self.m)]
+                multipliers = [multipliers[i] + c * apart[i] for i in range(self.m)]
+                step = 1 / ((t + 1) ** 0.2 / 0.3 + 2 * c)
+                slopes = [self.mean("lower_grad_y", t, i, x[i], said[i], said[i]) for i in range(self.m)]
+                y = [said[i] - step * (slopes[i] + multipliers[i] + c * apart[i]) for i in range(self.m)]
         self.say(self.job.rounds, "x", x, False)
         return self.told
 
@@ -125,6 +163,33 @@ class UnnoisedExact(ExactDiffusion):
         except StopIteration as done:
             after = done.value
             return after._replace(y=after.y + (reply.released.y - s.y))
+
+
+class HalfExtra(Extra):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
+class UnnoisedExtra(Extra):
+    """Mixes its own value as it was before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step = super().step(t, dataset, s)
+        reply = yield next(step)
+        try:
+            step.send(reply)
+        except StopIteration as done:
+            after = done.value
+            return after._replace(y=after.y - (reply.released.y - s.y))
+
+
+class HalfDlm(Dlm):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
 
 
 # Conformance ---------------------------------------------------------------------------------------------------------
@@ -195,6 +260,19 @@ class TestExactDiffusion(Corrected):
         return {"x"}
 
 
+class TestExtra(TestExactDiffusion):
+    name, kind, loop = "extra", Extra, Extrapolated
+    table = table(name)
+    bugs = (HalfExtra, UnnoisedExtra)
+
+
+class TestDlm(TestExactDiffusion):
+    name, kind, loop = "dlm", Dlm, Multipliers
+    table = table(name)
+    bugs = (HalfDlm,)
+    refused = (*TestExactDiffusion.refused, ("penalty", 0.0, "algorithm.penalty"))
+
+
 class HalfChoco(Choco):
     """Forgets that a replaced record leaves and enters."""
 
@@ -221,8 +299,9 @@ def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
     content["problem"] |= {"sampling": sampling, "partition": {"kind": "dirichlet", "alpha": 3.0}}
     job = made("crossed", content)
     (charged,) = job.ledger.charged_channels
-    steps = 0.3 / np.arange(1, 6) ** 0.2 if name == "exact_diffusion" else np.ones(4)
+    steps = np.ones(4) if name == "gradient_tracking" else 0.3 / np.arange(1, 6) ** 0.2
     np.testing.assert_array_equal(charged.rounds, np.arange(1, steps.size + 1))
+    steps = 1 / (1 / steps + 0.2) if name == "dlm" else steps
     for agent in range(job.n_agents):
         n = int(job.counts["train"][agent])
         seen = {"full": [n] * 5, "streaming": [3, 5, 7, 9, 11], "fixed_batch": [2] * 5}[job.sampling.kind]
@@ -273,6 +352,22 @@ def oracle(name: str, job: Job, step: float) -> list[np.ndarray]:
             out.append(y)
         return out
     half, psi = (np.eye(m) + mixing) / 2, y
+    if name == "extra":
+        # (2.13) of the paper, in differences of gradients.
+        out.append(mixing @ y - step * slopes(y))
+        for _ in range(job.rounds - 1):
+            before, now = out[-2:]
+            out.append((np.eye(m) + mixing) @ now - half @ before - step * (slopes(now) - slopes(before)))
+        return out
+    if name == "dlm":
+        # (9) and (10) of the paper with φ_0 = c (I − P) y_0 and one step size.
+        laplacian, step = 0.1 * (np.eye(m) - mixing), 1 / (1 / step + 0.2)
+        multiplier = laplacian @ y
+        for _ in range(job.rounds):
+            y = y - step * (slopes(y) + multiplier + laplacian @ y)
+            multiplier = multiplier + laplacian @ y
+            out.append(y)
+        return out
     w = y
     for _ in range(job.rounds):
         adapted = w - step * slopes(w)
@@ -294,7 +389,8 @@ def test_without_noise_it_is_the_recursion_of_its_paper(name: str, graph: dict[s
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str, Any]) -> None:
     """`dp_dsgd` with the same step does not reach it."""
-    job, plain = smooth(name, graph, 600, 0.3), smooth("dp_dsgd", graph, 600, 0.3)
+    rounds = 2000 if name == "dlm" else 600
+    job, plain = smooth(name, graph, rounds, 0.3), smooth("dp_dsgd", graph, rounds, 0.3)
     parts = moments(job)
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
     assert np.abs(finished(job).last_snapshot.released["y"] - best).max() < 1e-10
