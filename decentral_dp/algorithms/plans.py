@@ -223,10 +223,14 @@ class Wrapper(AnyAlgorithm):
 
 @dataclass(frozen=True)
 class Derived(Algorithm, Protocol):
-    """Gossip algorithm whose plan is derived from its `RELEASES`. WIDTHS: channel → coordinates, unless p or q."""
+    """Gossip algorithm whose plan is derived from its `RELEASES`.
+
+    Args:
+        WIDTHS: channel → number of its coordinates, "p" or "q"; by default that of its first term.
+    """
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
-    WIDTHS: ClassVar[Mapping[str, int]] = {}
+    WIDTHS: ClassVar[Mapping[str, int | str]] = {}
 
     @property
     def _author(self) -> Any:
@@ -245,8 +249,8 @@ class Derived(Algorithm, Protocol):
         for channel in self._sent_channels():
             terms = tuple(self._terms(channel))
             family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
-            width = getattr(self._author, "WIDTHS", {}).get(channel, p if family == "x" else q)
-            out[channel] = Channel(family, width, terms)
+            width = getattr(self._author, "WIDTHS", {}).get(channel, "p" if family == "x" else "q")
+            out[channel] = Channel(family, {"p": p, "q": q}.get(width, width), terms)
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
@@ -308,6 +312,10 @@ class DeclaredGossip(Wrapper, Derived):
     def solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         solve = getattr(self.program, "solution", None)
         return {} if solve is None else dict(solve(values))
+
+    def sends(self, t: int) -> bool:
+        chosen = getattr(self.program, "sends", None)
+        return True if chosen is None else bool(chosen(t))
 
     def senders(self, network: Network) -> Iterator[Any] | None:
         choose = getattr(self.program, "senders", None)

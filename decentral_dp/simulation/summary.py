@@ -120,6 +120,7 @@ _METHODS = {
     "gradient_tracking": "gradient tracking",
     "extra": "EXTRA",
     "dlm": "DLM",
+    "kgt": "K-GT",
 }
 
 
