@@ -106,6 +106,7 @@ _METHODS = {
     "gbdsbo": "GBDSBO (bilevel)",
     "vrdsbo": "VRDSBO (bilevel)",
     "spdb": "SPDB (bilevel)",
+    "dsoba": "D-SOBA (bilevel)",
     "bsa": "BSA (bilevel)",
     "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",
