@@ -68,7 +68,7 @@ class MLflow:
         try:
             self._client.set_terminated(self._run, "KILLED" if is_interrupt else "FAILED" if error else "FINISHED")
         except Exception as failure:  # noqa: BLE001 # one warning, as for any callback
-            Callbacks([]).warn(self, "at the end", failure)
+            Callbacks([]).warn(self, failure)
 
 
 class RunLog:

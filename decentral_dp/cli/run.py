@@ -25,7 +25,14 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
 from decentral_dp.formatting import sentence
-from decentral_dp.reporting.report import compare_with_baselines, data_text, headline, method_lines, score_notes
+from decentral_dp.reporting.report import (
+    compare_with_baselines,
+    data_text,
+    evaluated_text,
+    headline,
+    method_lines,
+    score_notes,
+)
 from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
@@ -158,7 +165,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
         return
     single, known_baselines = result.privacy.is_trusted or result.scores_average, result.baselines
     held_out = result.problem["records"]["test"]
-    head = f"{held_out} held-out records" if held_out else result.evaluated_on
+    head = f"{held_out} held-out records" if held_out else evaluated_text(result)
     columns: list[list[str]] = [[head], ["averaged model" if result.scores_average else "value" if single else "mean"]]
     columns += [] if single else [["worst"], ["best"]]
     guess = "majority class" if "test_accuracy" in known_baselines else "mean label"

@@ -29,7 +29,7 @@ from decentral_dp.formatting import (
     spans,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.metrics import JUDGES, MEASURES
+from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
 
@@ -95,22 +95,13 @@ class ScoreTable(NamedTuple):
 
 
 class BudgetColumn(NamedTuple):
-    """A column of the budget table: its group, its name, and ε of each row."""
+    """A column of the budget table: its group, its name, both as briefly as a terminal needs, and ε of each row."""
 
     group: str
     name: str
+    head: str
     values: Sequence[float | None]
     is_claimed: bool = False
-
-    @property
-    def head(self) -> str:
-        """The group and the name, as briefly as a terminal needs."""
-        if self.name.startswith("at δ"):
-            return self.group
-        kind = "pure ε" if self.name.startswith("pure") else "ε"
-        if self.group.startswith("Channel "):
-            return f"{kind} of {self.group.removeprefix('Channel ')}"
-        return "claimed" if self.is_claimed else kind if self.group == "Whole run" else self.name
 
 
 class BudgetTable(NamedTuple):
@@ -149,6 +140,7 @@ class Report:
         task: the problem that was solved, as a verb phrase.
         judge: the main score: its name and text; None if the run has none.
         score: the main score or the loss, in words.
+        evaluated: the evaluated values, in words.
         lines: head and sentence of each note on data, algorithm and privacy.
         budgets: ε of every agent; None without noise.
         scores: the metrics of the last evaluation.
@@ -165,6 +157,7 @@ class Report:
     task: str
     judge: Mapping[str, str] | None
     score: str
+    evaluated: str
     lines: Sequence[tuple[str, str]]
     budgets: BudgetTable | None
     scores: ScoreTable
@@ -240,6 +233,7 @@ def make_report(
         task=task,
         judge=judge,
         score=score,
+        evaluated=evaluated_text(result),
         lines=[*method_lines(result), *result.privacy.lines],
         budgets=tabulate_budgets(result.privacy, result.topology),
         scores=_tabulate_scores(result),
@@ -443,8 +437,62 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
     if result.labels_cut:
         clipped.append(f"{result.labels_cut:.1%} of the labels, to problem.label_range")
     notes += [("Clipped", f"{'; '.join(clipped)}.")] if clipped else []
-    notes += [("Warning", text) for text in (result.unmeasured, *result.failed_callbacks, *result.learning) if text]
-    return notes
+    return notes + [("Warning", text) for text in _warnings(result)]
+
+
+def _warnings(result: RunResult) -> list[str]:
+    """Return sentences on metrics that were not computed, on failed callbacks, and on a run that learned little."""
+    out = [hypergradient_note(result.problem)] if result.skips_hypergradient else []
+    if result.absent_measures:
+        out.append(f"Not measured, for this run has none: {', '.join(result.absent_measures)} (run.measures).")
+    for failure in result.failed_callbacks:
+        moment = "the end" if failure.done is None else f"round {failure.done}"
+        out.append(f"The callback {failure.callback} failed at {moment} ({failure.error}). Results do not change.")
+    if (score := result.weak_score) is not None:
+        records = f"{result.problem['records']['test']} held-out records"
+        if score.name == "test_auc":
+            text = f"test AUC of {score.value:.3f} over {records} does not exceed {score.baseline:g} by more than the "
+            text += f"sampling error ({score.margin:.2g})"
+        elif score.interval is not None:
+            low, high = score.interval
+            text = f"test accuracy of {score.value:.3f} (95 % interval {low:.3f} to {high:.3f} over {records}) does "
+            text += f"not exceed {score.baseline:.3f}, the majority-class baseline"
+        else:
+            text = f"R² of {score.value:.3g} on {records} does not exceed {score.baseline:.3g}, that of the mean "
+            text += f"label, by {score.margin:g}"
+        out.append(f"The run learned little: the {text}.")
+    if (trend := result.loss_trend) is not None:
+        steps = "the steps" if result.privacy.is_trusted else "algorithm.learning_rate.scale"
+        change = "was still decreasing. Fix: increase algorithm.rounds"
+        if trend.increased:
+            change = f"increased from {trend.first:.2g} to {trend.last:.2g}. Fix: decrease {steps}"
+        out.append(f"The {trend.name.replace('_', ' ')} {change}.")
+    return out
+
+
+def hypergradient_note(problem: Mapping[str, Any]) -> str:
+    """Return the reason why the hypergradient is not computed, from a summary of a problem."""
+    return (
+        "The hypergradient is not measured: it takes the exact lower solution, and for "
+        f"{problem['q']} coordinates of y on {sum(problem['records']['train'])} train records that would take minutes "
+        "each time."
+    )
+
+
+def evaluated_text(result: RunResult) -> str:
+    """Return the evaluated values, in words."""
+    n = result.topology["agents"]
+    average = (
+        f"average of the last {result.averaged} released values" if result.averaged > 1 else "last released values"
+    )
+    n_scored = scored_agents(n).size
+    some = "" if n_scored == n else f" of {n_scored} of the {n} agents"
+    return {
+        "released_values": f"{average}{some}",
+        "final_average": f"average of the {n} final models",
+        "x_and_y": "published x and y",
+        "lower_solution": "exact lower solution at the published x",
+    }[result.evaluated_on]
 
 
 # There is no upper level where x is not tuned, and agents never differ in x.
@@ -497,28 +545,32 @@ def tabulate_budgets(
     rows = budgets[:] if claims else budgets.different
     members = [[k] for k in range(len(budgets))] if claims else budgets.members()
     delta, spent = f"at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]
-    columns = [BudgetColumn("Whole run", f"ε {delta}", spent)]
+    columns = [BudgetColumn("Whole run", f"ε {delta}", "ε", spent)]
     if privacy.view != "all_messages":
         (published, _), (every, _) = privacy.epsilons
         values_published = [row.epsilon_published for row in rows]
-        columns = [BudgetColumn(published, delta, values_published), BudgetColumn(every, delta, spent)]
+        columns = [
+            BudgetColumn(published, delta, published, values_published),
+            BudgetColumn(every, delta, every, spent),
+        ]
     # Gaussian noise has no pure ε.
     if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
-        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]))
+        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", "pure ε", [row.epsilon_pure for row in rows]))
     if claim is not None and claims:
         # A claim without a δ is of pure ε.
         name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"
-        columns.append(BudgetColumn("Claimed, not certified", name, claims, is_claimed=True))
+        columns.append(BudgetColumn("Claimed, not certified", name, "claimed", claims, is_claimed=True))
     for channel in rows[0].channels:
         if channel in privacy.free_channels:
             continue
         costs = [row.channels.get(channel, Cost()) for row in rows]
-        columns.append(BudgetColumn(f"Channel {channel}", "ε", [cost.epsilon for cost in costs]))
+        group = f"Channel {channel}"
+        columns.append(BudgetColumn(group, "ε", f"ε of {channel}", [cost.epsilon for cost in costs]))
         if not claims and any(cost.epsilon_pure is not None and math.isfinite(cost.epsilon_pure) for cost in costs):
-            columns.append(BudgetColumn(f"Channel {channel}", "pure ε", [cost.epsilon_pure for cost in costs]))
+            columns.append(BudgetColumn(group, "pure ε", f"pure ε of {channel}", [cost.epsilon_pure for cost in costs]))
     # With one split the cost of a record is that of the whole run.
     kinds = rows[0].records if len(rows[0].records) > 1 else ()
-    columns += [BudgetColumn("ε of one record", kind, [row.records.get(kind) for row in rows]) for kind in kinds]
+    columns += [BudgetColumn("ε of one record", kind, kind, [row.records.get(kind) for row in rows]) for kind in kinds]
     values = list(zip(*(column.values for column in columns), strict=True))
     merged: dict[tuple[str, ...], list[int]] = {}
     for agents, row in zip(members, values, strict=True):

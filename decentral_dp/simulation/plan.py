@@ -25,7 +25,7 @@ from decentral_dp.formatting import (
     schedule_text,
 )
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.reporting.report import data_line, headline_text, tabulate_budgets
+from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, tabulate_budgets
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
@@ -68,7 +68,7 @@ class Plan:
         settings_text: default hyper-parameters of training; "" for other problems.
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
         problem: the problem, the data and the record counts, as in `result.json`.
-        unmeasured: the metrics that would take too long to compute, or "".
+        skips_hypergradient: whether it would take too long to compute.
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
         communication: messages of the agents; None with a trusted coordinator.
@@ -94,7 +94,7 @@ class Plan:
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
-    unmeasured: str = ""
+    skips_hypergradient: bool = False
     communication: Communication | None = None
     adversary_hint: str = ""
 
@@ -115,7 +115,7 @@ class Plan:
             problem=problem_summary(job),
             settings=settled_parameters(job),
             records=job.ledger,
-            unmeasured=job.unmeasured,
+            skips_hypergradient=job.skips_hypergradient,
             communication=communication(job),
             adversary_hint=_adversary_hint(job),
         )
@@ -222,8 +222,9 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
             *(note for note in notes if not note.startswith(UNVERIFIED)),
             f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them.",
         )
-    warnings = [*plan.setting_warnings, *(notes if not verbose else privacy.cautions), plan.unmeasured]
-    items += [("Warning", text) for text in warnings if text]
+    warnings = [*plan.setting_warnings, *(notes if not verbose else privacy.cautions)]
+    warnings += [hypergradient_note(plan.problem)] if plan.skips_hypergradient else []
+    items += [("Warning", text) for text in warnings]
     print_items(out, items)
     summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}
     if (budgets := tabulate_budgets(privacy, graph, **summary)) is not None:

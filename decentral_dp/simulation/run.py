@@ -38,7 +38,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.events import Callback, Callbacks, Reporter
+from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
@@ -303,7 +303,7 @@ def collect_result(
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
     seconds: float,
-    failed_callbacks: Sequence[str] = (),
+    failed_callbacks: Sequence[CallbackFailure] = (),
 ) -> RunResult:
     """Collect the numbers of a finished run.
 
@@ -312,7 +312,7 @@ def collect_result(
         outcome: its last values and its ledger.
         metrics: columns round, agent, name, value of all evaluations.
         seconds: running time.
-        failed_callbacks: a sentence for each callback that failed; default none.
+        failed_callbacks: the callbacks that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = "ok", None
@@ -333,8 +333,6 @@ def collect_result(
     average = min(job.scenario.tail_length, max(last_evaluation, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
-    none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
-    reason_unmeasured = " ".join(filter(None, (job.unmeasured, none)))
     statement, parameters, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
@@ -353,11 +351,13 @@ def collect_result(
             **clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"unmeasured": reason_unmeasured} if reason_unmeasured else {}),
-            **({"failed_callbacks": list(failed_callbacks)} if failed_callbacks else {}),
-            **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
+            **({"skips_hypergradient": True} if job.skips_hypergradient else {}),
+            **({"absent_measures": missing} if missing else {}),
+            **({"failed_callbacks": list(map(asdict, failed_callbacks))} if failed_callbacks else {}),
+            **learning(job, outcome, metrics, ends),
         },
-        "evaluated_on": job.evaluated_on(average),
+        "evaluated_on": job.evaluated_on,
+        "averaged": average,
         **({} if job.tunes_x else {"tunes_x": False}),
         **({} if parameters is None else {"algorithm": parameters}),
         "privacy": statement.to_dict(),

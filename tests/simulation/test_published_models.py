@@ -206,7 +206,7 @@ class TestScores:
         y = average.published["y"].mean(axis=0, keepdims=True)
         accuracy = job.problem.accuracy(np.empty((1, 0)), y, job.test)[0]
         assert average.result.metrics["test_accuracy"] == accuracy
-        assert average.result.evaluated_on == "average of the 4 final models"
+        assert average.result.evaluated_on == "final_average"
         assert "of the averaged model" in average.report.score
 
     def test_consensus_is_that_of_the_agents(self, average: Run, models: Run) -> None:

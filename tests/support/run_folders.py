@@ -158,7 +158,8 @@ def write_run(
         "rounds_planned": rounds,
         "seconds": 3.21,
         "metrics": {name: value for name, value in final.items() if name != "epsilon_spent"} if metrics else {},
-        "evaluated_on": "average of the last 10 released values",
+        "evaluated_on": "released_values",
+        "averaged": 10,
         "privacy": {
             **STATEMENT,
             "guarantee": guarantee,
