@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.simulation.events import Callbacks, Progress
 from decentral_dp.simulation.result import plain
 
@@ -90,7 +91,7 @@ class RunLog:
         spending = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
         if privacy.epsilon_published is not None:
             spending["epsilon_published"] = privacy.epsilon_published
-        tags = {"privacy": privacy.summary, "folder": folder}
+        tags = {"privacy": summary_text(privacy), "folder": folder}
         self._write("end", {"status": result.status, "reason": result.reason, **spending, **tags})
 
     def write_failure(self, error: BaseException) -> None:

@@ -29,6 +29,7 @@ from decentral_dp.formatting import (
     spans,
 )
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
 from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
@@ -234,7 +235,7 @@ def make_report(
         judge=judge,
         score=score,
         evaluated=evaluated_text(result),
-        lines=[*method_lines(result), *result.privacy.lines],
+        lines=[*method_lines(result), *privacy_lines(result.privacy)],
         budgets=tabulate_budgets(result.privacy, result.topology),
         scores=_tabulate_scores(result),
         baselines=compare_with_baselines(result, baselines),
@@ -385,10 +386,11 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     """
     n = len(privacy.agents)
     agents = "1 agent" if n == 1 else f"{n} agents"
-    central = privacy.network_text or topology["central"]
-    network = f"{agents} and {'a trusted' if privacy.network_text else 'an untrusted'} server" if central else ""
+    network = f"{topology['kind']}, {agents}"
+    if privacy.publishes_all or topology["central"]:
+        network = f"{agents} and {'a trusted' if privacy.publishes_all else 'an untrusted'} server"
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
-    return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
+    return " · ".join([method, network, count])
 
 
 def data_text(result: RunResult) -> str:
@@ -547,7 +549,7 @@ def tabulate_budgets(
     delta, spent = f"at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]
     columns = [BudgetColumn("Whole run", f"ε {delta}", "ε", spent)]
     if privacy.view != "all_messages":
-        (published, _), (every, _) = privacy.epsilons
+        (published, _), (every, _) = stated_epsilons(privacy)
         values_published = [row.epsilon_published for row in rows]
         columns = [
             BudgetColumn(published, delta, published, values_published),
@@ -623,12 +625,12 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
 
     guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
-    budget_heads = [head for head, _ in result.privacy.epsilons]
+    budget_heads = [head for head, _ in stated_epsilons(result.privacy)]
     cells = [[constant, *guess, *("" for _ in budget_heads)]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
-        epsilons = [epsilon for _, epsilon in run.privacy.epsilons]
+        costs = [epsilon for _, epsilon in stated_epsilons(run.privacy)]
         # A baseline has one adversary.
-        stated = [epsilons[0], *([epsilons[-1]] if len(budget_heads) > 1 else [])]
+        stated = [costs[0], *([costs[-1]] if len(budget_heads) > 1 else [])]
         cells.append([label, *(text(run.score(name)) for name in names), *map(epsilon_text, stated)])
     heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
@@ -650,7 +652,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     sentence = f"{listed}. One run each{chance}." if parts else ""
 
     noisy = [result, *(run for name, run in baselines.items() if name != "none")]
-    spent = [(run.privacy.epsilons[0][1] or 0.0, run.privacy.delta) for run in noisy]
+    spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
     price = "All runs read the same records and have the same held-out records."
     if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):

@@ -181,7 +181,7 @@ class RunResult(Mapping[str, Any]):
         return len(self.content)
 
     def __repr__(self) -> str:
-        return f"<RunResult: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
+        return f"<RunResult: {self.status}, {self.rounds} rounds>"
 
     def to_json(self) -> str:
         """Return the text of `result.json`; infinities are "inf" and "-inf", NaN is null."""

@@ -275,8 +275,10 @@ class Run:
         return run_view(self.report, dict(drawn[:2]))
 
     def __repr__(self) -> str:
+        from decentral_dp.reporting.privacy import summary_text
+
         result = self.result
-        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {result.privacy.summary}>"
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {summary_text(result.privacy)}>"
 
 
 def evaluated_rounds(rounds: int, interval: int) -> list[int]:

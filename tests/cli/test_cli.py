@@ -260,8 +260,7 @@ def test_a_plan_of_training_states_settings_variables_and_the_threat_model(comma
     plan = json.loads(command("plan", "dp_dsgd", "--json").out)
     assert plan["problem"]["solves"] == "one-level"
     privacy = plan["privacy"]
-    assert (privacy["adjacency"], privacy["adversary"]) == ("replace one record of one agent", "observes all messages")
-    assert f"Adjacency: {privacy['adjacency']}. Adversary: {privacy['adversary']}." in privacy["summary"]
+    assert (privacy["unit_records"], privacy["neighbours"], privacy["view"]) == (1, "replace", "all_messages")
 
 
 def _has(span: str, agent: int) -> bool:
