@@ -402,8 +402,19 @@ def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent by split, and the sampling, from a summary of a problem."""
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    sampling = f", {text}" if (text := problem.get("sampling")) else ""
-    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
+    return f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
+
+
+def _sampling_text(sampling: Mapping[str, Any]) -> str:
+    """Return how a round samples records, after a comma; "" if it is unknown."""
+    batch, rate = sampling.get("batch"), sampling.get("rate")
+    return {
+        "full": ", full batch",
+        "fixed_batch": f", batches of {batch} records",
+        "cyclic": f", cyclic batches of {batch} records",
+        "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
+        "streaming": f", stream of {batch} new records per round",
+    }.get(sampling.get("kind", ""), "")
 
 
 def _count_range(counts: Sequence[int]) -> str:

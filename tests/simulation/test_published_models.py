@@ -235,4 +235,6 @@ class TestBaselines:
         compared = compare_with_baselines(average.result, {"central": plain.result})
         assert compared is not None
         assert [head for head, _ in compared.table.heads[-2:]] == ["ε of the final average", "ε of all messages"]
-        assert compared.table.rows[-2][-2:] == list(map(epsilon_text, (e for _, e in stated_epsilons(average.result.privacy))))
+        assert compared.table.rows[-2][-2:] == list(
+            map(epsilon_text, (e for _, e in stated_epsilons(average.result.privacy)))
+        )
