@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.privacy import summary_text
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.events import Callbacks, Progress
 from decentral_dp.simulation.result import plain
 
@@ -91,8 +92,8 @@ class RunLog:
         spending = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
         if privacy.epsilon_published is not None:
             spending["epsilon_published"] = privacy.epsilon_published
-        tags = {"privacy": summary_text(privacy), "folder": folder}
-        self._write("end", {"status": result.status, "reason": result.reason, **spending, **tags})
+        tags = {"reason": reason_text(result) or None, "privacy": summary_text(privacy), "folder": folder}
+        self._write("end", {"status": result.status, **spending, **tags})
 
     def write_failure(self, error: BaseException) -> None:
         """Write that a run was interrupted or failed."""

@@ -24,7 +24,6 @@ from decentral_dp.errors import InputError, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
-from decentral_dp.formatting import sentence
 from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
 from decentral_dp.reporting.report import (
     compare_with_baselines,
@@ -32,6 +31,7 @@ from decentral_dp.reporting.report import (
     evaluated_text,
     headline,
     method_lines,
+    reason_text,
     score_notes,
 )
 from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
@@ -208,7 +208,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
     out, result = console(), run.result
     out.print(Text(headline(result), style="bold"))
     if result.status != "ok":
-        out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason), sep=": ")
+        out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     x = run.published["x"]
     items = [("Data", data_text(result))]
     items += [line for line in privacy_lines(result.privacy) if verbose or line[0] not in VERBOSE_LINES]
@@ -323,7 +323,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:
-        typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
+        typer.echo(readable(f"Warning: the run diverged. {reason_text(result)}"), err=True)
 
 
 def _published_statement(folder: Path) -> PrivacyStatement:

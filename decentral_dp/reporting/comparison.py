@@ -25,11 +25,11 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
+from decentral_dp.formatting import delta_text, epsilon_text, score_text, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.page import render
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text, certainty_text
-from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, scenario_text
+from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, reason_text, scenario_text
 from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.result import (
     RunResult,
@@ -97,13 +97,13 @@ class ComparedRun:
     @property
     def remark(self) -> str | None:
         """A sentence on a run that did not end as planned, else None."""
-        status, reason = self.result.status, sentence(self.result.reason, "it has not ended.")
+        status = self.result.status
         if self.complete:
-            return None if status == "ok" else f"{self.name}: {status}: {reason}"
+            return None if status == "ok" else f"{self.name}: {status}: {reason_text(self.result)}"
         measured = (
             "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
         )
-        return f"{self.name} is not complete ({reason.removesuffix('.')}); {measured}."
+        return f"{self.name} is not complete ({self.result.reason or 'it has not ended'}); {measured}."
 
 
 class ComparisonTable(NamedTuple):

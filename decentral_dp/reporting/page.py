@@ -24,7 +24,7 @@ from decentral_dp.errors import InputError, Stopped, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.reporting import privacy
-from decentral_dp.reporting.report import Report, read_report
+from decentral_dp.reporting.report import Report, read_report, reason_text
 from decentral_dp.simulation.metrics import metric_words
 from decentral_dp.simulation.result import mode_of
 
@@ -261,6 +261,7 @@ def _environment() -> Environment:
         "formula": formula,
         "inline_svg": inline_svg,
         "margin": _margin,
+        "reason": reason_text,
         "threat_model": privacy.threat_model,
         "unverified": privacy.unverified_texts,
         "epsilons": privacy.stated_epsilons,

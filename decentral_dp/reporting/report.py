@@ -26,6 +26,7 @@ from decentral_dp.formatting import (
     epsilon_text,
     power_text,
     score_text,
+    sentence,
     spans,
 )
 from decentral_dp.problems import PROBLEMS
@@ -368,6 +369,25 @@ def method_lines(result: RunResult) -> list[tuple[str, str]]:
     lines = [("Data", note) for note in result.problem["notes"]]
     lines += [("Algorithm", f"{result.method}.")] if result.method else []
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
+
+
+def reason_text(result: RunResult) -> str:
+    """Return why a run ended early or diverged, in sentences; "" for a run that ended as planned."""
+    if (cause := result.divergence) is None:
+        return "" if result.status == "ok" else sentence(result.reason)
+    if cause.is_released:
+        growth = "grew above 10⁶ times its public scale" if cause.is_finite else "stopped being finite"
+        return (
+            f"the released value of {cause.name} {growth} at round {result.rounds}; metrics are kept up to the last "
+            "evaluation before it. Use smaller step sizes or a start nearer to 0."
+        )
+    if cause.first is None:
+        return "what is minimised is not finite at the published x. Use smaller step sizes."
+    last = f"{cause.last:.3g}" if cause.is_finite else "a value that is not finite"
+    return (
+        f"{cause.name} grew from {cause.first:.3g} to {last}, more than 1000 times max(start, 1), by an evaluation "
+        "that no ε covers. Use smaller step sizes or a start nearer to 0."
+    )
 
 
 def headline(result: RunResult) -> str:

@@ -97,6 +97,25 @@ class LossTrend:
         return self.last > self.first
 
 
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """The value by which a run diverged.
+
+    Args:
+        name: channel of a released value, or name of a loss.
+        is_released: whether the value was released in the last round, instead of a loss at the end.
+        is_finite: whether the value is finite.
+        first: loss at the start; None if it plays no part.
+        last: loss at the end.
+    """
+
+    name: str
+    is_released: bool = False
+    is_finite: bool = False
+    first: Number = None
+    last: Number = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RunResult(Mapping[str, Any]):
     """The result of a run.
@@ -106,7 +125,8 @@ class RunResult(Mapping[str, Any]):
         privacy: the privacy statement.
         title: of the scenario.
         status: "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
-        reason: why the run ended early; None if it did not.
+        reason: the error that ended an interrupted or failed run, else None.
+        divergence: the value by which the run diverged, or None.
         method: the algorithm's name, with every part that is on.
         engine: "local" or "ray".
         rounds: number of rounds that were run.
@@ -146,6 +166,7 @@ class RunResult(Mapping[str, Any]):
     title: str
     status: str
     reason: str | None
+    divergence: Divergence | None = None
     method: str = ""
     engine: str
     rounds: int

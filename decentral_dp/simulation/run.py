@@ -60,6 +60,7 @@ from decentral_dp.simulation.result import (
     IN_PROGRESS,
     RESULT,
     RUN,
+    Divergence,
     RunResult,
     result_adapter,
     seal,
@@ -317,19 +318,14 @@ def collect_result(
         failed_callbacks: the callbacks that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
-    status, reason = "ok", None
+    cause: Divergence | None
     if divergence is not None:
-        growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
-        status = "diverged"
-        reason = (
-            f"the released value of {divergence.channel} {growth} at round {divergence.round}; "
-            f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
-        )
+        cause = Divergence(name=divergence.channel, is_released=True, is_finite=divergence.finite)
     elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
         # It reads records: a certified run must not end because of it.
-        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
-    elif grown := grown_loss(metrics):
-        status, reason = "diverged", grown
+        cause = Divergence(name="primal")
+    else:
+        cause = grown_loss(metrics)
     # A run that ended early counts up to its last evaluation, with fewer releases than planned.
     last_evaluation = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(last_evaluation, 1))
@@ -339,8 +335,9 @@ def collect_result(
     content = {
         "format": FORMAT,
         "title": title_of(job.scenario),
-        "status": status,
-        "reason": reason,
+        "status": "ok" if cause is None else "diverged",
+        "reason": None,
+        **({} if cause is None else {"divergence": asdict(cause)}),
         "method": method_name(job),
         "engine": job.scenario.run.engine,
         "rounds": rounds,
@@ -377,8 +374,8 @@ LOSSES = ("upper_loss", "lower_loss", "primal")
 _MOST_GROWTH = 1e3
 
 
-def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
-    """Return the reason if a loss ended above 10³ max(its start, 1), else "".
+def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> Divergence | None:
+    """Return a loss that ended above 10³ max(its start, 1).
 
     The loss reads records and no ε covers it. So it labels a run that has ended, and stops none.
 
@@ -386,18 +383,16 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
         metrics: columns round, agent, name, value of all evaluations.
 
     Example:
-        >>> grown_loss(measuring.tabulate([(0, "mean", "primal", 0.7), (9, "mean", "primal", 2e4)]))[:35]
-        'primal grew from 0.7 to 2e+04, more'
+        >>> grown_loss(measuring.tabulate([(0, "mean", "primal", 0.7), (9, "mean", "primal", 2e4)])).last
+        20000.0
     """
     for name in LOSSES:
         values = metrics["value"][(metrics["agent"] == "mean") & (metrics["name"] == name)]
         # A loss that is infinite at the start has not grown.
         if values.size and math.isfinite(values[0]) and not values[-1] <= _MOST_GROWTH * max(1.0, values[0]):
-            return (
-                f"{name} grew from {values[0]:.3g} to {values[-1]:.3g}, more than 1000 times max(start, 1), by an "
-                "evaluation that no ε covers. Use smaller step sizes or a start nearer to 0."
-            )
-    return ""
+            first, last = float(values[0]), float(values[-1])
+            return Divergence(name=name, is_finite=math.isfinite(last), first=first, last=last)
+    return None
 
 
 def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:

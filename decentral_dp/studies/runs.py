@@ -25,6 +25,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -153,7 +154,8 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
-    record = _make_record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
+    record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)
+    record["method"] = result.method
     rounds = sorted({*means["round"].tolist(), result.rounds})
     return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 

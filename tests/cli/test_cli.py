@@ -452,7 +452,8 @@ def test_divergence_is_a_result(command: Command, tmp_path: Path) -> None:
     assert "Warning" not in said.err
     result = json.loads((tmp_path / "a" / "result.json").read_text())
     assert result["status"] == "diverged"
-    assert f"released value of {variable} stopped being finite at round" in result["reason"]
+    assert (result["divergence"]["name"], result["divergence"]["is_finite"]) == (variable, False)
+    assert f"released value of {variable} stopped being finite at round" in " ".join(said.out.split())
     assert result["rounds"] < result["rounds_planned"]
     metrics = pd.read_parquet(tmp_path / "a" / "metrics.parquet")
     assert 0 in set(metrics["round"]), "what was measured before is kept"

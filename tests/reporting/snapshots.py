@@ -36,6 +36,7 @@ STUDY = {
         }
     ],
 }
+DIVERGED = {"status": "diverged", "divergence": {"name": "y", "is_released": True}}
 DIAGNOSTICS = {
     "baselines": {"test_accuracy": 0.63},
     "labels_cut": 0.125,
@@ -87,7 +88,7 @@ def texts(folder: Path) -> dict[str, str]:
     claim = {"epsilon_max": 320.61, "epsilon_max_at_infinity": None, "agents": [320.61] * 10, "source": "Theorem 1"}
     privacy = privacy_of(folder / "known", **printed, claimed=claim, clip={"norm": "l2", "y": 1.0})
     page_of(folder / "run", changes=changes)
-    page_of(folder / "published", guarantee="as_published", changes={"privacy": privacy, "status": "diverged"})
+    page_of(folder / "published", guarantee="as_published", changes={"privacy": privacy, **DIVERGED})
     compared = decentral_dp.compare(folder / "run", folder / "published")
     findings = decentral_dp.study(STUDY, workers=1, out=folder / "study")
     compared.write(folder / "compared")
