@@ -461,7 +461,8 @@ def test_divergence_is_a_result(command: Command, tmp_path: Path) -> None:
     assert (tmp_path / "a" / "report.html").is_file()
     quiet = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "b", "--quiet")
     assert (quiet.code, quiet.out) == (1, "")
-    assert quiet.err == f"The run diverged: {result['reason']} See b.\n"
+    assert quiet.err.startswith(f"The run diverged: the released value of {variable} stopped being finite")
+    assert quiet.err.endswith(" See b.\n")
 
 
 def test_a_run_resumes_after_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
