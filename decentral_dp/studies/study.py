@@ -183,7 +183,7 @@ def _write(
     page = study_page(
         findings,
         out / "plots",
-        [note for record in records for note in record["notes"]],
+        [record["unverified"] for record in records],
         [path.name for path in out.iterdir()],
     )
     write_whole(out / "report.html", page.encode())

@@ -524,27 +524,18 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str, is_planne
         ledger = job.ledger.truncate(released)
         budget = price(ledger, job.scenario.privacy.delta)
         spending_job = replace(spending_job, rounds=released, ledger=ledger, budget=budget)
-    rounds = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
-    reasons = {
-        "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
-        "interrupted": f"This run was interrupted and has no result. The budget is that of releases so far: {rounds}.",
-        "failed": f"This run failed and has no result. The budget is that of releases so far: {rounds}."
-        if is_planned
-        else "This run failed and has no result. It released values that were not planned, so no ε holds.",
-    }
     statement = statement_of(spending_job) if is_planned else without_bound(statement_of(spending_job))
     content = {
         "format": RESULT_FORMAT,
         "title": title_of(job.scenario),
         "status": status,
-        "incomplete": reasons[status],
         "reason": reason,
         "engine": job.scenario.run.engine,
         "rounds": 0 if status == "running" else released,
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
         # The budget is that of the released rounds, not of the complete run.
-        "privacy": {"incomplete": reasons[status], **statement.to_dict()},
+        "privacy": statement.to_dict(),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),
