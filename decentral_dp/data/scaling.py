@@ -11,15 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, ValidationError
 
 from decentral_dp.data.dataset import Dataset, FloatArray, near_name
 from decentral_dp.errors import InputError, converting
-from decentral_dp.files.tables import Finite, Table, first_complaint
+from decentral_dp.files.tables import Checks, Finite, Table, first_complaint
 
 Normalisation = Literal["none", "l1", "l2", "box"]
 
@@ -279,11 +279,11 @@ class _Range(Table):
     log: bool = False
     placeholder: bool = False
 
-    @model_validator(mode="after")
-    def _check_order(self) -> _Range:
-        if not (self.low < self.high and math.isfinite(self.high - self.low)) or (self.log and self.low <= 0):
-            raise ValueError("expected low < high, with a finite difference, and low > 0 for a log scale")
-        return self
+    checks: ClassVar[Checks] = {
+        "expected low < high, with a finite difference, and low > 0 for a log scale": lambda ends: (
+            not ends.low < ends.high or not math.isfinite(ends.high - ends.low) or (ends.log and ends.low <= 0)
+        )
+    }
 
 
 def _range_of(entry: Any, subject: str) -> _Range:
