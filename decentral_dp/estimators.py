@@ -136,7 +136,7 @@ def _quoting_no_record() -> Iterator[None]:
         kind, sentence = InputError, f"X holds text, expected numbers. Fix: encode words, for example by {fix}."
     elif "Reshape your data" in text:
         sentence += ". Reshape your data to (records, features)"
-    raise kind(sentence)
+    raise kind(sentence) from None
 
 
 def _refuse_labels(y: Any, numbers: bool) -> None:
