@@ -42,7 +42,7 @@ from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import plan_job
@@ -391,10 +391,8 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
 
 def _target_of_object(component: Any) -> Target:
     name = component.__name__ if isinstance(component, type) else type(component).__name__
-    try:
+    with converting(TypeError, lambda error: f"check: {name} has required fields ({error}). Fix: give an object."):
         component_object = component() if isinstance(component, type) else component
-    except TypeError as error:
-        raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
     return _target_of_component(name, component_object, is_object=True)
 
 

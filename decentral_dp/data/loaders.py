@@ -22,7 +22,7 @@ from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import Dataset, Label, nearest, require_classes
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.tables import DeclaredColumns, frame_dataset
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, converting, quoted
 
 _SHAPES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points")
 _WINE = """
@@ -126,17 +126,17 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     # Slow to import.
     from sklearn.datasets import fetch_openml
 
-    try:
-        with warnings.catch_warnings():
-            # Warnings of retries are repeated in the error.
-            warnings.simplefilter("ignore", UserWarning)
-            bunch = fetch_openml(**version, as_frame=True, n_retries=1)
-    except (OSError, ValueError) as error:
+    def sentence(error: BaseException) -> str:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
-        raise InputError(
+        return (
             f"problem.data: {data} is not in scikit-learn's cache, and could not be downloaded ({reason}). Fix: run "
             "once with a network, copy the folder that SCIKIT_LEARN_DATA names, or save the records as CSV or NPZ."
-        ) from None
+        )
+
+    with converting((OSError, ValueError), sentence), warnings.catch_warnings():
+        # Warnings of retries are repeated in the error.
+        warnings.simplefilter("ignore", UserWarning)
+        bunch = fetch_openml(**version, as_frame=True, n_retries=1)
     if column_spec.label is None and len(bunch.target_names) != 1:
         raise InputError(
             f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: name one."

@@ -374,13 +374,14 @@ def cells(study: Study) -> list[Cell]:
     """
     varied = axes(study)
     seeds = study.seed_list
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition.")
     count = math.prod([len(seeds), *(len(axis.values) for axis in varied)])
-    if count > MOST_CELLS:
-        raise InputError(
-            f"grid: too many cells (got {count}, expected at most {MOST_CELLS}). Fix: vary fewer keys at a time."
-        )
+    problem = ""
+    if not seeds or len(set(seeds)) < len(seeds):
+        problem = f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition."
+    elif count > MOST_CELLS:
+        problem = f"grid: too many cells (got {count}, expected at most {MOST_CELLS}). Fix: vary fewer keys at a time."
+    if problem:
+        raise InputError(problem)
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
     covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
     if not covered:
