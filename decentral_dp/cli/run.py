@@ -307,16 +307,14 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     typer.echo(printable(f"{out}: {len(predicted)} predictions by {whose if m > 1 else 'what was published'}."))
     result = None if is_published(folder) else read_result(folder)
-    summary = _published_summary(folder) if result is None else result.privacy.summary
+    if result is not None:
+        summary = result.privacy.summary
+    else:
+        with refuse_damaged(folder, "predict"):
+            content = json.loads(own(folder / STATEMENT, folder, "predict").read_text(encoding="utf-8"))
+            summary = str(content["summary"])
     typer.echo(printable(f"Privacy of what was published: {summary}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
-
-
-def _published_summary(folder: Path) -> str:
-    """Return the privacy statement of a folder of published models."""
-    with refuse_damaged(folder, "predict"):
-        content = json.loads(own(folder / STATEMENT, folder, "predict").read_text(encoding="utf-8"))
-        return str(content["summary"])

@@ -393,10 +393,6 @@ class RunTable(Table):
 OBJECTS = "the records and other objects that a scenario was given"
 
 
-def _no_objects() -> Secret[dict[str, Any]]:
-    return Secret(OBJECTS, {})
-
-
 GroupSize = Annotated[int, Field(ge=1, le=10**9)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -704,7 +700,7 @@ class Scenario(Table):
     # Relative paths start in the folder of its file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → Python object in its place (of an algorithm its entry), and the names of objects in no registry.
-    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_objects)
+    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=lambda: Secret(OBJECTS, {}))
     _object_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
     # "topology" and "algorithm" if they differ from those of the file, so that its title may not fit.
     _replaced_tables: frozenset[str] = PrivateAttr(default=frozenset())
