@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
-from decentral_dp.errors import InputError, printable, quoted, readable
+from decentral_dp.errors import InputError, converting, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
@@ -87,12 +87,9 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
         elif log == "tensorboard":
             yield [TensorBoard(folder / TENSORBOARD)]
         elif log == "mlflow":
-            try:
+            # Nothing is released yet.
+            with converting(Exception, lambda error: f"--log: mlflow cannot be reached ({error}). Fix: leave it out."):
                 flow = MLflow(folder.name, {"folder": str(folder)})
-            except InputError:
-                raise
-            except Exception as error:  # of any kind, and nothing is released yet
-                raise InputError(f"--log: mlflow cannot be reached ({error}). Fix: leave it out.") from error
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
             run_log = RunLog(sys.stderr if log == "jsonl" else stack.enter_context(_open_file(log)))

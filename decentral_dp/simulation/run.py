@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -152,15 +153,15 @@ class Run:
 
         folder = Path(folder)
         interruption, lock = open_interrupted(folder)
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(lock)
             # Relative paths start at the folder of the run.
             job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
-        except BaseException:
-            lock.close()
-            raise
+            # The journal closes the lock.
+            stack.pop_all()
         with show_progress(callbacks, "rounds") as callback:
             run = _run_in_folder(job, journal, callback, interruption)
         page.draw_run(folder)
