@@ -225,10 +225,6 @@ class Claiming(Protocol):
         """Return the paper's ε, a `PaperClaim`; None if it states none."""
         ...
 
-    def paper_notes(self, job: Any) -> list[str]:
-        """Return remarks on these numbers."""
-        ...
-
     def endless_stream(self, job: Any) -> float | None:
         """Bound ε of the worst agent on an endless stream of records; None if no bound is known."""
         ...

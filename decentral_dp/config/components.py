@@ -149,11 +149,6 @@ class Components:
         return any(part.role != "topology" for part in self.outside_components)
 
     @property
-    def unverified(self) -> list[str]:
-        """Unverified assumptions on custom components, as sentences."""
-        return [f"{quoted(part.name)} {_UNVERIFIED[part.role]}." for part in self.outside_components]
-
-    @property
     def digests(self) -> dict[str, str]:
         """Custom component → digest of its source, its imports and its values."""
         return {part.role: digest_of(part.value) for part in self.outside_components}
@@ -175,17 +170,6 @@ class Components:
             and table.scale == "none"
         )
         return replace(self, draws_records=False) if counts else self
-
-
-_UNVERIFIED = {
-    "problem": "is clipped per example, and each row of its results depends on its record only; this was tested on "
-    "synthetic data",
-    "model": "makes a module whose outputs and gradients depend on one record only; this was tested on synthetic data",
-    "data": "has one record per person, and nothing in it was fitted on the records: no scale, no features, no list of "
-    "classes",
-    "partition": "depends on its arguments only, and is deterministic",
-    "topology": "was chosen without records",
-}
 
 
 def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:

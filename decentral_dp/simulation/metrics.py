@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,9 @@ from decentral_dp.problems.saddle import Minimax
 IntArray = NDArray[np.int64]
 # Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
+# Evaluated values: those of each agent or their average, or those of a coordinator; if it publishes only x, the exact
+# lower solution.
+EvaluatedOn: TypeAlias = Literal["released_values", "final_average", "x_and_y", "lower_solution"]
 # Agents of a large network whose values are scored.
 MOST_SCORED = 256
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")

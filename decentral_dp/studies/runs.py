@@ -24,12 +24,14 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
+from decentral_dp.reporting.privacy import adjacency_text, adversary_text
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statement import UNVERIFIED, Horizon, PrivacyStatement
+from decentral_dp.simulation.statement import Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks import Stream, Workers, in_parallel, write
@@ -39,8 +41,8 @@ Status = Literal["ok", "diverged", "refused", "failed"]
 # Statuses of cells with results.
 GOOD = ("ok",)
 Record = dict[str, Any]
-"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes:
-unverified parts; threat_model: adjacency and adversary; method: the algorithm with its options."""
+"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]];
+unverified: custom components; threat_model: adjacency and adversary; method: the algorithm with its options."""
 
 
 class Task(NamedTuple):
@@ -124,7 +126,7 @@ def _make_record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "seconds": 0.0,
         "finals": {"ok": float(status in GOOD)},
         "curves": {},
-        "notes": [],
+        "unverified": {},
         "threat_model": ["", ""],
         "method": "",
     }
@@ -152,7 +154,8 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
-    record = _make_record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
+    record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)
+    record["method"] = result.method
     rounds = sorted({*means["round"].tolist(), result.rounds})
     return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
@@ -201,8 +204,8 @@ def _add_facts(
     return record | {
         "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},
         "finals": record["finals"] | finals | network | {name: counts[-1] for name, counts in sent.items()},
-        "notes": [f"{UNVERIFIED}{word}" for word in privacy.unverified],
-        "threat_model": [privacy.adjacency, privacy.adversary] if privacy.is_noisy else ["", ""],
+        "unverified": dict(privacy.unverified),
+        "threat_model": [adjacency_text(privacy), adversary_text(privacy)] if privacy.is_noisy else ["", ""],
     }
 
 
@@ -229,10 +232,7 @@ def _compute_spending(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[A
 
 def _measure_network(job: PlannedJob) -> dict[str, float]:
     """Return the measures of network DP. Raises InputError."""
-    try:
-        view = annex("prepare")(job).view()
-    except InputError as error:
-        raise InputError(f"measure: network_epsilon is not supported for this cell. {error}") from error
+    view = annex("prepare")(job).view()
     linear = {} if view.linear is None else view.at_distance(view.reference)
     certified = view.certified[~np.isnan(view.certified)]
     return {

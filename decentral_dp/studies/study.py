@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
-from decentral_dp.errors import InputError, Stopped, quoted
+from decentral_dp.errors import InputError, Stopped, converting, quoted
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
@@ -92,15 +92,14 @@ def _lock_folder(out: Path) -> Iterator[Path]:
     """Create and lock out/cells for this process. Raises InputError for a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
-        try:
+        problem = f"--out: {out} cannot be written"
+        with converting(OSError, lambda error: f"{problem} ({error.strerror}). Fix: give another folder."):
             if os.path.lexists(out) and not folder.is_dir() and (not out.is_dir() or any(out.iterdir())):
                 raise InputError(f"--out: {out} is not a study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 hold_folder(folder, f"{out}: this study is running. Fix: wait until it ends, or stop it.")
             )
-        except OSError as error:
-            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Fix: give another folder.") from None
         yield folder
 
 
@@ -183,7 +182,7 @@ def _write(
     page = study_page(
         findings,
         out / "plots",
-        [note for record in records for note in record["notes"]],
+        [record["unverified"] for record in records],
         [path.name for path in out.iterdir()],
     )
     write_whole(out / "report.html", page.encode())

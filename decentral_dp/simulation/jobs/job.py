@@ -47,10 +47,10 @@ from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
     AgentEvaluator,
     AgentScorer,
+    EvaluatedOn,
     Evaluator,
     MinimaxEvaluator,
     Unscored,
-    scored_agents,
 )
 from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
@@ -310,9 +310,10 @@ class PlannedJob(Protocol):
         return True
 
     @property
-    def unmeasured(self) -> str:
-        """The metric that is skipped because it takes too long, in a sentence, or ""."""
-        return ""
+    def skips_hypergradient(self) -> bool:
+        """Whether the hypergradient is not computed because it takes too long, by public counts."""
+        is_measured = self.solves == "bilevel" and self.tunes_x and not self.shards.is_elsewhere
+        return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
 
     @property
     def reference_key(self) -> str:
@@ -382,8 +383,9 @@ class PlannedJob(Protocol):
         """Return the evaluator of released values."""
         ...
 
-    def evaluated_on(self, average: int) -> str:
-        """Describe the values that are evaluated; average: number of released values that are averaged."""
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
+        """The values that are evaluated."""
         ...
 
     def covers(self, ledger: Ledger) -> bool:
@@ -457,11 +459,6 @@ class GossipJob(PlannedJob):
     @property
     def posed_problem(self) -> Any:
         return self.problem.minimax if isinstance(self.problem, Saddle) else self.problem
-
-    @property
-    def unmeasured(self) -> str:
-        measures_x = self.tunes_x and not self.shards.is_elsewhere and self.solves == "bilevel"
-        return unmeasured_reason(self.problem, self.counts) if measures_x else ""
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
@@ -552,7 +549,7 @@ class GossipJob(PlannedJob):
             self.problem,
             RecordPairs(self.records["train"], self.records["validation"]),
             self.test,
-            self.tunes_x and not self.unmeasured,
+            self.tunes_x and not self.skips_hypergradient,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             requested=self.requested,
@@ -561,13 +558,11 @@ class GossipJob(PlannedJob):
             averages=self.publishes_average,
         )
 
-    def evaluated_on(self, average: int) -> str:
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
         # Agents that hold their records score their own models.
-        if self.publishes_average and not isinstance(self.records, RecordsElsewhere):
-            return f"average of the {self.n_agents} final models"
-        values = f"average of the last {average} released values" if average > 1 else "last released values"
-        n_scored = scored_agents(self.n_agents).size
-        return values if n_scored == self.n_agents else f"{values} of {n_scored} of the {self.n_agents} agents"
+        is_average = self.publishes_average and not isinstance(self.records, RecordsElsewhere)
+        return "final_average" if is_average else "released_values"
 
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
@@ -612,13 +607,3 @@ def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | U
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
     return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.requested)
-
-
-def unmeasured_reason(problem: Problem, counts: Counts) -> str:
-    """Return the reason why the hypergradient is not computed, by public counts, or ""."""
-    if solved_quickly(problem, int(counts["train"].sum())):
-        return ""
-    return (
-        f"The hypergradient is not measured: it takes the exact lower solution, and for {problem.q} coordinates of y "
-        f"on {int(counts['train'].sum())} train records that would take minutes each time."
-    )
