@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from decentral_dp.errors import InputError, missing_package, quoted_path
+from decentral_dp.errors import InputError, converting, missing_package, quoted_path
 from decentral_dp.files import trust
 
 # Errors of custom code, which become refusals. Those of libraries, such as networkx.NetworkXError, are subclasses of
@@ -203,15 +203,8 @@ def run_file(path: Path) -> ModuleType:
     meta_path: list[Any] = sys.meta_path
     meta_path.append(finder)
     try:
-        _execute(module, path)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        fix = missing_package(error) or "change the file"
-        if fix == "change the file" and isinstance(error, ModuleNotFoundError) and error.name:
-            lacking = error.name.partition(".")[0]
-            fix = f"install {lacking}, or put {lacking}.py into {path.parent}, and import it at the top"
-        raise InputError(f"{path}: it does not run: {blame(error)}. Fix: {fix}.") from error
+        with converting(USER_ERRORS, lambda e: f"{path}: it does not run: {blame(e)}. Fix: {_fix_of_import(e, path)}."):
+            _execute(module, path)
     finally:
         meta_path.remove(finder)
         # Another folder may have a file of this name. Objects are sent to other processes by value.
@@ -223,25 +216,19 @@ def run_file(path: Path) -> ModuleType:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call custom code, and convert its errors to InputError.
-
-    Args:
-        function: function or class.
-        values: arguments by name.
-        sentence: error → text of the InputError.
-
-    Returns:
-        The result.
-
-    Raises:
-        InputError: the code raises.
-    """
-    try:
+    """Call custom code with arguments by name, and convert its errors to InputError. sentence: as of `converting`."""
+    with converting(USER_ERRORS, sentence):
         return function(**values)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(sentence(error)) from error
+
+
+def _fix_of_import(error: BaseException, path: Path) -> str:
+    """Return the advice for a custom file that raises at its import."""
+    if (package := missing_package(error)) is not None:
+        return package
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return "change the file"
+    lacking = error.name.partition(".")[0]
+    return f"install {lacking}, or put {lacking}.py into {path.parent}, and import it at the top"
 
 
 def blame(error: BaseException) -> str:

@@ -164,6 +164,17 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """
         return None
 
+    def sends(self, t: int) -> bool:
+        """Return whether round t sends messages.
+
+        In a local round agents release values to themselves: with noise, in the ledger and in ε, but without messages.
+        The reply has the own released values, and 0 for the sums of neighbours.
+
+        Args:
+            t: round 0, 1, …, T − 1.
+        """
+        return True
+
     def starts(self, dataset: LocalDataset) -> tuple[Array, Array]:
         """Return the data-independent starts of x (b, p) and y (b, q).
 
@@ -212,10 +223,6 @@ class Claiming(Protocol):
 
     def paper_claim(self, job: Any) -> Any:
         """Return the paper's ε, a `PaperClaim`; None if it states none."""
-        ...
-
-    def paper_notes(self, job: Any) -> list[str]:
-        """Return remarks on these numbers."""
         ...
 
     def endless_stream(self, job: Any) -> float | None:

@@ -51,6 +51,7 @@ from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.problems.protocol import PlannedTraining
+from decentral_dp.reporting.privacy import adjacency_text, summary_text
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
@@ -362,7 +363,7 @@ class AuditResult:
         null_shown: lower bound for two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
         sentences: result in words.
-        privacy: guarantee of the audited run, as in `PrivacyStatement.summary`.
+        privacy: guarantee of the audited run, as of `reporting.privacy.summary_text`.
 
     Example:
         >>> import decentral_dp
@@ -558,7 +559,7 @@ def play_game(
         certified_epsilon,
         bound.epsilon,
         plan.job.scenario.privacy.delta,
-        privacy.adjacency,
+        adjacency_text(privacy),
         bound.confidence,
         bound.method,
         plan.adversary,
@@ -566,7 +567,7 @@ def play_game(
         bound.null,
         status,
         tuple(describe_audit(plan, neighbours, bound, status, certified_epsilon, claimed_epsilon)),
-        privacy.summary,
+        summary_text(privacy),
     )
     if out is not None:
         # An audit reads the private records.

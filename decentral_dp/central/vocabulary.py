@@ -239,7 +239,7 @@ def release_gradients(
     Args:
         t: round.
         context: public facts of the run.
-        queries: terms, of `problems.protocol` or `problems.saddle`.
+        queries: terms, of `problems.protocol` or `central.problems.saddle`.
         x: (p,), public.
         y: (q,), public.
         rate: rate of one Poisson sample for all terms; 1 for all records.

@@ -155,24 +155,12 @@ class Components:
         return self.algorithm.proved and self.problem_entry is not None
 
     @property
-    def unverified(self) -> list[str]:
-        """Unverified assumptions on custom components, as sentences."""
-        sentences = [f"{quoted(part.name)} {_UNVERIFIED[part.role]}." for part in self._custom]
-        if self.scenario.privacy.guarantee == "none":
-            return sentences
-        if not self.algorithm.proved:
-            sentences.append(
-                f"{self.algorithm.kind} reaches records through bounded queries only and opens no bounded value. Its "
-                "releases are recorded and accounted. Only `decentral-dp check` tests the rest of its code."
-            )
-        if isinstance(self.mechanism, OutsideMechanism):
-            sentences.append(
-                f"the noise of the mechanism {self.mechanism.name} has the privacy cost that it declares, in float64 "
-                "too. Its releases are composed as the worst mechanism of that cost."
-            )
-        if self.reads_user_code:
-            sentences.append("Python code has no access to records by closures or files. Nothing tests this.")
-        return sentences
+    def unverified(self) -> dict[str, str]:
+        """Custom components with unchecked assumptions, with their names."""
+        parts = {part.role: part.name for part in self._custom}
+        parts |= {} if self.algorithm.proved else {"algorithm": self.algorithm.kind}
+        is_custom_noise = isinstance(self.mechanism, OutsideMechanism) and self.scenario.privacy.guarantee != "none"
+        return parts | ({"mechanism": self.mechanism.name} if is_custom_noise else {})
 
     @property
     def digests(self) -> dict[str, str]:
@@ -195,17 +183,6 @@ class Components:
             and table.scale == "none"
         )
         return replace(self, draws_records=False) if counts else self
-
-
-_UNVERIFIED = {
-    "problem": "is clipped per example, and each row of its results depends on its record only; this was tested on "
-    "synthetic data",
-    "model": "makes a module whose outputs and gradients depend on one record only; this was tested on synthetic data",
-    "data": "has one record per person, and nothing in it was fitted on the records: no scale, no features, no list of "
-    "classes",
-    "partition": "depends on its arguments only, and is deterministic",
-    "topology": "was chosen without records",
-}
 
 
 def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:

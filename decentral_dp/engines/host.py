@@ -161,6 +161,8 @@ class Host:
         self._solution: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = getattr(
             node.program, "solution", None
         )
+        # Without it, every round sends messages.
+        self._sends: Callable[[int], bool] | None = getattr(node.program, "sends", None)
         # Weights of the block, and of all agents if they change by round.
         self._weights, self._all_weights = node.mixing, None
         # Row of the block and number of the neighbour, for each weight.
@@ -324,7 +326,8 @@ class Host:
             # Before a message has arrived, the same exchange of the first round.
             short = len(self._late) < (self._late.maxlen or 1)
             messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
-        weighted_values = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        mixing = self._weights if self._sends is None or self._sends(self._round) else 0.0 * self._weights
+        weighted_values = np.asarray(mixing @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
         agents = self._node.agents.size
         if len(weighted_values) != agents:
             # A server sends the mean of all answers to every agent.

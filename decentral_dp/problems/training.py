@@ -229,6 +229,9 @@ class Training(StackedProblem):
     def with_clip(self, clip: Clip) -> Training:
         return replace(self, clip=clip)
 
+    def without_clip(self) -> Training:
+        return replace(self, clip=replace(self.clip, y=math.inf))
+
     def null_record(self, records: Examples) -> Examples:
         """Return a record of NaN: non-finite contributions count as 0."""
         return Examples(records.features[:1] * np.nan, records.label[:1])

@@ -154,7 +154,8 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
 
 def _is_alike(job: GossipJob) -> bool:
     """Return whether all rounds send the same."""
-    return job.topology.over_time is None and senders_of(job.algorithm, job.public_network) is None
+    is_constant = job.topology.over_time is None and senders_of(job.algorithm, job.public_network) is None
+    return is_constant and all(map(job.algorithm.sends, range(job.rounds)))
 
 
 def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
@@ -177,7 +178,7 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
             sending = np.append(senders.mask_of_round(t), False)
             sending = sending[ends[0]] | sending[ends[1]] if job.central else sending[ends[0]]
             ends = ends[0][sending], ends[1][sending]
-        yield ends
+        yield ends if job.algorithm.sends(t) else (ends[0][:0], ends[1][:0])
 
 
 def compression_summary(job: PlannedJob) -> dict[str, Any] | None:

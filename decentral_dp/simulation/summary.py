@@ -106,6 +106,7 @@ _METHODS = {
     "gbdsbo": "GBDSBO ({})",
     "vrdsbo": "VRDSBO ({})",
     "spdb": "SPDB ({})",
+    "dsoba": "D-SOBA ({})",
     "bsa": "BSA ({})",
     "gossip_sgda": "gossip SGDA ({})",
     "dp_dsgd": "D-SGD",
@@ -118,6 +119,9 @@ _METHODS = {
     "choco": "CHOCO-SGD",
     "exact_diffusion": "exact diffusion",
     "gradient_tracking": "gradient tracking",
+    "extra": "EXTRA",
+    "dlm": "DLM",
+    "kgt": "K-GT",
 }
 
 
@@ -194,20 +198,14 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
-        "sampling": _sampling_text(job),
+        "sampling": _sampling(job),
     }
 
 
-def _sampling_text(job: PlannedJob) -> str:
-    """Return how a round samples records: "full batch", "batches of 32 records", "Poisson samples of rate 0.1"."""
+def _sampling(job: PlannedJob) -> dict[str, Any]:
+    """Return how a round samples records: its kind, and the batch size or the rate."""
     rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
     if job.central and isinstance(rate, float):
-        return "full batch" if rate >= 1.0 else f"Poisson samples of rate {rate:g}"
-    texts = {
-        "full": "full batch",
-        "fixed_batch": f"batches of {sampling.batch} records",
-        "cyclic": f"cyclic batches of {sampling.batch} records",
-        "poisson": f"Poisson samples of rate {sampling.share:g}" if sampling.share else "",
-        "streaming": f"stream of {sampling.batch} new records per round",
-    }
-    return texts[sampling.kind]
+        return {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
+    numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
+    return {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})

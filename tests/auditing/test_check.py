@@ -338,7 +338,7 @@ def test_a_check_that_passed_verifies_nothing(folder: Path) -> None:
     assert invoke("momentum:Momentum", "--pairs", "2").exit_code == 0
     after = decentral_dp.plan(str(folder / "momentum.toml")).privacy
     assert after.rests_on_unverified
-    assert after.notes == before.notes
+    assert after.unverified == before.unverified
     assert {path.suffix for path in folder.iterdir()} == {".py", ".toml"}
 
 

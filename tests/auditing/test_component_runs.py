@@ -31,6 +31,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Shards
 from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
+from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -272,10 +273,10 @@ def test_unverified_components_are_reported_in_every_medium(tmp_path: Path) -> N
     terminal = StringIO()
     print_privacy_plan(Plan.from_job(build_job(scenario)), console(terminal, 10_000), verbose=True)
     run = decentral_dp.run(scenario, out=tmp_path / "out")
-    assert "with unverified components (listed by plan --verbose)" in run.result.privacy.summary
+    assert "with unverified components (listed by plan --verbose)" in summary_text(run.result.privacy)
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     closed = "Python code has no access to records by closures or files"
-    assert any(note.startswith(f"Unverified: {closed}") for note in run.result["privacy"]["notes"])
+    assert run.result["privacy"]["unverified"].keys() == {"algorithm"}
     for text in ("Unverified:", closed):
         assert text in terminal.getvalue()
         assert text in page

@@ -72,7 +72,7 @@ def test_no_record_changes_the_template(tmp_path: Path) -> None:
 def test_placeholders_are_named_by_every_plan(tmp_path: Path) -> None:
     changes = ["problem.kind=regression", "problem.columns.drop=['outcome']"]
     path = write_template(tmp_path / "new.toml", data=str(RECORDS), label="pulse", agents=4, changes=changes)
-    notes = " ".join(decentral_dp.plan(path).privacy.notes)
+    notes = " ".join(decentral_dp.plan(path).problem["notes"])
     assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
 
 

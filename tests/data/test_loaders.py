@@ -95,7 +95,7 @@ def test_csv_refusals(tmp_path: Path, text: str, options: dict[str, object], mes
     ("data", "options", "message"),
     [
         ("brest_cancer", {}, r"'brest_cancer' is not a bundled data set or a path.*the nearest is 'breast_cancer'"),
-        ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
+        ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\] \(got \[0, 1, 2\]"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: not supported by 'wine'"),
         ("wine", {"label": "y"}, r"problem\.label: not supported by 'wine'"),
         ("d.npz", {"rules": ColumnRules(drop=["a"])}, r"problem\.columns: not supported by 'd.npz'"),

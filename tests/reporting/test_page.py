@@ -85,9 +85,16 @@ def test_names_from_files_are_escaped(tmp_path: Path) -> None:
     changes = {
         "problem": {**known["problem"], "data": f"{EVIL}.csv", "features": [EVIL], "notes": [EVIL]},
         "topology": {**known["topology"], "kind": EVIL, "labels": [f"{EVIL}{k}" for k in range(10)], "notes": [EVIL]},
-        "privacy": {**known["privacy"], "free_channels": {EVIL: EVIL}, "notes": [EVIL], "unverified": [EVIL] * 2},
-        "diagnostics": {"features_cut": {EVIL: 0.5}, "learning": [EVIL]},
-        "evaluated_on": EVIL,
+        "privacy": {
+            **known["privacy"],
+            "free_channels": {EVIL: EVIL},
+            "unverified": dict.fromkeys(("data", "model"), EVIL),
+        },
+        "diagnostics": {
+            "features_cut": {EVIL: 0.5},
+            "absent_measures": [EVIL],
+            "failed_callbacks": [{"callback": EVIL, "done": 1, "error": EVIL}],
+        },
         "status": "lost",
         "reason": EVIL,
     }

@@ -17,6 +17,7 @@ from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.reporting.privacy import notes, threat_model
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.simulation.summary import statement_of
@@ -100,7 +101,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     assert exact <= privacy["epsilon_max"] <= 1.02 * exact
     assert privacy["epsilon_max"] < claim["epsilon_max"]
     assert privacy["target"] is None
-    assert any("less than it claims" in note for note in privacy["notes"])
+    assert any("less than it claims" in note for note in notes(statement_of(job), job.rounds))
 
 
 @pytest.mark.parametrize("kind", ["pp_ift", SECOND])
@@ -108,7 +109,11 @@ def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
     privacy = statement_of(job_of(kind, **{"privacy.epsilon": 5.0})).to_dict()
     assert privacy["at_infinity"] is None
     for records in ("train", "validation"):
-        total = sum(p["releases"] * p["price"][records][0] ** 2 for p in privacy["prices"] if records in p["price"])
+        total = sum(
+            privacy["releases"][p["channel"]][0] * p["price"][records][0] ** 2
+            for p in privacy["prices"]
+            if records in p["price"]
+        )
         assert 4.9 < gaussian(math.sqrt(total), 1e-5) <= 5.0
         assert all(p["price"][records][0] == p["price"][records][1] for p in privacy["prices"] if records in p["price"])
     assert {p["unit"] for p in privacy["prices"]} == {"μ"}
@@ -128,7 +133,7 @@ def test_settings_that_were_left_out_are_told(made: Made) -> None:
 
 
 def test_the_adversary_sees_the_coordinators_queries() -> None:
-    asks, pools = (" ".join(statement_of(job_of(kind)).to_dict()["seen"]) for kind in ("pp_ift", SECOND))
+    asks, pools = (" ".join(threat_model(statement_of(job_of(kind)))) for kind in ("pp_ift", SECOND))
     assert "∇_y l, ∇_y h and ∇²_yy l" in asks
     assert "hands its records" not in asks
     assert "hands its records" in pools

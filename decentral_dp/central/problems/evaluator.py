@@ -25,13 +25,13 @@ class MinimaxEvaluator:
         problem: the minimax problem.
         train: the records of all agents.
         test: held-out records or None.
-        of_classes: as of `Evaluator`.
+        requested: as of `Evaluator`.
     """
 
     problem: Minimax
     train: Any
     test: Any | None
-    of_classes: Sequence[str] = ()
+    requested: Sequence[str] = ()
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
@@ -49,7 +49,7 @@ class MinimaxEvaluator:
         chosen = scored_agents(len(x))
         score_tables = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
-            class_measures = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
+            class_measures = measure_classes(problem, x[chosen], y[chosen], self.test, self.requested)
             for name, per_row in class_measures.items():
                 for agent_scores, value in zip(score_tables, per_row, strict=True):
                     agent_scores[f"test_{name}"] = value
@@ -68,4 +68,4 @@ def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | Unscored:
     """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
     if not job.holds_records:
         return Unscored()
-    return MinimaxEvaluator(job.posed_problem, concatenate(job.records["train"]), job.test, job.of_classes)
+    return MinimaxEvaluator(job.posed_problem, concatenate(job.records["train"]), job.test, job.requested)

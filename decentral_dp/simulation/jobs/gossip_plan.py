@@ -422,7 +422,10 @@ def gossip_job(c: Components) -> GossipJob:
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""
-    warnings = (stability_text(r.kind, r.algorithm, r.topology, curvature, rounds), not_centred, mixing)
+    average, averaged = r.s.run.average, ""
+    if isinstance(average, float) and r.s.tail_length == 1:
+        averaged = f"run.average = {average:g} of {rounds} rounds is one released value, and nothing is averaged."
+    warnings = (stability_text(r.kind, r.algorithm, r.topology, curvature, rounds), not_centred, mixing, averaged)
     job = planned(noise)
     if privacy.adversary == "all_messages":
         return job

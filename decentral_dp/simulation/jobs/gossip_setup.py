@@ -572,6 +572,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "replicas of an agent's messages diverge if some agents miss a message, and do not conserve mass",
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
     ),
+    Refusal(
+        lambda r: (
+            not all(map(r.algorithm.sends, range(r.s.algorithm.rounds)))
+            and _first({key: getattr(r.s.topology, key) for key in ("compression", "delay")})
+        ),
+        "topology.{it}",
+        "{of.kind} has rounds that send no messages, whose values must not reach a neighbour",
+        "remove it",
+    ),
     # Problems.
     # Privacy: unit (docs/proofs/36).
     Refusal(

@@ -46,9 +46,9 @@ from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
     AgentEvaluator,
     AgentScorer,
+    EvaluatedOn,
     Evaluator,
     Scorer,
-    scored_agents,
 )
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
@@ -247,7 +247,7 @@ class PlannedJob(Protocol):
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
-        of_classes: metrics of probabilities that are computed.
+        requested: metrics that are computed on request: of probabilities, and of the reference solution.
         root: the noise key; secret without a seed.
 
     Example:
@@ -280,7 +280,7 @@ class PlannedJob(Protocol):
     budget: Budget
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
-    of_classes: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
 
     def __repr__(self) -> str:
@@ -307,9 +307,17 @@ class PlannedJob(Protocol):
         return True
 
     @property
-    def unmeasured(self) -> str:
-        """The metric that is skipped because it takes too long, in a sentence, or ""."""
-        return ""
+    def skips_hypergradient(self) -> bool:
+        """Whether the hypergradient is not computed because it takes too long, by public counts."""
+        is_measured = self.components.problem_type.levels == 2 and self.tunes_x and self.holds_records
+        return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
+
+    @property
+    def reference_key(self) -> str:
+        """Key of the reference solution: the problem and its records; "" for a custom problem."""
+        if self.components.problem_entry is None:
+            return ""
+        return f"{self.setting} {self.scenario.problem.model_dump_json()} {self.shards.digest.hex()}"
 
     @property
     def posed_problem(self) -> Any:
@@ -377,8 +385,9 @@ class PlannedJob(Protocol):
         """Return the evaluator of released values."""
         ...
 
-    def evaluated_on(self, average: int) -> str:
-        """Describe the values that are evaluated; average: number of released values that are averaged."""
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
+        """The values that are evaluated."""
         ...
 
     def covers(self, ledger: Ledger) -> bool:
@@ -452,11 +461,6 @@ class GossipJob(PlannedJob):
     @property
     def posed_problem(self) -> Any:
         return getattr(self.problem, "posed", self.problem)
-
-    @property
-    def unmeasured(self) -> str:
-        measures_x = self.tunes_x and self.holds_records and self.components.problem_type.levels == 2
-        return unmeasured_reason(self.problem, self.counts) if measures_x else ""
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
@@ -548,20 +552,19 @@ class GossipJob(PlannedJob):
             self.problem,
             RecordPairs(self.records["train"], self.records["validation"]),
             self.test,
-            self.tunes_x and not self.unmeasured,
+            self.tunes_x and not self.skips_hypergradient,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
-            of_classes=self.of_classes,
+            requested=self.requested,
+            one_level=self.components.one_level,
+            key=self.reference_key,
             averages=self.publishes_average,
         )
 
-    def evaluated_on(self, average: int) -> str:
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
         # Agents that hold their records score their own models.
-        if self.publishes_average and self.holds_records:
-            return f"average of the {self.n_agents} final models"
-        values = f"average of the last {average} released values" if average > 1 else "last released values"
-        n_scored = scored_agents(self.n_agents).size
-        return values if n_scored == self.n_agents else f"{values} of {n_scored} of the {self.n_agents} agents"
+        return "final_average" if self.publishes_average and self.holds_records else "released_values"
 
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
@@ -599,13 +602,3 @@ class GossipJob(PlannedJob):
             agents, self.records.shards, self.problem, self.algorithm, dataset_of, sends_scores, secret
         )
         return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
-
-
-def unmeasured_reason(problem: Problem, counts: Counts) -> str:
-    """Return the reason why the hypergradient is not computed, by public counts, or ""."""
-    if solved_quickly(problem, int(counts["train"].sum())):
-        return ""
-    return (
-        f"The hypergradient is not measured: it takes the exact lower solution, and for {problem.q} coordinates of y "
-        f"on {int(counts['train'].sum())} train records that would take minutes each time."
-    )
