@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import assign, read_toml
 from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import read_toml
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.build import run_digest
@@ -50,13 +50,6 @@ def written(tmp_path: Path) -> Path:
 
 def budget(job: Job) -> list[float]:
     return [float(e) for e in job.budget.epsilon]
-
-
-def changed(path: Path, *changes: tuple[str, Any]) -> decentral_dp.Scenario:
-    content: dict[str, Any] = read_toml(path)
-    for key, value in changes:
-        content = assign(content, key.split("."), value)
-    return load(content, folder=path.parent)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -114,27 +107,6 @@ def test_custom_graphs_are_the_values_of_an_axis(written: Path, monkeypatch: pyt
     assert found.failed.empty
     assert found.cells["topology"].tolist() == ["my_graphs:petersen", "my_graph:caveman", "ring"]
     assert (written / "graphs" / "plots" / "gap.png").is_file()
-
-
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("name", CASES)
-def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:
-    here = decentral_dp.run(written / f"{name}.toml")
-    there = decentral_dp.run(changed(written / f"{name}.toml", ("run.engine", "ray"), ("run.agents_per_actor", 3)))
-    for channel, value in here.released.items():
-        np.testing.assert_array_equal(there.released[channel], value)
-
-
-def test_a_changed_file_changes_the_digest(written: Path) -> None:
-    for name, (_, parts) in CASES.items():
-        before = run_digest(build(load(written / f"{name}.toml")))
-        for *_, place in parts:
-            file = written / f"{place.partition(':')[0]}.py"
-            text = file.read_text(encoding="utf-8")
-            file.write_text(text + "\n# another\n", encoding="utf-8")
-            assert run_digest(build(load(written / f"{name}.toml"))) != before
-            file.write_text(text, encoding="utf-8")
-        assert run_digest(build(load(written / f"{name}.toml"))) == before
 
 
 def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> None:

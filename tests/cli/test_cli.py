@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from decentral_dp.cli.describe import registries
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.commands import Command, Said, entry_point
@@ -60,20 +58,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Help and descriptions.
-
-
-def test_help_answers_at_once() -> None:
-    def seconds() -> float:
-        """Processor time of the command."""
-        before = os.times()
-        said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
-        assert said.returncode == 0
-        for name in ("run", "plan", "study", "network", "list", "report", "compare"):
-            assert f" {name} " in said.stdout
-        after = os.times()
-        return after.children_user + after.children_system - before.children_user - before.children_system
-
-    assert min(seconds() for _ in range(5)) < 0.5
 
 
 def test_the_version_is_that_of_the_package(command: Command) -> None:
@@ -159,17 +143,6 @@ def test_list_prints_a_scenario_that_can_be_saved(command: Command, tmp_path: Pa
     assert load(tmp_path / "mine.toml").title == load(name).title
 
 
-def test_similar_names_are_suggested(command: Command) -> None:
-    for arguments in (("run", "figure_1_certifid"), ("plan", "figure_1_certifid.toml")):
-        said = command(*arguments)
-        assert_one_sentence(said)
-        assert 'did you mean "figure_1_certified" or "' in said.err
-        assert 'a name from "decentral-dp list scenarios".' in said.err
-        assert "digits_softmax" not in said.err
-    assert 'a name from "decentral-dp list studies".' in command("study", "xyz").err
-    assert "did you mean" not in command("study", "xyz").err
-
-
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
@@ -186,15 +159,6 @@ def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set
     heads = {line for line in said.out.splitlines() if line and not line.startswith(" ")}
     assert heads >= keys
     assert {key.rpartition(".")[2] for key in heads} == {name.rpartition(".")[2]}
-
-
-@pytest.mark.parametrize(("name", "near"), [("privacy.shares", "privacy.share"), ("ldp_dsbow", "ldp_dsbo")])
-def test_list_suggests_similar_names(command: Command, name: str, near: str) -> None:
-    said = command("list", name)
-    assert_one_sentence(said)
-    assert f'"{near}"' in said.err
-    assert len(said.err) < 300
-    assert "did you mean" not in command("list", "zzzzqq").err
 
 
 def test_the_schema_is_json_schema(command: Command) -> None:
@@ -239,53 +203,6 @@ def test_plan_runs_nothing_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_prints_the_epsilon_of_the_run(command: Command, finished: Path) -> None:
-    said = command("plan", MAIN, *SMALL)
-    privacy = json.loads((finished / "result.json").read_text())["privacy"]
-    for agent in privacy["agents"]:
-        y, z = (epsilon_text(float(agent["channels"][c]["epsilon"])) for c in ("y", "z"))
-        row = next(
-            line for line in said.out.splitlines() if line[:1].isdigit() and _has(line.split()[0], agent["agent"])
-        )
-        assert row.split()[1:4] == [epsilon_text(float(agent["epsilon"])), y, z]
-
-
-def test_a_plan_of_training_states_settings_variables_and_the_threat_model(command: Command) -> None:
-    said = command("plan", "dp_dsgd").out
-    assert re.search(
-        r"^Settings   Learning rate [\d.]+, clipping norm [\d.]+, accumulated noise per weight", said, re.M
-    )
-    assert "Variables" not in said
-    assert "Variables  x: mean of the features, y: model" in command("plan", "dp_dsgd", "--verbose").out
-    plan = json.loads(command("plan", "dp_dsgd", "--json").out)
-    assert plan["problem"]["solves"] == "one-level"
-    privacy = plan["privacy"]
-    assert (privacy["adjacency"], privacy["adversary"]) == ("replace one record of one agent", "observes all messages")
-    assert f"Adjacency: {privacy['adjacency']}. Adversary: {privacy['adversary']}." in privacy["summary"]
-
-
-def _has(span: str, agent: int) -> bool:
-    low, _, high = span.partition("–")
-    return int(low) <= agent <= int(high or low)
-
-
-@pytest.mark.parametrize("columns", [40, 80])
-def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    averaging = "averaging={scale=0.5,decay=0.3}"
-    kind = f'algorithm={{kind="gbdsbo",rounds=3,inverse=3,smoothness=4.0,x={{scale=0.2}},y={{scale=0.2}},{averaging}}}'
-    job = build(load(MAIN, [kind]))
-    said = command("plan", MAIN, "--set", kind)
-    assert said.code == 0
-    table = said.out.partition("agents, δ")[2]
-    assert "…" not in table
-    assert all(len(line) <= columns for line in table.splitlines())
-    words = set(table.split())
-    for channel, cost in job.budget.channels.items():
-        assert f"ε of {channel}" in table
-        assert {epsilon_text(float(e)) for e in cost.epsilon} <= words
-
-
 # Runs.
 
 
@@ -309,15 +226,6 @@ def test_the_output_has_at_most_fifteen_lines_of_text(command: Command, name: st
         assert said.code == 0
         assert 5 < len([line for line in said.out.splitlines() if line.strip()]) <= 15
         assert "clipping norm" in said.out
-
-
-def test_the_scores_of_a_problem_are_printed(command: Command) -> None:
-    said = command("run", "hyper_cleaning", "--set", "algorithm.rounds=2", "--set", "privacy.delta=0.5", "--verbose")
-    assert said.code == 0
-    printed = {line.split()[0] for line in said.out.splitlines() if line.strip()}
-    assert {"weight_clean", "weight_corrupted", "test_accuracy"} <= printed
-    assert not [word for word in printed if word.startswith(("consensus", "hypergradient", "epsilon", "weight_clean_"))]
-    assert "δ = 0.5 is large" in said.out
 
 
 def test_the_run_folder_is_as_documented(finished: Path) -> None:

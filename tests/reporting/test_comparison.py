@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,14 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.run import print_and_write_comparison
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting.comparison import _shorten_names, compare, comparison_tables
+from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.result import read_result
 from tests.conftest import BASE
-from tests.support.run_folders import Page, read_page, rewrite_result, write_run
-
-Make = Callable[..., dict[str, Any]]
-
+from tests.support.run_folders import rewrite_result, write_run
 
 COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
@@ -102,16 +97,6 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
     ]
 
 
-def test_a_notebook_shows_the_tables_of_the_page_and_the_picture(folders: Path, tmp_path: Path) -> None:
-    found = compare(folders / "a", folders / "b")
-    assert repr(found) == "<Comparison of a, b>"
-    assert repr(found.runs[1]) == f"<ComparedRun 'b': {found.runs[1].result!r}>"
-    page, shown = read_page(found.write(tmp_path)), Page(found._repr_html_())
-    assert shown.rows == page.rows
-    assert len(shown.rows) > 10
-    assert found._repr_html_().count("<svg") == 1
-
-
 def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path) -> None:
     published = read_result(write_run(tmp_path / "published", guarantee="as_published"))
     found = compare(folders / "a", tmp_path / "published")
@@ -140,48 +125,6 @@ def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_pa
     assert compare(folders / "a", damaged).runs[1].metrics["round"].max() < cut.measured_to
     shutil.rmtree(damaged / "in_progress")
     assert "nothing was measured yet" in compare(folders / "a", damaged).remarks[0]
-
-
-def test_the_page_has_everything_and_loads_nothing(
-    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    print_and_write_comparison([folders / name for name in ("a", "b", "trusted", "cut")], None, [])
-    page = (tmp_path / "runs" / "compare" / "comparison.html").read_text()
-    said = capsys.readouterr().out
-    for words in ("privacy.epsilon", "ε of channel y", "cut is not complete"):
-        assert words in page.replace("<wbr>", "")
-        assert words in said
-    # In a narrow column a key breaks between its parts, and a number nowhere.
-    assert "privacy.<wbr>epsilon" in page
-    assert not re.search(r"\d\.<wbr>", page)
-    assert "Settings that differ" in said
-    assert said.rstrip().endswith("Page: runs/compare/comparison.html")
-    assert page.count("<svg") == 1
-    # The settings that differ are first, then the curves.
-    places = [page.index(f'id="{name}"') for name in ("settings-that-differ", "curves", "budgets", "last-metrics")]
-    assert places == sorted(places)
-    assert not re.search(r'(src|href)="(?!data:|#|[./]*[\w/-]+/report\.html")', page)
-    assert [p.name for p in (tmp_path / "runs" / "compare").iterdir()] == ["comparison.html"]
-
-
-@pytest.mark.parametrize(
-    ("names", "short"),
-    [
-        (
-            ["ring-privacy.epsilon=1-run.average=0.5", "ring-privacy.epsilon=2-run.average=0.5"],
-            ["privacy.epsilon=1", "privacy.epsilon=2"],
-        ),
-        (["a_long_name_of_a_scenario", "a_long_name_of_a_scenario-run.average=0.5"], None),
-        (
-            ["a_long_name-privacy.delta=1e-5", "a_long_name-privacy.delta=1e-6"],
-            ["privacy.delta=1e-5", "privacy.delta=1e-6"],
-        ),
-        (["ring-a.b=1", "ring-a.b=2"], None),
-    ],
-)
-def test_long_names_lose_what_all_have(names: list[str], short: list[str] | None) -> None:
-    assert _shorten_names(names) == (short or names)
 
 
 @pytest.mark.parametrize(
@@ -219,21 +162,3 @@ def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, col
     rewrite_result(tmp_path / "b")
     with pytest.raises(InputError, match=r"metrics\.parquet: cannot be read \("):
         compare(folders / "a", tmp_path / "b")
-
-
-@pytest.mark.parametrize("width", [60, 120])
-def test_no_column_of_the_terminal_is_cut(
-    width: int, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.chdir(tmp_path)
-    names = ["a", "b", "trusted"]
-    print_and_write_comparison([folders / name for name in names], None, ())
-    out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if not line.startswith("Page")]
-    assert max(map(len, lines)) <= width
-    budgets = lines[lines.index("Budgets") + 1 :]
-    assert budgets[0].split() == names
-    delta = next(line for line in budgets if line.startswith("δ"))
-    assert len(delta.split()) == 4
-    assert " ".join(out.split()).count("trusted") >= 4
