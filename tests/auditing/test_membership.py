@@ -198,15 +198,6 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
     assert "--out" in refused(folder, "--out", tmp_path / "absent" / "attack.json")
 
 
-@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--canaries", 20]])
-def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
-    assert refused(folder, *option).startswith("--membership: takes no other options")
-
-
-def test_a_scenario_is_refused_as_a_run_folder() -> None:
-    assert refused("dp_dsgd").startswith('--membership: needs a run folder (got "dp_dsgd"). Fix: run it first')
-
-
 # A leak is seen -------------------------------------------------------------------------------------------------------
 
 

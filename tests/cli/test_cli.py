@@ -353,25 +353,6 @@ def test_mistakes_are_one_sentence_and_change_no_file(command: Command, tmp_path
     assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.csv", "kept"}
 
 
-def test_divergence_is_a_result(command: Command, tmp_path: Path) -> None:
-    key, variable = "algorithm.init={x=700.0,y=1.0,z=1.0}", "y"
-    said = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "a")
-    assert said.code == 1
-    assert "Traceback" not in said.err
-    assert "Warning" not in said.err
-    result = json.loads((tmp_path / "a" / "result.json").read_text())
-    assert result["status"] == "diverged"
-    assert f"released value of {variable} stopped being finite at round" in result["reason"]
-    assert result["rounds"] < result["rounds_planned"]
-    metrics = pd.read_parquet(tmp_path / "a" / "metrics.parquet")
-    assert 0 in set(metrics["round"]), "what was measured before is kept"
-    assert "diverged" in said.out
-    assert (tmp_path / "a" / "report.html").is_file()
-    quiet = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "b", "--quiet")
-    assert (quiet.code, quiet.out) == (1, "")
-    assert quiet.err == f"The run diverged: {result['reason']} See b.\n"
-
-
 def test_a_run_resumes_after_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

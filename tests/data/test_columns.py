@@ -223,19 +223,6 @@ def scenario(**problem: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("change", [lambda frame: frame, typed])
-def test_a_frame_that_is_handed_over_is_read_as_its_file(tmp_path: Path, change: Any) -> None:
-    frame = hospital()
-    written(tmp_path, frame)
-    job = decentral_dp.build(scenario(), data=change(frame)).simulation()
-    other = decentral_dp.build(scenario(data=str(tmp_path / "hospital.csv"))).simulation()
-    np.testing.assert_array_equal(job.shards.features, other.shards.features)
-    for mine, theirs in zip(job.shards.train, other.shards.train, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    with pytest.raises(InputError, match="agent 2 has 0 train"):
-        decentral_dp.build(scenario(), data=frame, set={"topology.agents": 3})
-
-
 def test_agents_that_keep_their_tables_make_the_same_features(tmp_path: Path) -> None:
     frame, held = hospital(), []
     columns = [name for name in frame.columns if name not in ("hospital", "died")]

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers import EXPERIMENTS, instance, name_of, population, run, walks
-from papers import __main__ as experiment_command
 from papers import attack as e13
 from papers import batches as e7
 from papers import claimed_noise as e15
@@ -249,36 +246,3 @@ def test_the_slope_by_differences_is_the_implicit_one() -> None:
 
 
 # Command ------------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_checked_and_ordered() -> None:
-    assert experiment_command.chosen([]) == list(EXPERIMENTS)
-    assert experiment_command.chosen(["e10", "e2", "e10"]) == [
-        "kornowski_lemma_8_dimension",
-        "lowy_liu_theorem_4_3_warm_start",
-    ]
-    with pytest.raises(InputError, match="e99"):
-        experiment_command.chosen(["e99"])
-    with pytest.raises(InputError, match="e99"):
-        run("e99")
-
-
-@pytest.mark.filterwarnings("error")
-def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = experiment_command.chosen(["e2", "e6"])
-    findings = list(experiment_command.carry_out(names, 0, True, tmp_path / "out"))
-    experiment_command.print_summary(findings)
-    text = capsys.readouterr().out
-    for finding in findings:
-        assert finding.title in text
-        assert all(" ".join(check.numbers.split()) in " ".join(text.split()) for check in finding.checks)
-        stored = pd.read_parquet(tmp_path / "out" / f"{finding.name}.parquet")
-        pd.testing.assert_frame_equal(stored, finding.rows)
-        assert (tmp_path / "out" / f"{finding.name}.png").read_bytes().startswith(b"\x89PNG")
-    assert "not reproduced" not in text
-    with pytest.raises(InputError, match=r"kornowski_lemma_8_dimension\.parquet"):
-        experiment_command.require_free(names, tmp_path / "out")
-    experiment_command.require_free(["e1"], tmp_path / "out")
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is no folder"):
-        experiment_command.require_free(["e1"], tmp_path / "file")

@@ -6,7 +6,6 @@ import copy
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,7 +18,7 @@ from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.result import read_result
 from tests.conftest import BASE
-from tests.support.run_folders import rewrite_result, write_run
+from tests.support.run_folders import write_run
 
 COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
@@ -143,22 +142,3 @@ def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str]
     with pytest.raises(InputError, match=sentence) as refused:
         compare(*(folders / name.replace("runs0", folders.name) for name in given))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("value", [[1.0], [2.0]]),
-        ("round", [1, None]),
-        ("agent", ["mean", None]),
-        ("name", [["loss"], ["loss"]]),
-        ("value", ["a", "b"]),
-    ],
-)
-def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, column: str, values: list[Any]) -> None:
-    shutil.copytree(folders / "b", tmp_path / "b")
-    frame = {"round": [1, 2], "agent": ["mean", "mean"], "name": ["loss", "loss"], "value": [1.0, 2.0]}
-    pd.DataFrame({**frame, column: values}).to_parquet(tmp_path / "b" / "metrics.parquet")
-    rewrite_result(tmp_path / "b")
-    with pytest.raises(InputError, match=r"metrics\.parquet: cannot be read \("):
-        compare(folders / "a", tmp_path / "b")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.run import Run
@@ -139,14 +139,6 @@ def test_no_file_of_a_folder_names_the_home_folder(home: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "gossip:Averaged" in page
     assert "on a barbell" in page
-
-
-def test_a_graph_that_was_an_object_is_given_again(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    graph = nx.Graph([("anna", "ben"), ("cara", "anna"), ("cara", "ben"), ("dan", "cara")])
-    first = decentral_dp.run(scenario(), topology=graph, out=tmp_path / "run")
-    with pytest.raises(InputError, match="topology"):
-        decentral_dp.plan(tmp_path / "run" / "scenario.toml")
-    assert _same(first, decentral_dp.run(tmp_path / "run" / "scenario.toml", topology=graph))
 
 
 def test_records_stay_where_they_are_and_are_found(

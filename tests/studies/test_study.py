@@ -97,17 +97,6 @@ def test_every_combination_for_every_seed(make: Make) -> None:
         assert ("clip" in content["privacy"]) == (variant == "private")
 
 
-def test_a_new_kind_replaces_its_table(make: Make) -> None:
-    study = make(
-        set={"topology": {"kind": "star", "agents": 4}},
-        variants=[{"name": "a"}, {"name": "b", "scenario": "quadratic", "set": {"algorithm": {"rounds": 2}}}],
-    )
-    first, second = cells(study)
-    assert first.content["topology"] == {"kind": "star", "agents": 4}
-    assert second.content["problem"]["kind"] == "quadratic"
-    assert second.content["algorithm"]["rounds"] == 2
-
-
 SIDE = {"measure": "ok"}
 PLOT = {"name": "p", "x": "topology", "y": "ok"}
 OVER_ROUNDS = {"name": "p", "y": "upper_loss"}
@@ -121,6 +110,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("replace algorithm.rounds", {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}}),
     ("replace topology.seed", {"grid": {"topology": RINGS}, "variants": [{"name": "a", "set": {"topology.seed": 1}}]}),
     ('"ring" occurs twice', {"grid": {"topology": [RINGS[0], RINGS[0]]}}),
+    ("is not an axis", {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"best": "seed"}}]}),
     ("grid.seed", {"grid": {"seed": [1, 2]}}),
     ("seeds: got \\[1, 1\\]", {"seeds": [1, 1]}),
     ('"rign"', {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"where": {"topology": "rign"}}}]}),
@@ -378,13 +368,6 @@ def judged_by_seed(
 
 
 RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
-
-
-@pytest.mark.parametrize("best", ["seed", "topology"])
-def test_best_needs_an_axis(make: Make, best: str) -> None:
-    claim = {"statement": "s", "left": {"measure": "ok", "where": RING, "best": best}, "is": "less", "right": 1.0}
-    with pytest.raises(InputError, match="is not an axis"):
-        check_study(make(grid={"topology": RINGS}, claims=[claim]))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.central.context import MinimaxContext
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
-from tests.support.neighbours import exceeded, widest
 from tests.support.spider_loop import DOUBLE, NONE, SGD, SPIDER, SpiderLoop, made
 
 PRINTED = {"guarantee": "as_published", "epsilon": 1.0}
@@ -33,19 +31,6 @@ def test_steps_are_limited(longest: float) -> None:
     assert (steps.max() > 0.99 * longest) == (longest == 0.01)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_double_spider_is_alternating_descent_without_noise(problem: str) -> None:
-    ends = []
-    for period in (1, 3, 7):
-        smooth = {} if period == 1 else {"smoothness": 1.5}
-        algorithm = {k: v for k, v in DOUBLE.items() if k != "smoothness"} | {"period": period, "rate": 1.0} | smooth
-        job = made(algorithm, problem, privacy=NONE)
-        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
-    for end in ends[1:]:
-        for name in ("x", "y"):
-            np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
-
-
 # The plan ---------------------------------------------------------------------------------------------------------
 
 
@@ -63,19 +48,6 @@ def test_double_spider_budget_split() -> None:
 
 
 # Sensitivity ------------------------------------------------------------------------------------------------------
-
-
-def test_clipped_mean_has_sensitivity_of_twice_the_clip(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The sensitivity does not depend on n, as published."""
-    job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
-    ratios = widest(job)
-    assert not exceeded(ratios)
-    assert max(ratios.values()) > 0.5
-    monkeypatch.setattr(MinimaxContext, "cut_sensitivity", lambda context, width: 2.0 / context.n)
-    job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
-    assert exceeded(widest(job))
 
 
 def test_difference_between_equal_points_is_zero() -> None:
@@ -155,18 +127,6 @@ def test_dp_spider_with_period_one_is_dp_sgd(problem: str) -> None:
     for first, second in zip(*ends, strict=True):
         for name in ("x", "y"):
             np.testing.assert_allclose(first[name], second[name], atol=1e-13)
-
-
-@BOTH_PROBLEMS
-def test_spiders_are_gradient_descent_ascent_without_noise(problem: str) -> None:
-    ends = []
-    sgda = {"kind": "dp_sgda", "x": SGD["x"], "y": SGD["x"]}
-    for algorithm in (SGD, SPIDER, SPIDER | {"period": 7}, sgda):
-        job = made(algorithm | {"rate": 1.0}, problem, privacy=NONE)
-        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
-    for end in ends[1:]:
-        for name in ("x", "y"):
-            np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.lower_level import solve_lower
 from tests.support.closed_forms import closed_form
@@ -17,22 +14,10 @@ from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
 D = 3
 PROBLEM = MeanEstimation(D, ridge=0.7)
-LENGTH: dict[str, Callable[[Any], float]] = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: math.hypot(*v)}
 
 
 def records(seed: int, n: int, scale: float = 1.0) -> Any:
     return PROBLEM.prepare(scale * np.random.default_rng(seed).normal(size=(n, D)), np.zeros(n), "l2")
-
-
-def test_the_lower_gradient_ignores_the_state_and_nothing_else_reads_train_records() -> None:
-    """Basis of network DP: the contribution of a record does not depend on the state."""
-    train, clip = records(4, 6), Clip("l2", 1.0, 0.4, 0.4)
-    points = np.random.default_rng(5).normal(size=(2, 3, D)) * 1e6
-    one, other = (PROBLEM.terms(*p, train, train, clip).lower_grad_y for p in points)
-    assert np.array_equal(one, other)
-    assert dict(PROBLEM.reads_records) == {"lower_grad_y": "train", "upper_grad_y": "validation"}
-    names = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
-    assert PROBLEM.matrices(*points[0][:2], np.eye(D), train, clip, names) == {}
 
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0, 50.0])
