@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -15,11 +13,9 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import read_toml
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -64,30 +60,6 @@ def test_modules_run_and_are_unverified(written: Path, name: str) -> None:
     again = decentral_dp.run(written / "out" / "scenario.toml")
     for channel, value in done.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
-
-
-def test_objects_release_the_same(written: Path) -> None:
-    huber = run_file(written / "my_problem.py").HuberPull
-    worse = run_file(written / "my_objective.py").WorseClass
-    deal = run_file(written / "my_split.py").deal
-    records = run_file(written / "my_data.py").load(5, 1)
-    objects: dict[str, dict[str, Any]] = {
-        "huber": {"problem": huber(threshold=1.0)},
-        "worse_class": {"problem": worse(strength=2.0)},
-        "caveman": {"topology": nx.connected_caveman_graph(2, 3)},
-        "clouds": {"data": records, "partition": deal},
-    }
-    for name, given in objects.items():
-        path = written / f"{name}.toml"
-        assert budget(build(load(path), **given)) == budget(build(load(path)))
-        done = decentral_dp.run(path, **given)
-        assert done.result["status"] == "ok"
-        assert any("unverified" in note.lower() for note in done.result["privacy"]["notes"])
-        again = decentral_dp.run(path, **given)
-        np.testing.assert_array_equal(done.released["x"], again.released["x"])
-    # A run cannot be resumed with other options.
-    digests = {run_digest(build(load(written / "huber.toml"), problem=huber(threshold=t))) for t in (1.0, 2.0)}
-    assert len(digests) == 2
 
 
 def test_workers_of_a_study_import_modules(written: Path) -> None:

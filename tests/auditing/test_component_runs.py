@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from decentral_dp.auditing.component_runs import (
     synthetic_shards,
     trial_partition,
 )
-from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Shards
 from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
@@ -229,20 +227,3 @@ def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> Non
 def test_a_problem_that_counts_only_some_records_is_refused(scenario: Any) -> None:
     text = said(scenario(), problem=CountsSome(30, CLASSES))
     assert "one train record move y in round" in text
-
-
-def test_a_minimax_problem_that_reads_its_batch_is_refused(tmp_path: Path) -> None:
-    class Whole(Composite):
-        def prepare(self, features: Any, labels: Any, norm: Any) -> Any:
-            return super().prepare(features - features.mean(axis=0), labels, norm)
-
-        def sums(self, records: Any, queries: Any, drawn: Any = None) -> Any:
-            return [30.0 * total for total in super().sums(records, queries, drawn)]
-
-    scenario = changed(tmp_path, "averaged")
-    content = tomllib.loads(BLOCKS["averaged.toml"])
-    content["algorithm"] = {"kind": "dp_sgda", "rounds": 3, "rate": 0.1, "x": {"scale": 0.1}, "y": {"scale": 0.1}}
-    ours = build_job(load(content, folder=scenario.folder)).problem
-    text = said(load(content, folder=scenario.folder), problem=Whole(ours.model, ours.objective))
-    assert text.startswith("problem.kind: Whole ")
-    assert "one train record move" in text

@@ -7,16 +7,13 @@ numbers, and costs calls of Python and of numpy.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from threadpoolctl import threadpool_limits
 from torch import nn
 
 import decentral_dp
@@ -25,7 +22,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.benchmarks.rings import arithmetic, ring_job, seconds_of
-from tests.benchmarks.timing import fastest, one_thread, report
+from tests.benchmarks.timing import one_thread, report
 
 AGENTS, RECORDS, WIDTH, ROUNDS, CLASSES = 500, 20, 64, 20, 3
 
@@ -189,88 +186,3 @@ def test_a_round_of_training(benchmark: Any) -> None:
 
 
 # Custom losses --------------------------------------------------------------------------------------------------
-
-# Enough rounds for all runs except the first to call only captured graphs.
-OWN_AGENTS, OWN_RECORDS, OWN_WIDTH, OWN_ROUNDS = 10, 20, 10, 100
-LOSSES = """
-import torch
-
-import decentral_dp
-
-
-def lower_loss(x, y, features, label):
-    return torch.nn.functional.softplus(-(2.0 * label - 1.0) * (features @ y))
-
-
-def regulariser(x, y):
-    return 0.5 * torch.exp(x[0]) * (y**2).sum()
-
-
-def problem(n_features):
-    return decentral_dp.from_losses(
-        lower_loss, lower_loss, p=1, q=n_features, n_features=n_features, classes=2, regulariser=regulariser
-    )
-"""
-
-
-def _own_job(kind: str, **problem: Any) -> Job:
-    made_up = {"dimension": OWN_WIDTH, "records": 2 * OWN_RECORDS}
-    step = {"scale": 0.1, "decay": 0.5}
-    content = {
-        "seed": 1,
-        "problem": {
-            "kind": kind,
-            "data": "synthetic_classification",
-            "synthetic": made_up,
-            "normalise": "l2",
-            **problem,
-        },
-        "topology": {"kind": "ring", "agents": OWN_AGENTS},
-        "algorithm": {"kind": "ldp_dsbo", "rounds": OWN_ROUNDS, "x": step, "y": step, "z": step},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
-        "run": {"evaluate_every": OWN_ROUNDS},
-    }
-    return build(decentral_dp.load(content))
-
-
-def _by_hand() -> Callable[[], object]:
-    """Gradients and products of every record of all agents in two calls, in float64, without clips, noise or ledger."""
-    from torch.func import grad, jvp, vmap
-
-    def loss(y: Any, features: Any, label: Any) -> Any:
-        return torch.nn.functional.softplus(-(2.0 * label - 1.0) * (features @ y))
-
-    def lower(y: Any, z: Any, *record: Any) -> Any:
-        return jvp(lambda v: grad(loss)(v, *record), (y,), (z,))
-
-    draw = np.random.default_rng(0)
-    y, z = (torch.tensor(draw.normal(size=(OWN_AGENTS, OWN_WIDTH))) for _ in range(2))
-    features = torch.tensor(draw.normal(size=(OWN_AGENTS, OWN_RECORDS, OWN_WIDTH)))
-    labels = torch.tensor(draw.integers(2, size=(OWN_AGENTS, OWN_RECORDS)), dtype=torch.float64)
-    train = vmap(vmap(lower, in_dims=(None, None, 0, 0)))
-    validation = vmap(vmap(grad(loss), in_dims=(None, 0, 0)))
-
-    def once() -> object:
-        with torch.no_grad():
-            return train(y, z, features, labels), validation(y, features, labels)
-
-    return once
-
-
-def test_custom_losses(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "losses.py"
-    path.write_text(LOSSES)
-    monkeypatch.chdir(tmp_path)
-    theirs, ours, once = _own_job("losses:problem"), _own_job("logistic_regularisation"), _by_hand()
-    with threadpool_limits(limits=1):
-        derived, analytic, batched = fastest(
-            [
-                lambda: theirs.start(LocalEngine()),
-                lambda: ours.start(LocalEngine()),
-                lambda: [once() for _ in range(OWN_ROUNDS)],
-            ],
-            3,
-            time.process_time,
-        )
-    report(benchmark, "custom losses, of our formulas", derived / analytic, 8.0)
-    report(benchmark, "custom losses, of derivatives batched by hand", derived / batched, 2.5)

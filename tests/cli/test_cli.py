@@ -13,17 +13,14 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.describe import registries
-from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.commands import Command, Said, entry_point
 
@@ -78,26 +75,6 @@ def test_every_name_that_is_listed_is_described(command: Command, what: str) -> 
         shown = command("list", name)
         assert shown.code == 0, shown.err
         assert len(shown.out.splitlines()) >= 3, f"list {name} prints next to nothing"
-
-
-@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
-def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
-    """A copy is a scenario that can be planned and run, and so is the resolved scenario of the run."""
-    tables = algorithm_tables(ALGORITHMS[name])
-    assert tables.splitlines()[0] in command("list", name).out
-    (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
-    said = command("plan", "mine.toml")
-    assert said.code == 0, said.err
-    if "guarantee" in ALGORITHMS[name].example:
-        assert "ε = ∞" in said.out
-    else:
-        assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
-    # Without a folder, whose figures are slow.
-    done = decentral_dp.run(tmp_path / "mine.toml")
-    (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(done.scenario)), encoding="utf-8")
-    again = decentral_dp.run(tmp_path / "resolved.toml")
-    assert [run.result["status"] for run in (done, again)] == ["ok", "ok"]
-    assert done.state["x"].shape == again.state["x"].shape
 
 
 def test_a_target_below_what_float64_costs_is_refused_by_plan_and_run(command: Command) -> None:
@@ -161,12 +138,6 @@ def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set
     assert {key.rpartition(".")[2] for key in heads} == {name.rpartition(".")[2]}
 
 
-def test_the_schema_is_json_schema(command: Command) -> None:
-    schema = json.loads(command("list", "--schema").out)
-    assert schema["type"] == "object"
-    assert {"problem", "topology", "algorithm", "privacy", "run"} <= set(schema["properties"])
-
-
 def test_list_prints_json(command: Command) -> None:
     assert json.loads(command("list", "algorithms", "--json").out) == {"algorithms": registries()["algorithms"]}
     assert json.loads(command("list", "--json").out).keys() == registries().keys()
@@ -226,41 +197,6 @@ def test_the_output_has_at_most_fifteen_lines_of_text(command: Command, name: st
         assert said.code == 0
         assert 5 < len([line for line in said.out.splitlines() if line.strip()]) <= 15
         assert "clipping norm" in said.out
-
-
-def test_the_run_folder_is_as_documented(finished: Path) -> None:
-    assert {p.name for p in finished.iterdir()} == {
-        "scenario.toml", "metrics.parquet", "ledger.parquet", "result.json", "state.npz", "plots", "report.html",
-    }  # fmt: skip
-    assert list((finished / "plots").glob("*.svg"))
-    assert finished.stat().st_mode & 0o777 == 0o755
-
-    metrics = pd.read_parquet(finished / "metrics.parquet")
-    assert list(metrics.columns) == ["round", "agent", "name", "value"]
-    assert metrics["round"].dtype == np.int64
-    assert sorted(metrics["round"].unique()) == [0, 2, 4]
-    assert set(metrics["agent"]) == {"mean", *(str(i) for i in range(10))}
-    plain = {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_x", "consensus_y", "consensus_z"}
-    names = set(metrics["name"])
-    assert plain | {f"{n}_{end}" for n in plain for end in ("min", "max")} <= names
-    assert {"hypergradient_norm", "epsilon_spent", "test_accuracy_last", "test_accuracy_unreleased"} <= names
-    assert np.isfinite(metrics["value"]).all()
-    spent = metrics[metrics["name"] == "epsilon_spent"].sort_values("round")["value"].to_numpy()
-    assert spent[0] == 0.0
-    assert (np.diff(spent) > 0).all()
-
-    ledger = pd.read_parquet(finished / "ledger.parquet")
-    assert {"agent", "channel", "round", "mechanism", "scale", "sensitivity"} <= set(ledger.columns)
-    assert set(ledger["channel"]) == {"x", "y", "z"}
-    assert sorted(ledger["round"].unique()) == [1, 2, 3, 4]
-
-    with np.load(finished / "state.npz", allow_pickle=False) as state:
-        assert set(state.files) == {f"{part}{c}" for part in ("", "released_", "published_") for c in "xyz"}
-        assert all(state[name].shape == (10, 30) for name in state.files)
-
-    page = (finished / "report.html").read_text(encoding="utf-8")
-    assert "<script src" not in page
-    assert "http" not in page.partition("<body")[0].replace("http-equiv", "")
 
 
 def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:

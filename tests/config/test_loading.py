@@ -21,7 +21,6 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config import loading
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
-from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.topology import GENERATORS
 from tests.conftest import BASE
@@ -213,44 +212,7 @@ def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeyp
     assert job.problem.p == 2
 
 
-def test_code_is_found_from_where_the_command_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shipped scenario with a custom algorithm and mechanism."""
-    (tmp_path / "mine.py").write_text(
-        "from decentral_dp.algorithms.gossip.single_level import DpDsgd\n\nclass Mine(DpDsgd):\n    pass\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    job = build(load("classification", ["algorithm.kind=mine:Mine", "algorithm.rounds=2"]))
-    assert type(job.algorithm).__name__ == "Mine"
-    with pytest.raises(InputError, match="defines no Other"):
-        build(load("random_walk", ["privacy.mechanism=mine:Other"]))
-
-
 # Secret noise.
-
-
-def test_without_a_seed_noise_is_secret_and_written_nowhere(scenario: Make, tmp_path: Path) -> None:
-    content = scenario(algorithm={"rounds": 2})
-    del content["seed"]
-    done, other = decentral_dp.run(content, out=tmp_path / "a"), decentral_dp.run(content)
-    assert not np.array_equal(done.released["y"], other.released["y"])
-    assert done.result["privacy"]["noise"] == "secret"
-    assert "seed" not in tomllib.loads((tmp_path / "a" / "scenario.toml").read_text())
-    drawn = done.simulation().root
-    assert isinstance(drawn, SecretRoot)
-    root = drawn.key
-    assert len(root) >= 16
-    assert root.hex() not in repr(done.simulation())
-    for path in (tmp_path / "a").rglob("*"):
-        content_of = path.read_bytes() if path.is_file() else b""
-        assert root not in content_of
-        assert root.hex().encode() not in content_of
-
-
-def test_a_seed_reproduces_bit_for_bit_and_says_so(scenario: Make) -> None:
-    first, second = (decentral_dp.run(scenario()) for _ in range(2))
-    for channel, value in first.released.items():
-        np.testing.assert_array_equal(value, second.released[channel])
-    assert first.result.privacy.is_simulation
 
 
 # Fuzzing.

@@ -13,7 +13,7 @@ from decentral_dp.problems.bilevel.linear import (
     biased_regularisation,
 )
 from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, mean_losses, mean_term, solve_lower
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
 COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
@@ -40,14 +40,14 @@ def test_quadratic_closed_forms(ridge):
     agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 1))
     x = np.random.default_rng(2).normal(size=D)
     y = solve_lower(problem, x, agents)
-    np.testing.assert_allclose(y, closed_form(problem).lower_solution(x, agents), rtol=1e-8)
+    np.testing.assert_allclose(y, QuadraticSolution(problem).lower_solution(x, agents), rtol=1e-8)
     z = solve_inverse_hvp(problem, x, y, agents)
-    np.testing.assert_allclose(z, closed_form(problem).z_star(x, agents), rtol=1e-7)
+    np.testing.assert_allclose(z, QuadraticSolution(problem).z_star(x, agents), rtol=1e-7)
     np.testing.assert_allclose(
-        hypergradient(problem, x, y, z, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+        hypergradient(problem, x, y, z, agents), QuadraticSolution(problem).hypergradient(x, agents), rtol=1e-7
     )
     np.testing.assert_allclose(
-        true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+        true_hypergradient(problem, x, agents), QuadraticSolution(problem).hypergradient(x, agents), rtol=1e-7
     )
 
 

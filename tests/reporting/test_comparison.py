@@ -12,12 +12,11 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.reporting.comparison import compare, comparison_tables
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.result import read_result
 from tests.conftest import BASE
+from tests.support.interruptions import interrupt, save_states_often
 from tests.support.run_folders import write_run
 
 COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
@@ -35,17 +34,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         decentral_dp.run(BASE, out=place / "a")
         decentral_dp.run(other, out=place / "b")
         decentral_dp.run(load("dp_bilevel", COORDINATOR), out=place / "trusted")
-        for name, value in (("_INTERVAL", 0.0), ("_SHARE", 1e9)):
-            patch.setattr(journal, name, value)
-
-        def cut(at: Progress) -> None:
-            if at.done >= 6:
-                raise KeyboardInterrupt
-
+        save_states_often(patch)
         long = copy.deepcopy(BASE)
         long["algorithm"]["rounds"], long["run"]["evaluate_every"] = 9, 1
-        with pytest.raises(Stopped):
-            decentral_dp.run(long, out=place / "cut", callbacks=[cut])
+        interrupt(long, place / "cut", 6)
     return place
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,50 +10,18 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.simulation.summary import statement_of
 from tests.support.coordinator_scenarios import content
-from tests.support.run_folders import DOT
 
 SECOND = "second_order_dp_bilevel"
 CLIP = {"privacy.clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
-Made = Callable[..., Path]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A run folder by kind and changes, made once; its figures are drawn only by the tests of figures."""
-    known: dict[str, Path] = {}
-
-    def make(kind: str, **changes: Any) -> Path:
-        key = json.dumps([kind, changes])
-        if key not in known:
-            folder = tmp_path_factory.mktemp(kind) / "run"
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("decentral_dp.reporting.plots.write_plots", _dot)
-                decentral_dp.run(load(content(kind, **changes), ["run.evaluate_every=1"]), out=folder)
-            known[key] = folder
-        return known[key]
-
-    return make
-
-
-def _dot(folder: Path, report: Any) -> list[Path]:
-    (folder / "plots").mkdir(exist_ok=True)
-    (folder / "plots" / "losses.svg").write_bytes(DOT)
-    return []
 
 
 def job_of(kind: str, **changes: Any) -> Job:
     return build(load(content(kind, **changes)))
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return found
 
 
 def gaussian(mu: float, delta: float) -> float:
@@ -102,19 +67,6 @@ def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
         assert 4.9 < gaussian(math.sqrt(total), 1e-5) <= 5.0
         assert all(p["price"][records][0] == p["price"][records][1] for p in privacy["prices"] if records in p["price"])
     assert {p["unit"] for p in privacy["prices"]} == {"μ"}
-
-
-def test_settings_that_were_left_out_are_told(made: Made) -> None:
-    job = job_of(SECOND)
-    step = job.algorithm.x.scale  # type: ignore[union-attr]  # of a program with steps
-    ran = result_of(made(SECOND))["algorithm"]
-    assert ran["left_out"] == ["x"]
-    assert ran["settled"] == {"x": {"scale": pytest.approx(step), "decay": 0.0}}
-    assert ran["start"] == {"x": 0.0}
-    assert ran["domain"] == {"low": -4.0, "high": 1.0}
-    inside = result_of(made(SECOND, **{"algorithm.domain": {"low": -4.0, "high": -1.0}}))
-    # The start is the point of the domain that is nearest to 0.
-    assert inside["algorithm"]["start"] == {"x": -1.0}
 
 
 # --- the terminal -----------------------------------------------------------------------------------------------------

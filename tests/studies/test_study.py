@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
 import math
 import os
@@ -703,35 +702,6 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     assert isinstance(task, Task)
     record = cell_files.compute(task)
     assert record["status"] in ("ok", "diverged"), record["reason"]
-
-
-GRAPH = """
-def wheel(agents):
-    return [(i, (i + 1) % agents) for i in range(agents)]
-"""
-
-
-@pytest.mark.parametrize("kind", ["run", "plan"])
-def test_the_page_has_the_guarantee_of_its_epsilons(kind: str, make: Make, tmp_path: Path) -> None:
-    make()
-    (tmp_path / "graph.py").write_text(GRAPH)
-    mine = {"name": "mine", "set": {"topology": {"kind": "graph:wheel", "agents": 5}}}
-    content = {"scenario": "base.toml", "kind": kind, "seeds": 2, "variants": [{"name": "ours"}, mine]}
-    (tmp_path / "study.toml").write_text(tomli_w.dumps(content))
-    for variants, said in ((content["variants"], 1), ([{"name": "ours"}], 0)):
-        (tmp_path / "study.toml").write_text(tomli_w.dumps(content | {"variants": variants}))
-        found = conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1)
-        assert not len(found.failed)
-        page = html.unescape((tmp_path / "out" / "report.html").read_text())
-        assert page.count('Unverified: "graph:wheel" was chosen without records.') == said
-        assert f"Certified: {2 * len(variants)} cells." in page
-        assert ("These are simulations:" in page) == (kind == "run")
-        # Names of files as the study has them; the study that is written down has them whole.
-        assert 'scenario = "base.toml"' in page
-        assert str(tmp_path) not in page
-        assert 'scenario = "../base.toml"' in (tmp_path / "out" / "study.toml").read_text()
-    # A second start computes nothing.
-    assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
 def test_different_guarantees_of_one_epsilon_are_reported(tmp_path: Path) -> None:

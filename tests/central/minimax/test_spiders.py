@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
+from decentral_dp.central.context import MinimaxContext
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
+from tests.support.neighbours import exceeded, widest
 from tests.support.spider_loop import DOUBLE, NONE, SGD, SPIDER, SpiderLoop, made
 
 PRINTED = {"guarantee": "as_published", "epsilon": 1.0}
@@ -48,6 +50,19 @@ def test_double_spider_budget_split() -> None:
 
 
 # Sensitivity ------------------------------------------------------------------------------------------------------
+
+
+def test_clipped_mean_has_sensitivity_of_twice_the_clip(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sensitivity does not depend on n, as published."""
+    job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
+    ratios = widest(job)
+    assert not exceeded(ratios)
+    assert max(ratios.values()) > 0.5
+    monkeypatch.setattr(MinimaxContext, "cut_sensitivity", lambda context, width: 2.0 / context.n)
+    job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
+    assert exceeded(widest(job))
 
 
 def test_difference_between_equal_points_is_zero() -> None:
