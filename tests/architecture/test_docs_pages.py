@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.config.loading import read_toml
-from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
@@ -79,23 +75,6 @@ def test_custom_graphs_are_the_values_of_an_axis(written: Path, monkeypatch: pyt
     assert found.failed.empty
     assert found.cells["topology"].tolist() == ["my_graphs:petersen", "my_graph:caveman", "ring"]
     assert (written / "graphs" / "plots" / "gap.png").is_file()
-
-
-def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> None:
-    """`width` is an int of meta_learning, and `cap` a positive number of dro."""
-    file = written / "my_problem.py"
-    text = file.read_text(encoding="utf-8").replace("ridge: float = 0.1", "width: float = 0.1\n    cap: str = 'no'")
-    file.write_text(text.replace("self.ridge", "self.width"), encoding="utf-8")
-    content = read_toml(written / "huber.toml")
-    content["problem"] |= {"width": 0.25, "cap": "yes"}
-    scenario = load(content, folder=written)
-    decentral_dp.run(scenario, out=written / "out")
-    for s in (scenario, load(written / "out" / "scenario.toml")):
-        author = build(s).problem.author
-        assert (author.width, author.cap) == (0.25, "yes")
-    content["problem"]["width"] = "wide"
-    with pytest.raises(InputError, match=r"problem\.width: got"):
-        build(load(content, folder=written))
 
 
 def test_the_study_of_the_page_runs_with_its_figure(tmp_path: Path) -> None:

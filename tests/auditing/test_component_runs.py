@@ -29,7 +29,6 @@ from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.summary import statement_of
 
 
 @pytest.fixture(scope="module")
@@ -127,13 +126,6 @@ def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) 
     text = said(changed(tmp_path, "momentum", (STATED, FREE), (SENT, f"yield Gossip(y=s.y, u={OPENED[case]})")))
     assert "sends u in round" in text
     assert "without noise" in text
-
-
-def test_a_public_array_is_accepted(tmp_path: Path) -> None:
-    scenario = changed(tmp_path, "momentum", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
-    job = build_job(scenario)
-    probe(job)
-    assert "u" in statement_of(job).free_channels
 
 
 def test_a_start_from_records_is_refused(tmp_path: Path) -> None:

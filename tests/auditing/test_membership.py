@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -297,25 +296,6 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     assert found.scores[0].auc["loss"] == pytest.approx(auc(-loss[train], -loss[job.shards.test]), abs=1e-9)
     assert found.epsilon == job.budget.epsilon.max()
     assert x.shape == y.shape
-
-
-@pytest.mark.parametrize("column", [False, True])
-def test_records_of_a_file_are_partitioned_at_random_without_an_agent_column(
-    scenario: Callable[..., dict[str, Any]], tmp_path: Path, column: bool
-) -> None:
-    draw = np.random.default_rng(0)
-    table = pd.DataFrame(draw.uniform(-1, 1, (80, 3)), columns=list("abc"))
-    table["label"] = draw.integers(0, 2, 80)
-    if column:
-        table["agent"] = np.arange(80) % 5
-    table.to_csv(tmp_path / "mine.csv", index=False)
-    given = {"data": "mine.csv", "label": "label", "classes": [0, 1], "scale": "none"}
-    job = build(load(scenario(problem=given), folder=tmp_path))
-    if not column:
-        require_attackable(job)
-        return
-    with pytest.raises(InputError, match="train and test records are not exchangeable"):
-        require_attackable(job)
 
 
 @pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])

@@ -113,13 +113,6 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
         assert key in without.err, (key, without.out, without.err)
 
 
-@pytest.mark.parametrize("name", ["quadratic", "hyper_cleaning", "tuning_pays"])
-def test_list_prints_a_scenario_that_can_be_saved(command: Command, tmp_path: Path, name: str) -> None:
-    """Descriptions of a problem or study of this name are comments."""
-    (tmp_path / "mine.toml").write_text(command("list", name).out, encoding="utf-8")
-    assert load(tmp_path / "mine.toml").title == load(name).title
-
-
 @pytest.mark.parametrize(
     ("name", "keys"),
     [

@@ -205,13 +205,6 @@ def test_a_resolved_scenario_gives_the_same_numbers_from_anywhere(
     assert resolved[0]["seed"] == 11
 
 
-def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(own_data)
-    overrides = ["problem.data=records.csv", "problem.label=target", "problem.classes=['no','yes']"]
-    job = build(load("ring_breast_cancer", [*overrides, "problem.scale={'*' = [-3, 3]}", "topology.agents=4"]))
-    assert job.problem.p == 2
-
-
 # Secret noise.
 
 
@@ -250,11 +243,6 @@ NUMERIC = [
     "algorithm.init.y", "privacy.epsilon", "privacy.delta", "privacy.clip.y", "privacy.share.y", "privacy.y.decay",
     "privacy.y.decay_per_agent", "run.average", "run.blocks",
 ]  # fmt: skip
-WORDY = [
-    "problem.kind", "problem.data", "problem.scale", "problem.normalise", "problem.partition", "problem.sampling",
-    "topology.kind", "topology.weights", "algorithm.kind", "algorithm.protocol", "privacy.guarantee",
-    "privacy.mechanism",
-]  # fmt: skip
 
 
 # Keys without a mechanism are tested with one.
@@ -277,13 +265,6 @@ def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str,
             finite = all(np.isfinite(v).all() for v in done.released.values())
             assert diverged or finite
             assert not diverged or re.search(r"at round \d|grew from|ended at", done.result["reason"])
-
-
-@pytest.mark.parametrize("key", WORDY)
-def test_words_in_the_wrong_place_are_refused_or_run(scenario: Make, key: str) -> None:
-    for word in WORDS:
-        with suppress(InputError):
-            build(load(scenario(algorithm={"rounds": 2}), [f"{key}={word}"]))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

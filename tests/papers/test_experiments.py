@@ -28,7 +28,7 @@ from papers import searches as e12
 from papers import spider_budgets as e16
 from papers import tuners as e11
 from papers.draws import generator
-from papers.findings import Check, Finding, Row, fit, slope, table
+from papers.findings import Check, Finding, Row, table
 
 
 @functools.cache
@@ -51,29 +51,6 @@ def rows_of(exponent: float, seeds: int = 5, spread: float = 0.0) -> pd.DataFram
         for seed in range(seeds)
         for n in (10.0, 100.0, 1000.0)
     )
-
-
-def test_slopes_are_exponents() -> None:
-    found = slope(rows_of(-0.5), "p", "s")
-    assert found.value == pytest.approx(-0.5)
-    assert found.high - found.low < 1e-12
-    assert fit(rows_of(1.5)) == pytest.approx((1.5, math.log(3.0)))
-    noisy = slope(rows_of(-0.5, spread=0.3), "p", "s")
-    assert noisy.low < noisy.value < noisy.high
-
-
-def test_intervals_are_students() -> None:
-    """Five numbers, mean 3, deviation √2.5: 2.7764·√2.5/√5."""
-    found = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found.value == 3.0
-    assert found.high - 3.0 == pytest.approx(2.776445 * math.sqrt(0.5), rel=1e-6)
-    # One repetition has no interval, and reproduces no claim.
-    alone = over_seeds([4.0])
-    assert alone.value == 4.0
-    assert math.isnan(alone.low)
-    assert math.isnan(alone.high)
-    assert Check("x", alone, (-math.inf, math.inf)).words == "undecided"
-    assert math.isnan(over_seeds([]).value)
 
 
 def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.report import Curve, curve
-from decentral_dp.reporting.style import MOST_POINTS, thin
+from decentral_dp.reporting.report import curve
 from tests.support.run_folders import (
     ALL_FIGURES,
     axes_of,
@@ -45,19 +44,6 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     band = curve(by_agent, "loss")
     assert band is not None
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
-
-
-def test_a_long_curve_is_thinned_with_its_extremes_and_its_end() -> None:
-    rounds = np.arange(10_000.0)
-    low, high = np.zeros(10_000), np.ones(10_000)
-    low[777], high[8888] = -5.0, 7.0
-    thinned = thin(Curve(rounds, rounds / 2, low, high, None))
-    assert thinned.rounds.size == MOST_POINTS
-    assert (thinned.rounds[0], thinned.rounds[-1]) == (0.0, 9999.0)
-    np.testing.assert_array_equal(thinned.mean, thinned.rounds / 2)
-    assert (thinned.low.min(), thinned.high.max()) == (-5.0, 7.0)
-    short = Curve(rounds[:9], rounds[:9], low[:9], high[:9], None)
-    assert all(np.array_equal(a, b) for a, b in zip(thin(short)[:4], short[:4], strict=True))
 
 
 def test_certified_and_claimed_budgets_are_both_on_the_axis(tmp_path: Path) -> None:

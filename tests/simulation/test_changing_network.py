@@ -76,15 +76,6 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
     np.testing.assert_allclose(run.released["y"], np.where(sends[:, None], values, last_sent), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_blocks_do_not_move_a_bit_and_the_price_is_that_of_a_network_that_stays(kind: str) -> None:
-    whole = decentral_dp.run(scenario(KINDS[kind]))
-    cut = decentral_dp.run(scenario(KINDS[kind], blocks=4))
-    np.testing.assert_array_equal(whole.released["y"], cut.released["y"])
-    assert whole.result.privacy.epsilon_max == pytest.approx(4.0, rel=1e-3)
-    assert whole.records.same_releases(whole.simulation().ledger)
-
-
 def test_who_is_away_releases_nothing_and_pays_nothing() -> None:
     noise = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": 0.1, "y": {"scale": 0.05}}}
     run = decentral_dp.run(scenario(KINDS["offline"]) | noise)

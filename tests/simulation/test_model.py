@@ -157,62 +157,6 @@ def test_models_of_minimax_problems_predict(name: str, metric: str) -> None:
     assert {n: v.shape for n, v in run.model.weights.items()} == {"weight": (1, 30), "bias": (1,)}
 
 
-NET = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self, n, outputs):
-        super().__init__()
-        self.first, self.last = torch.nn.Linear(n, 5), torch.nn.Linear(5, outputs)
-
-    def forward(self, rows):
-        return self.last(torch.nn.functional.silu(self.first(rows)))
-
-def build(n_features, outputs):
-    return Net(n_features, outputs)
-
-def stack(n_features, outputs):
-    layers = {"low": torch.nn.Linear(n_features, 3), "bend": torch.nn.Tanh(), "high": torch.nn.Linear(3, outputs)}
-    named = torch.nn.Sequential()
-    for name, layer in layers.items():
-        named.add_module(name, layer)
-    return named
-"""
-
-
-@pytest.mark.parametrize(
-    ("function", "names"),
-    [
-        ("build", ["first.weight", "first.bias", "last.weight", "last.bias"]),
-        ("stack", ["low.weight", "low.bias", "high.weight", "high.bias"]),
-    ],
-)
-def test_a_module_of_ones_own_has_its_own_names(
-    csv: Path, function: str, names: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch = pytest.importorskip("torch")
-    (csv.parent / "net.py").write_text(NET)
-    monkeypatch.chdir(csv.parent)
-    chosen = f"net:{function}"
-    steps = {
-        "algorithm": SHORT | {"learning_rate": {"scale": 0.3}, "rounds": 2},
-        "privacy": PRIVACY | {"clip": 0.5},
-    }
-    run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
-    assert list(run.model.weights) == names
-    scope: dict[str, Any] = {}
-    exec(NET, scope)
-    module = scope[function](4, 1).double()
-    module.load_state_dict(run.model.state_dict())
-    rows = _held_out(run)
-    with torch.no_grad():
-        outputs = module(torch.tensor(run.model.prepare(rows))).numpy()[:, 0]
-    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-outputs)), run.predict_proba(rows)[:, 1], rtol=1e-9)
-    said = run.predict(rows)
-    (csv.parent / "net.py").unlink()
-    np.testing.assert_array_equal(decentral_dp.load_model(csv.parent / "run").predict(rows), said)
-
-
 def test_every_form_of_a_table_is_read_alike(csv: Path) -> None:
     run, new = decentral_dp.run(_scenario(csv, SICK)), _frame(7)
     said, folder = run.predict_proba(new), csv.parent

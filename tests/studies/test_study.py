@@ -665,17 +665,6 @@ def test_an_interrupted_study_resumes(make: Make, tmp_path: Path, how: signal.Si
 # --- command line, shipped studies ------------------------------------------------------------------------------------
 
 
-def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
-    start = {"x": 700.0, "y": 1.0, "z": 1.0}
-    found = conduct(make(set={"algorithm": {"rounds": 60, "init": start}}, rounds="all"), tmp_path / "out", jobs=1)
-    assert found.cells["status"].tolist() == ["diverged"]
-    assert "stopped being finite" in found.cells["reason"][0]
-    last = found.results[found.results["last"]].set_index("name")["value"]
-    assert (last["diverged"], last["ok"]) == (1.0, 0.0)
-    assert "upper_loss" not in last
-    assert "upper_loss" in set(found.results["name"])
-
-
 def test_the_example_of_the_docstring_is_a_study() -> None:
     """The example in the docstring of the package is a valid study."""
     lines = (decentral_dp.studies.__doc__ or "").splitlines()
@@ -756,14 +745,6 @@ def test_figures_and_measures_without_numbers_are_warnings(make: Make, tmp_path:
     )
     assert sorted(p.name for p in (tmp_path / "out" / "plots").iterdir()) == ["other.png", "other.svg"]
     assert [w.split(":")[0] for w in found.warnings] == ["measure", "plots (other)", "plots (over_nothing)"]
-
-
-def test_variants_of_different_problems_are_a_warning(make: Make, tmp_path: Path) -> None:
-    variants = [{"name": "a"}, {"name": "b", "set": {"problem.seed": 5}}]
-    found = conduct(make(kind="plan", grid={}, measure=["epsilon_max"], variants=variants), tmp_path / "out", jobs=1)
-    sentence = "Variants differ in problem.seed, so their means do not compare algorithms only."
-    assert found.warnings == [sentence]
-    assert sentence in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""Closed forms of the problems that have them, over all agents' (train, validation) records: what runs converge to.
+"""Closed forms of the quadratic problem over all records of all agents: the limits of runs.
 
 Every agent weighs 1/m, and each of its records 1/n.
 """

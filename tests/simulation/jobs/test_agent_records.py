@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import tomli_w
 
@@ -26,7 +25,6 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from tests.support.interruptions import interrupt
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
-FREE = ["privacy={guarantee='none'}"]
 
 
 @pytest.fixture(scope="module")
@@ -271,23 +269,6 @@ def test_other_problems_and_partitions_have_equal_bits(name: str, overrides: lis
         np.testing.assert_array_equal(one.last_snapshot.released[channel], value, strict=True)
     np.testing.assert_allclose(sharded_job.budget.epsilon, whole_job.budget.epsilon, rtol=1e-12)
     assert set(whole_job.shards.all_notes) <= set(sharded_job.shards.all_notes)
-
-
-def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_path: Path) -> None:
-    moved = shutil.copytree(shards, tmp_path / "moved")
-    manifest_table = read_shard_manifest(moved / "manifest.toml")
-    entries = []
-    for agent, one in enumerate(manifest_table.agents):
-        with np.load(moved / f"agent-{agent}.npz") as arrays:
-            table = pd.DataFrame(arrays["X"], columns=list(manifest_table.features)).assign(
-                kind=arrays["y"], split=arrays["split"]
-            )
-        table.to_parquet(moved / f"agent-{agent}.parquet", index=False)
-        digest = agent_shards.digest_of_shard(moved / f"agent-{agent}.parquet")
-        entries.append(one.model_copy(update={"sha256": digest}))
-    (moved / "manifest.toml").write_text(manifest_table.model_copy(update={"agents": tuple(entries)}).to_toml())
-    sharded_job = sharded(moved, "problem.data='agent-{agent}.parquet'", "problem.label='kind'", *FREE)
-    assert same(played(sharded_job), played(sharded(shards, *FREE)))
 
 
 def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,19 +217,6 @@ def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centr
 
 
 # Defaults of scenarios.
-
-
-def test_missing_keys_have_defaults() -> None:
-    default = decentral_dp.build(_scenario())
-    assert (default.scenario.algorithm.kind, default.rounds, default.scenario.run.average) == ("dp_dsgd", 1000, 1)
-
-
-def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) -> None:
-    first = decentral_dp.run(_scenario(algorithm={"rounds": 40}), out=tmp_path / "a")
-    again = decentral_dp.run(tmp_path / "a" / "scenario.toml")
-    assert again.scenario.algorithm.own_keys() == first.scenario.algorithm.own_keys()
-    assert again.scenario.privacy.clip == first.scenario.privacy.clip
-    assert np.array_equal(first.released["y"], again.released["y"])
 
 
 @pytest.mark.parametrize(
