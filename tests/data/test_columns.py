@@ -206,16 +206,3 @@ def test_rules_that_do_not_fit_together_are_refused_in_a_sentence(columns: dict[
 def test_ranges_beside_rules_are_those_of_the_columns(tmp_path: Path, scale: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make_shards(read(written(tmp_path, hospital())), 2, seed=0, scale_spec=scale)
-
-
-def scenario(**problem: Any) -> dict[str, Any]:
-    """Training of two hospitals, few rounds, without a file of records."""
-    table = {"kind": "classification", "label": "died", "classes": ["no", "yes"], "columns": RULES, "scale": SCALE}
-    owner = {"kind": "column", "name": "hospital", "agents": ["south", "north"]}
-    return {
-        "seed": 1,
-        "problem": table | {"partition": owner} | problem,
-        "topology": {"kind": "path", "agents": 2},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 3},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
-    }

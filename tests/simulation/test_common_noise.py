@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from decentral_dp.simulation.jobs.build import build_job
 from tests.support.interruptions import interrupt
 from tests.support.run_folders import rewrite_journal
 
-Make = Callable[..., dict[str, Any]]
 GRAPHS = ("ring", "star", "complete")
 # Reads records that are in no file of the scenario.
 LOADER = """
