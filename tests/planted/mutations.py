@@ -2104,7 +2104,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/host.py",
         'state["replicas"] = dict(self._earlier)',
         'state["replicas"] = dict(self._replicas)',
-        ("tests/simulation/test_compression.py::test_a_run_that_is_cut_off_goes_on_to_the_bit",),
+        ("tests/simulation/test_engines_agree.py::test_a_resumed_run_releases_equal_bits",),
     ),
     Mutation(
         "Bernoulli draws of a quantiser shared by all agents",
