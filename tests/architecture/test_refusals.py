@@ -70,9 +70,6 @@ GOSSIP_RANKING: dict[str, Any] = {
 }
 """The same problem without a coordinator."""
 
-KL_DRO = {key: value for key, value in RANKING["problem"].items() if key != "positive_share"}
-KL_DRO |= {"kind": "kl_dro", "strength": 1.0, "radius": 1.0, "cap": 1.0}
-
 PUBLISHED = (
     "classification",
     *(f"{key}=null" for key in ("algorithm.momentum", "algorithm.centring", "privacy.epsilon", "run.average")),
@@ -397,8 +394,3 @@ def test_every_row_is_triggered(table: str, k: int) -> None:
 def test_custom_records_with_a_manifest_are_refused() -> None:
     with pytest.raises(InputError, match=r"problem\.manifest: custom records need no manifest"):
         build(TRAINING, MANIFEST, data=RECORDS)
-
-
-def test_gossip_on_gradients_that_are_no_means_is_refused() -> None:
-    with pytest.raises(InputError, match="gossip_sgda needs grad_x as a mean over records, and kl_dro has none"):
-        build({**GOSSIP_RANKING, "problem": KL_DRO})
