@@ -51,8 +51,8 @@ from decentral_dp.topology.symmetries import Coloured, colour, index_symmetries,
 if TYPE_CHECKING:
     import pandas as pd
 
-# Seconds for a pair and round: about ten linear systems.
-_PER_AGENT, _PER_CUBE = 3e-5, 1e-8
+# Seconds for a pair and round, and over agents³: about ten banded linear systems.
+_PER_ROUND, _PER_CUBE = 3e-4, 1.3e-9
 # Seconds of a pair to find its cells, over agents².
 _PER_SQUARE = 1.5e-7
 # Distance in edges over √rounds beyond which agents of a large network count as observed.
@@ -472,13 +472,13 @@ def _seconds_of_round(steps: Steps) -> float:
     """Return the approximate seconds of a pair and round on one core."""
     radius, m = _radius(steps), steps.noise.shape[1]
     if radius is None:
-        return float(m * _PER_AGENT + m**3 * _PER_CUBE)
+        return float(_PER_ROUND + m**3 * _PER_CUBE)
     hops: Array = shortest_path(
         (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
     )
     cells = int((hops <= radius + 1).sum(axis=1).max())
-    # The solver stops early, and some pairs have equal systems.
-    return float(0.06 * (cells * _PER_AGENT + cells**3 * _PER_CUBE))
+    # Half of the rounds have free distances, and the solver stops early.
+    return float(_PER_ROUND + 0.1 * cells**3 * _PER_CUBE)
 
 
 def _radius(steps: Steps) -> int | None:

@@ -1186,8 +1186,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "hidden messages with distances of any sign, as in the linear bound",
         "privacy/accounting/hidden_states.py",
-        "np.fmin(best, _mu_at(systems, np.maximum(apart, 0.0)))",
-        "np.fmin(best, _mu_at(systems, apart))",
+        "between @ np.maximum(apart, 0.0)",
+        "between @ apart",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
@@ -1295,8 +1295,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a tenth of the hidden messages' contribution omitted",
         "privacy/accounting/hidden_states.py",
-        "systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]",
-        "0.9 * systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]",
+        "a = rounds.factors[rounds.factor_index[t]] @ before",
+        "a = 0.9 * rounds.factors[rounds.factor_index[t]] @ before",
         (f"{_NEIGHBOURS}::test_agrees_with_another_solver",),
     ),
     Mutation(
@@ -1316,8 +1316,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noiseless messages treated as equal",
         "privacy/accounting/hidden_states.py",
-        "np.where(noiseless, a, apart[:, t])",
-        "np.where(noiseless, 0.0, apart[:, t])",
+        "np.where(noiseless, a, apart[t])",
+        "np.where(noiseless, 0.0, apart[t])",
         (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
     ),
     Mutation(
@@ -1372,15 +1372,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise of observed agents that hides an average",
         "privacy/accounting/hidden_states.py",
-        "hides = np.where(systems.observed[:, -1], 0.0, averaged * systems.weights * np.square(noise)).sum(axis=1)",
-        "hides = (averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        "np.where(rounds.observed[-1], 0.0, averaged * rounds.weights * np.square(noise))",
+        "(averaged * rounds.weights * np.square(noise))",
         (f"{_HIDDEN}::test_no_linear_system_shows_more",),
     ),
     Mutation(
         "noise of an average without the squares of its weights",
         "privacy/accounting/hidden_states.py",
-        "averaged * systems.weights * np.square(noise)).sum(axis=1)",
-        "averaged * np.square(noise)).sum(axis=1)",
+        "averaged * rounds.weights * np.square(noise)",
+        "averaged * np.square(noise)",
         (f"{_HIDDEN}::test_values_of_another_solver",),
     ),
     Mutation(

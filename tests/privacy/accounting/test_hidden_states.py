@@ -149,6 +149,19 @@ def test_observed_agents_at_a_distance_give_a_larger_bound() -> None:
     assert bounds[0] > 1.5 * exact
 
 
+def test_few_free_rounds_give_a_bound_that_is_little_larger() -> None:
+    seen = np.zeros((60, 36), dtype=bool)
+    seen[:, torus(6)[0] > 0.0] = True
+    noise = np.ones((60, 36))
+    noise[:, 0] = np.inf
+    rounds = HiddenRounds(torus(6)[None], np.zeros(60, dtype=np.int64), noise, seen, np.zeros((60, 36)), np.zeros(36))
+    victims = np.flatnonzero(~seen[0])
+    exact, quick = (hidden_mu(rounds, victims, np.ones((60, 36)), radius=radius) for radius in (None, 99))
+    assert (exact * (1.0 - 1e-9) <= quick).all()
+    assert (quick <= 1.005 * exact).all()
+    assert (quick > exact).any()
+
+
 def test_inputs_of_members_must_be_seen() -> None:
     seen = np.zeros((3, 4), dtype=bool)
     seen[:, 0] = True
