@@ -1384,6 +1384,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_HIDDEN}::test_values_of_another_solver",),
     ),
     Mutation(
+        "pairwise noise without the correlation of shifts",
+        "privacy/accounting/hidden_states.py",
+        "inverse = member @ precision @ member.T",
+        "inverse = member @ np.diag(np.diagonal(precision)) @ member.T",
+        (f"{_HIDDEN}::test_pairwise_noise_has_values_of_another_solver",),
+    ),
+    Mutation(
+        "pairwise noise that hides in an average",
+        "privacy/accounting/hidden_states.py",
+        "variance = float(scaled @ covariance @ scaled -",
+        "variance = float(scaled @ np.diag(np.diagonal(covariance)) @ scaled -",
+        (f"{_HIDDEN}::test_pairwise_noise_has_values_of_another_solver",),
+    ),
+    Mutation(
         "observed messages that may stay apart",
         "privacy/accounting/hidden_states.py",
         "before = np.where(seen, 0.0, a if",

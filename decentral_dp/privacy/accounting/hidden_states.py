@@ -21,6 +21,8 @@ the excess. Every k gives a bound. It is evaluated at the k of the solver with e
 need not be trusted. Without a published average the last term is absent. k = 0 and S_t of all agents give the cost of
 all messages.
 
+Noise of covariance Σ_t between agents gives Σ_t y_tᵀ|Σ_t⁻¹|y_t, y = (a − k)₊, and the last term (wᵀa)²/wᵀΣw.
+
 Noise of 0 cannot be shifted: an agent that is absent in a round keeps its message, R_i = e_i, s = D = 0 and k = a.
 Members of the adversary have s = ∞ and are in every S_t, together with the agents whose messages they receive.
 
@@ -35,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy
@@ -67,6 +69,7 @@ class HiddenRounds(NamedTuple):
         observed: S, (T, m) whether the adversary sees the message.
         rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages.
         weights: w, (m,) of the published average of the last messages; 0 if none is published.
+        covariance: C, (m, m); the noise of round t has the covariance s_i s_j C_ij between agents; default independent.
 
     References:
         docs/proofs/37.
@@ -78,6 +81,7 @@ class HiddenRounds(NamedTuple):
     observed: NDArray[np.bool_]
     rounding: Array
     weights: Array
+    covariance: Array | None = None
 
 
 class _System(NamedTuple):
@@ -85,12 +89,16 @@ class _System(NamedTuple):
 
     Args:
         rounds: of one agent of each cell; factors are the largest sums over the agents of a cell.
-        copies: (n,) number of agents of a cell.
+        weights: (n,) sum of the weights of a cell's agents that are not seen in the last round.
+        precision: (n, n) sums of |C⁻¹| over the agents of two cells.
+        variance: of the noise of the published average.
         shift: (T,) movement of the victim's message by its record.
     """
 
     rounds: HiddenRounds
-    copies: Array
+    weights: Array
+    precision: Array
+    variance: Array
     shift: Array
 
 
@@ -134,29 +142,42 @@ def hidden_mu(
             raise ValueError("an adversary must see all inputs of its members")
     if inside[:, victims].any():
         raise ValueError("the victim must not be a member of the adversary")
+    if rounds.covariance is not None and not (
+        np.isfinite(rounds.noise).all()
+        and rounds.noise.all()
+        and not (rounds.weights.any() and rounds.observed[-1].any())
+    ):
+        raise ValueError("correlated noise is that of all agents in every round, none of them a member")
+    precision = None if rounds.covariance is None else _bound_precision(rounds.covariance)
     public = np.vstack([rounds.weights, rounds.observed])
     roles = _unique_columns(public)
     parts = _unique_columns(np.vstack([public, _rounded(rounds.noise), _rounded(rounds.rounding)]))
     if (rounds.noise == 0.0).any():
         # An observed message without noise has no bound.
         radius = None
-    systems = [_system(rounds, int(v), shift[:, v], roles, parts, most_cells, radius) for v in victims]
+    systems = [_system(rounds, precision, int(v), shift[:, v], roles, parts, most_cells, radius) for v in victims]
     # Victims with equal numbers up to rounding share one system with the largest of them.
     groups: dict[bytes, list[int]] = {}
-    for place, (cells, copies, moves) in enumerate(systems):
-        key = b"".join(np.array(part.shape).tobytes() + _rounded(part).tobytes() for part in (*cells, copies, moves))
+    for place, one in enumerate(systems):
+        parts_of_key = (*one.rounds[:-1], *one[1:])
+        key = b"".join(np.array(part.shape).tobytes() + _rounded(part).tobytes() for part in parts_of_key)
         groups.setdefault(key, []).append(place)
     mu = np.empty(len(systems))
     for places in groups.values():
-        cells, copies, moves = systems[places[0]]
-        for other, _, more in (systems[place] for place in places[1:]):
-            cells = cells._replace(
-                factors=np.maximum(cells.factors, other.factors),
-                noise=np.minimum(cells.noise, other.noise),
-                rounding=np.maximum(cells.rounding, other.rounding),
-            )
-            moves = np.maximum(moves, more)
-        mu[places] = _smallest_mu(_System(cells, copies, moves), rounds.noise.shape[1], radius is not None)
+        same = [systems[place] for place in places]
+        worst = same[0].rounds._replace(
+            factors=np.max([one.rounds.factors for one in same], axis=0),
+            noise=np.min([one.rounds.noise for one in same], axis=0),
+            rounding=np.max([one.rounds.rounding for one in same], axis=0),
+        )
+        system = _System(
+            worst,
+            np.max([one.weights for one in same], axis=0),
+            np.max([one.precision for one in same], axis=0),
+            np.min([one.variance for one in same], axis=0),
+            np.max([one.shift for one in same], axis=0),
+        )
+        mu[places] = _smallest_mu(system, rounds.noise.shape[1], radius is not None)
     return mu
 
 
@@ -168,6 +189,7 @@ def _rounded(values: NDArray[Any]) -> Array:
 
 def _system(
     rounds: HiddenRounds,
+    precision: Array | None,
     victim: int,
     shift: Array,
     roles: NDArray[np.int64],
@@ -179,6 +201,7 @@ def _system(
 
     Args:
         rounds: of all agents.
+        precision: |C⁻¹|, rounded up; None for independent noise.
         victim: v.
         shift: (T,) movement of its message.
         roles: (m,) numbers that differ if weights or observed rounds do.
@@ -195,7 +218,8 @@ def _system(
         moves, observed = np.where(far, 0.0, moves), observed | far
         distance = _distances(moves, victim)
     # Agents of one cell receive the same, and send the same.
-    both_ways = np.concatenate([moves, moves.transpose(0, 2, 1)])
+    shared = [] if rounds.covariance is None else [rounds.covariance[None]]
+    both_ways = np.concatenate([moves, moves.transpose(0, 2, 1), *shared])
     cells = _cells(both_ways, np.vstack([distance, parts, observed[0]]))
     if most_cells is not None and cells.max() >= most_cells:
         cells = _unique_columns(np.vstack([distance, roles]))
@@ -219,7 +243,28 @@ def _system(
         largest(rounds.rounding),
         rounds.weights[first],
     )
-    return _System(cells_of_rounds, member.sum(axis=1), shift)
+    averaged = np.where(observed[-1], 0.0, rounds.weights)
+    scaled = averaged * np.where(averaged > 0.0, rounds.noise[-1], 0.0)
+    if precision is None:
+        inverse, variance = np.diag(member.sum(axis=1)), float(scaled @ scaled)
+    else:
+        covariance = cast(Array, rounds.covariance)
+        inverse = member @ precision @ member.T
+        # Pairs of agents cancel.
+        sizes = scaled @ np.abs(covariance) @ scaled
+        variance = float(scaled @ covariance @ scaled - 4.0 * (m + 2.0) * _UNIT * sizes)
+    return _System(cells_of_rounds, member @ averaged, inverse, np.array(variance), shift)
+
+
+def _bound_precision(covariance: Array) -> Array:
+    """Bound the entries of |C⁻¹| from above: C⁻¹ = X − C⁻¹(CX − I)."""
+    m, inverse = len(covariance), np.linalg.inv(covariance)
+    sizes = np.abs(covariance) @ np.abs(inverse)
+    residual = np.abs(covariance @ inverse - np.eye(m)) + 4.0 * (m + 2.0) * _UNIT * sizes
+    share = float(residual.sum(axis=1).max())
+    if not share < 0.5:
+        raise ValueError("the covariance is near singular")
+    return np.asarray(np.abs(inverse) + np.abs(inverse).sum(axis=1).max() / (1.0 - share) * residual.max() * 1.01)
 
 
 def _cells(factors: Array, facts: Array) -> NDArray[np.int64]:
@@ -324,11 +369,11 @@ def _quadratic(system: _System, between: Array) -> tuple[Any, Array]:
         system: the system.
         between: (T − 1, J) interpolation of k in time.
     """
-    rounds, copies, shift = system
+    rounds = system.rounds
     T, n = rounds.noise.shape
     smallest = rounds.noise.min(where=rounds.noise > 0.0, initial=np.inf)
     little = _SOLVER_NOISE * (smallest if np.isfinite(smallest) else 1.0)
-    square = np.square(np.where(rounds.noise > 0.0, rounds.noise, little))
+    noise = np.where(rounds.noise > 0.0, rounds.noise, little)
     # a − k = B k + b.
     entries = [(-np.ones((T - 1) * n), *2 * (np.arange((T - 1) * n),))]
     for number, factors in enumerate(rounds.factors):
@@ -340,24 +385,24 @@ def _quadratic(system: _System, between: Array) -> tuple[Any, Array]:
     if len(between.T) < T - 1:
         B = B @ scipy.sparse.kron(scipy.sparse.csr_array(between), scipy.sparse.eye_array(n), format="csr")
     b = rounds.rounding.copy()
-    b[:, 0] += shift
+    b[:, 0] += system.shift
     b = np.where(np.isfinite(b), b, 0.0).ravel()
-    weight, seen = copies / square, rounds.observed[-1]
-    weight[-1] = np.where(seen, weight[-1], 0.0)
-    averaged = np.where(seen, 0.0, copies * rounds.weights)
-    is_averaged = averaged > 0.0
-    variance = float((averaged * rounds.weights)[is_averaged] @ square[-1, is_averaged])
-    mean = scipy.sparse.csr_array(averaged / np.sqrt(variance if variance > 0.0 else 1.0))
-    paid, moved = scipy.sparse.diags_array(weight.ravel()) @ B, mean @ B[-n:]
-    H = B.T @ paid + moved[None].T @ moved[None]
-    return H.tocoo(), B.T @ (weight.ravel() * b) + moved.T * (mean @ b[-n:])
+    inverse = 1.0 / noise
+    inverse[-1] = np.where(rounds.observed[-1], inverse[-1], 0.0)
+    scales = scipy.sparse.diags_array(inverse.ravel())
+    precision = scipy.sparse.kron(scipy.sparse.eye_array(T), scipy.sparse.csr_array(system.precision), format="csr")
+    mean = np.zeros((1, T * n))
+    mean[0, -n:] = system.weights / math.sqrt(system.variance if system.variance > 0.0 else 1.0)
+    averaged = scipy.sparse.csr_array(mean)
+    half = (scales @ precision @ scales + averaged.T @ averaged) @ B
+    return (B.T @ half).tocoo(), half.T @ b
 
 
 def _mu_at(system: _System, apart: Array, agents: int) -> float:
     """Return √ of the sum at k, (T, n), rounded up."""
-    rounds, copies, shift = system
+    rounds, shift = system.rounds, system.shift
     terms = agents + 8.0
-    before, total = np.zeros(len(copies)), 0.0
+    before, total = np.zeros(rounds.noise.shape[1]), 0.0
     last = len(shift) - 1
     for t, (noise, seen) in enumerate(zip(rounds.noise, rounds.observed, strict=True)):
         a = rounds.factors[rounds.factor_index[t]] @ before + rounds.rounding[t]
@@ -371,11 +416,8 @@ def _mu_at(system: _System, apart: Array, agents: int) -> float:
         paid = ~noiseless & np.isfinite(noise)
         before = np.where(seen, 0.0, a if t == last else np.where(noiseless, a, apart[t]))
         excess = np.where(paid, np.maximum(a - before, 0.0) / np.where(paid, noise, 1.0), 0.0)
-        total += float(copies @ np.square(excess))
-    averaged = copies * rounds.weights
-    moved = float(averaged @ before)
+        total += float(excess @ system.precision @ excess)
+    moved = float(system.weights @ before)
     if moved > 0.0:
-        noise = np.where(np.isfinite(rounds.noise[-1]), rounds.noise[-1], 0.0)
-        hides = float(np.where(rounds.observed[-1], 0.0, averaged * rounds.weights * np.square(noise)).sum())
-        total = total + moved**2 / hides if hides > 0.0 else math.inf
+        total = total + moved**2 / float(system.variance) if system.variance > 0.0 else math.inf
     return math.sqrt(total) * (1.0 + 4.0 * (2.0 * terms + len(shift)) * _UNIT)

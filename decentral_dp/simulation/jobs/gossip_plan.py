@@ -34,7 +34,7 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     resolve_gossip,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
-from decentral_dp.simulation.jobs.published import calibrate_published, published_epsilon, refuse_hidden
+from decentral_dp.simulation.jobs.published import account_published, refuse_hidden
 from decentral_dp.simulation.jobs.settings import curvature_of, mixing_text, settings_text, stability_text
 from decentral_dp.user_code import blame, call
 
@@ -427,11 +427,9 @@ def gossip_job(c: Components) -> GossipJob:
     if privacy.adversary == "all_messages":
         return job
     refuse_hidden(job)
-    if privacy.epsilon is not None:
-        base = noise.schedules
+    base = noise.schedules
 
-        def with_noise(factor: float) -> GossipJob:
-            return planned(noise._replace(schedules={c: replace(v, scale=v.scale * factor) for c, v in base.items()}))
+    def with_noise(factor: float) -> GossipJob:
+        return planned(noise._replace(schedules={c: replace(v, scale=v.scale * factor) for c, v in base.items()}))
 
-        job = calibrate_published(job, with_noise, privacy.adversary)
-    return replace(job, published=published_epsilon(job, privacy.adversary))
+    return account_published(job, with_noise, privacy.adversary)

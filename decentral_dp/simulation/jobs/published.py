@@ -19,12 +19,14 @@ of one agent with noise s/√m and movement D/m.
 
 ε includes the rounding of float64. Messages are multiples of a grid g, and an average is published as an exact sum,
 divided once: the last shift of a message is a multiple of g, too, which adds √q g to the distances of the last round.
+Pairwise noise is a multiple of g, and its draws add to those of the samplers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -66,11 +68,12 @@ class Steps(NamedTuple):
         factors: (K, m, m) different R: Lipschitz factors of a step in l2.
         factor_index: (T,) the R of each round.
         movement: D, (T, m) l2 movement of the victim's noiseless message by its replaced record.
-        noise: s, (T, m) standard deviations of the noise; 0 without a message.
+        noise: s, (T, m) standard deviations of the noise; 0 without a message; σ for pairwise correlated noise.
         rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages; +inf if messages may leave
             their grid.
         grid: (T, m) grids of the messages; 0 without a message.
         largest: bound on |coordinate| of a last message.
+        covariance: (m, m) over σ², of pairwise correlated noise; None for independent noise.
 
     References:
         docs/proofs/37 and 38.
@@ -85,6 +88,7 @@ class Steps(NamedTuple):
     rounding: Array
     grid: Array
     largest: float
+    covariance: Array | None
 
 
 def compute_steps(job: GossipJob) -> Steps:
@@ -119,7 +123,8 @@ def compute_steps(job: GossipJob) -> Steps:
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged, clip, own_point)
-    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest)
+    covariance = None if job.pairs is None else job.pairs.covariance(0, np.arange(m))
+    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest, covariance)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -198,6 +203,7 @@ def _bound_rounding(
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
     cells = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
     largest = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(job.algorithm.start.get("y", 0.0))
+    spread = LARGEST_VARIATE * (1.0 if job.pairs is None else job.pairs.reach())
     inexact = SLOPE_ERROR * length if isinstance(problem.loss, CrossEntropy) else 0.0
     root_q, out, received = np.sqrt(q), np.zeros(noise.shape), np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
@@ -217,7 +223,7 @@ def _bound_rounding(
             kept = 1.0
         grown = absolute.sum(axis=1).max() * abs(kept) * largest + eta * clip.max()
         last_sent = 0.0 if sends[t].all() else largest
-        largest = max(last_sent, float((grown + computed + LARGEST_VARIATE * noise[t] + 2.0 * grid[t]).max()))
+        largest = max(last_sent, float((grown + computed + spread * noise[t] + 2.0 * grid[t]).max()))
         received = np.where(sends[t], grid[t], received)
         if not largest < 2.0**52 * grid[t].min(where=sends[t], initial=np.inf):
             out[t:] = np.where(sends[t:], np.inf, 0.0)
@@ -294,9 +300,10 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         'use "full" or "fixed_batch"',
     ),
     Refusal(
-        lambda job: job.scenario.privacy.correlation is not None,
+        lambda job: job.factor is not None or (job.pairs is not None and job.topology.over_time is not None),
         "privacy.correlation",
-        "ε of published models is derived for independent noise",
+        "ε of published models is derived for noise that is independent over rounds, and between agents of a network "
+        "that changes",
         "remove it",
     ),
     Refusal(
@@ -345,41 +352,46 @@ def has_published_epsilon(job: GossipJob) -> bool:
     return not any(row.find(job) for row in _REFUSALS)
 
 
-def published_epsilon(job: GossipJob, view: View) -> Array:
-    """Compute ε of each agent against an adversary that receives the published models only.
+def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
+    """Return the job with ε of each agent against an adversary that receives the published models only.
+
+    With a target ε, its noise is that for which the worst agent spends the target.
 
     Args:
         job: planned, for which `refuse_hidden` raises nothing.
-        view: the published models.
-
-    Returns:
-        (m,) certified ε at the δ of the job, at most ε of all messages.
-    """
-    draws = np.array([job.rounds * job.problem.q * job.n_agents])
-    delta = job.scenario.privacy.delta
-    mu, q, target = _published_mu(job, view), job.problem.q, job.scenario.privacy.epsilon
-    epsilon = certified_in_float64(mu, draws, q, delta, job.budget.epsilon)
-    if target is not None:
-        # The slack of `calibrate_published` is that of the target.
-        at_target = epsilon_in_float64(mu, draws, q, delta, target)
-        epsilon = np.where(at_target <= target, np.minimum(at_target, epsilon), epsilon)
-    return epsilon
-
-
-def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
-    """Return the job with the noise for which the worst agent spends the target ε.
-
-    μ is nearly A/c + B for all noise times c, B from the rounding of float64. Each step solves this for the last two c.
-
-    Args:
-        job: planned, with a target ε.
         with_noise: c → the job with its noise times c.
         view: the published models.
 
     Raises:
         InputError: no noise meets the target.
     """
-    aim, factors, reached = _largest_mu(job), [1.0], [float(_published_mu(job, view).max())]
+    mu = _published_mu(job, view)
+    if job.scenario.privacy.epsilon is not None:
+        job, mu = _calibrate(job, mu, with_noise, view)
+    return replace(job, published=_epsilon(job, mu, job.budget.epsilon))
+
+
+def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
+    """Compute ε for these μ and the float64 noise of all agents, at most ε of all messages."""
+    privacy, q, pairs = job.scenario.privacy, job.problem.q, job.pairs
+    variates, bits = job.n_agents, GAUSSIAN.bits(q)
+    if pairs is not None:
+        # As for the ledger: the grid is finer compared with the largest scale that is drawn.
+        links, own = pairs.links(), pairs.own_deviations(np.arange(job.n_agents))
+        variates += len(links)
+        bits += math.ceil(math.log2(max(own.max(), pairs.ratios(links).max())))
+    draws = np.array([job.rounds * q * variates])
+    return epsilon_in_float64(mu, draws, bits, privacy.delta, total_epsilon, privacy.epsilon)
+
+
+def _calibrate(
+    job: GossipJob, mu: Array, with_noise: Callable[[float], GossipJob], view: View
+) -> tuple[GossipJob, Array]:
+    """Return the job with the noise for its target ε, and its μ.
+
+    μ is nearly A/c + B for all noise times c, B from the rounding of float64. Each step solves this for the last two c.
+    """
+    aim, factors, reached = _largest_mu(job), [1.0], [float(mu.max())]
     for _ in range(_STEPS):
         if len(factors) == 1 or factors[-1] == factors[-2]:
             slope, least = reached[0] * factors[0], 0.0
@@ -392,15 +404,16 @@ def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob]
         # Noise is drawn on grids of powers of two, so that μ is no smooth function.
         factors.append(slope / (aim * (1.0 - 2.0**-20) - least))
         job = with_noise(factors[-1])
-        reached.append(float(_published_mu(job, view).max()))
+        mu = _published_mu(job, view)
+        reached.append(float(mu.max()))
         if aim * (1.0 - 1e-4) <= reached[-1] <= aim:
-            return job
+            break
     if reached[-1] > aim or not math.isfinite(reached[-1]):
         raise InputError(
             f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
             "use an epsilon nearer to 1, or a larger delta."
         )
-    return job
+    return job, mu
 
 
 def _largest_mu(job: GossipJob) -> float:
@@ -409,14 +422,8 @@ def _largest_mu(job: GossipJob) -> float:
     low, high = 0.0, largest_mu(target, job.scenario.privacy.delta)
     while high - low > 1e-10 * high and high > 1e-12:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _epsilon_for(job, middle, target) <= target else (low, middle)
+        low, high = (middle, high) if _epsilon(job, np.array([middle]), np.inf)[0] <= target else (low, middle)
     return low
-
-
-def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
-    """Return ε of a pair of μ with noise of float64 samplers, if it is at most `reach`; else a larger number."""
-    draws = np.array([job.rounds * job.problem.q * job.n_agents])
-    return float(epsilon_in_float64(np.array([mu]), draws, job.problem.q, job.scenario.privacy.delta, reach)[0])
 
 
 def _published_mu(job: GossipJob, view: View) -> Array:
@@ -424,10 +431,15 @@ def _published_mu(job: GossipJob, view: View) -> Array:
     steps, m = compute_steps(job), job.n_agents
     noise, rounding, factors = steps.noise, steps.rounding, steps.factors
     weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
+    # Pairs cancel in the average.
+    own_noise = noise if job.pairs is None else noise * job.pairs.own_deviations(np.arange(m))
     if view == "final_average":
         weights[:] = 1.0 / m
         rounding = rounding.copy()
-        rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()
+        last_noise = own_noise[-1, noise[-1] > 0.0]
+        # ≥ 1: shifts of all agents are multiples of the grid, whose squares count over s².
+        unequal = max(1.0, math.sqrt(np.square(last_noise).sum() * np.square(1.0 / last_noise).sum()) / m)
+        rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max() * unequal
         # The public start of an agent that never sends may not be on the grid.
         if not (noise > 0.0).any(axis=0).all():
             return np.full(m, np.inf)
@@ -442,7 +454,7 @@ def _published_mu(job: GossipJob, view: View) -> Array:
         chain = HiddenRounds(
             factors.sum(axis=2, keepdims=True)[:, :1],
             steps.factor_index,
-            np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m,
+            np.sqrt(np.square(own_noise).sum(axis=1, keepdims=True)) / m,
             seen[:, :1],
             rounding.max(axis=1, keepdims=True),
             np.ones(1),
@@ -450,7 +462,7 @@ def _published_mu(job: GossipJob, view: View) -> Array:
         return np.array([hidden_mu(chain, [0], steps.movement[:, v : v + 1] / m)[0] for v in range(m)])
     cells = int((_MOST_WORK / (m * noise.shape[0])) ** (1.0 / 3.0))
     return hidden_mu(
-        HiddenRounds(factors, steps.factor_index, noise, seen, rounding, weights),
+        HiddenRounds(factors, steps.factor_index, noise, seen, rounding, weights, steps.covariance),
         np.arange(m),
         steps.movement,
         most_cells=max(1, cells),
@@ -464,50 +476,42 @@ def _is_complete(steps: Steps) -> bool:
     return bool((steps.noise > 0.0).all()) and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
 
 
-def epsilon_in_float64(mu: Array, draws: NDArray[Any], dimension: int, delta: float, reach: Array | float) -> Array:
-    """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers.
+def epsilon_in_float64(
+    mu: Array,
+    draws: NDArray[np.int64],
+    bits: int,
+    delta: float,
+    total_epsilon: Array | float,
+    target: float | None = None,
+) -> Array:
+    """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers, at most ε of all messages.
 
     The distributions of both data sets are within e^{±τ} of the ideal ones except for δ_n (`float_slack.noise_alone`),
     so
 
-        δ(ε' + 2τ) ≤ δ_n + e^τ (δ'(ε') + e^{ε'} δ_n).
+        δ(ε' + 2τ) ≤ δ_n + e^τ (δ'(ε') + e^{ε'} δ_n),
+
+    where an assumed bound on ε' gives the share δ_n of δ.
 
     Args:
         mu: μ.
         draws: number of normal variates outside the adversary; broadcasts with μ.
-        dimension: of a message.
-        delta: δ.
-        reach: ε' ≤ reach is assumed.
-
-    Returns:
-        ε, a certificate where it is at most `reach`.
-    """
-    smallest = np.full(np.broadcast(mu, draws, reach).shape, np.inf)
-    for share in _LOST:
-        lost = share * delta * np.exp(-np.minimum(reach, 700.0))
-        tau = noise_alone(draws, GAUSSIAN.bits(dimension), lost)
-        left = (delta - lost) * np.exp(-tau) - share * delta
-        epsilon = gaussian_epsilon(mu, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0))
-        smallest = np.minimum(smallest, epsilon + 2.0 * tau)
-    return smallest
-
-
-def certified_in_float64(
-    mu: Array, draws: NDArray[np.int64], dimension: int, delta: float, total_epsilon: Array
-) -> Array:
-    """Compute ε of views of float64 messages, at most ε of all messages.
-
-    Args:
-        mu: μ.
-        draws: number of normal variates outside the adversary; broadcasts with μ.
-        dimension: of a message.
+        bits: of the grid of the noise.
         delta: δ.
         total_epsilon: ε of all messages; broadcasts with μ.
+        target: a bound to try in addition to one near the result.
     """
     shape = np.broadcast(mu, draws, total_epsilon).shape
     pairs = np.stack([np.broadcast_to(part, shape).ravel() for part in (mu, draws, total_epsilon)])
     (distance, number, most), place = np.unique(pairs, axis=1, return_inverse=True)
+    smallest = most.copy()
     # e^ε' of the slack is small for an ε' near the result.
-    reach = np.minimum(most, 1.0 + gaussian_epsilon(distance, delta))
-    epsilon = epsilon_in_float64(distance, number, dimension, delta, reach)
-    return np.asarray(np.where(epsilon <= reach, epsilon, most)[place].reshape(shape))
+    near = np.minimum(most, 1.0 + gaussian_epsilon(distance, delta))
+    for reach in (near,) if target is None else (near, np.minimum(most, target)):
+        for share in _LOST:
+            lost = share * delta * np.exp(-np.minimum(reach, 700.0))
+            tau = noise_alone(number, bits, lost)
+            left = (delta - lost) * np.exp(-tau) - share * delta
+            epsilon = gaussian_epsilon(distance, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0)) + 2.0 * tau
+            smallest = np.where(epsilon <= reach, np.minimum(epsilon, smallest), smallest)
+    return np.asarray(smallest[place].reshape(shape))

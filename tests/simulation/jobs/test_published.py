@@ -141,6 +141,36 @@ def test_a_published_average_counts_the_grid() -> None:
     assert float(job.published.max()) >= float(gaussian_epsilon(mu, DELTA)[0])
 
 
+PAIRS = {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}, "problem.l2": 0.0}
+
+
+def test_pairwise_noise_cancels_in_the_average_of_a_complete_graph() -> None:
+    job = job_of(**PAIRS, **{"topology.kind": "complete"})
+    move = 2.0 * RATE * CLIP / np.asarray(job.counts["train"])
+    mu = np.sqrt(8.0 / 5.0) * move / float(np.max(job.noise["y"].deviations(np.array([1]))))
+    np.testing.assert_allclose(job.published, gaussian_epsilon(mu, DELTA), rtol=5e-3)
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_published_models_with_pairwise_noise_show_at_least_linear_gossip(view: str) -> None:
+    """Losses without curvature are among those that ε covers."""
+    job = job_of(view, **PAIRS)
+    m, rounds = 5, job.rounds
+    mixing = np.eye(m) + job.topology.mixing.toarray()
+    adjacency = (job.topology.mixing.toarray() != 0.0) * (1.0 - np.eye(m))
+    scale = float(np.max(job.noise["y"].deviations(np.array([1]))))
+    covariance = scale**2 * (np.eye(m) + 4.0 * (np.diag(adjacency.sum(axis=1)) - adjacency))
+    powers = [np.linalg.matrix_power(mixing, k) for k in range(rounds)]
+    rows = np.eye(m) if view == "final_models" else np.full((1, m), 1.0 / m)
+    spread = rows @ sum(power @ covariance @ power.T for power in powers) @ rows.T
+    moved = rows @ sum(powers) * (2.0 * RATE * CLIP / np.asarray(job.counts["train"]))
+    mu = np.sqrt((moved * np.linalg.solve(spread, moved)).sum(axis=0))
+    exact = gaussian_epsilon(mu, DELTA)
+    assert (exact <= job.published).all()
+    assert (job.published < 1.4 * exact).all()
+    assert (job.published < 0.95 * job.budget.epsilon).all()
+
+
 def test_epsilon_is_monotone() -> None:
     def worst(view: str = "final_average", **more: Any) -> float:
         job = job_of(view, **more)
@@ -188,10 +218,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "unit": ({"privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
     "local steps": ({"algorithm.local_steps": 2, "privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
     "Poisson": ({"problem.sampling": {"kind": "poisson", "rate": 0.1}}, "problem.sampling", "larger than its divisor"),
-    "correlation": (
-        {"privacy.correlation": {"between_agents": "pairwise"}},
+    "correlation": ({"privacy.correlation": {"over_rounds": 1}}, "privacy.correlation", "independent over rounds"),
+    "pairs that change": (
+        {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}, "topology.over_time": "matching"},
         "privacy.correlation",
-        "independent noise",
+        "network that changes",
     ),
     "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receives every message"),
     "delay": ({"topology.delay": 1}, "topology", "delayed"),
