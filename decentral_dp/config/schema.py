@@ -582,8 +582,8 @@ class PrivacyTable(Table):
     only the "final_models" of all agents, or their "final_average"."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """q: ε holds against an adversary that observes all messages and colludes with any q agents. Read by gossip
-    algorithms."""
+    """q: ε holds against an adversary that also colludes with any q agents. With "final_models" or "final_average",
+    on a network that changes. Read by gossip algorithms."""
 
     correlation: CorrelationTable | None = None
     """Gaussian noise that is correlated between agents or over rounds; independent by default. Read by gossip

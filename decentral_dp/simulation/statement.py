@@ -365,18 +365,18 @@ class PrivacyStatement:
     def adversary(self) -> str:
         """The threat model: what the adversary observes.
 
-        An adversary of published models receives nothing else. With independent noise of each agent the guarantee for
-        all messages holds against any number of colluding agents. Pairwise correlated noise needs a bound on their
-        number.
+        An adversary of published models receives nothing else, except the messages to colluding agents. With
+        independent noise of each agent the guarantee for all messages holds against any number of colluding agents.
+        Pairwise correlated noise needs a bound on their number.
         """
         if self.is_trusted or self.pools_records:
             return f"observes all that the trusted {'coordinator' if self.is_trusted else 'server'} publishes"
-        if self.view != "all_messages":
-            return f"receives only {self.published_text}"
-        if self.shared is None:
-            return "observes all messages"
         q = self.colluders
         colluders = f"colludes with {q} agent{'s' * (q > 1)}" if q else "no agent colludes"
+        if self.view != "all_messages":
+            return f"receives {self.published_text}, {colluders}" if q else f"receives only {self.published_text}"
+        if self.shared is None:
+            return "observes all messages"
         return f"observes all messages, {colluders}"
 
     @property
@@ -390,9 +390,10 @@ class PrivacyStatement:
         """The assumptions of ε of published models; "" if the adversary observes all messages."""
         if self.view == "all_messages":
             return ""
+        others = "all other agents" if self.colluders else "agents"
         return (
-            "The first ε assumes that agents follow the protocol and keep messages to themselves, and that no score or "
-            "model of an earlier round is shown"
+            f"The first ε assumes that {others} follow the protocol and keep messages to themselves, and that no score "
+            "or model of an earlier round is shown"
         )
 
     @property

@@ -1365,22 +1365,22 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the last message of an absent agent hidden from the adversary",
         "simulation/jobs/published.py",
-        "seen = np.arange(noise.shape[0])[:, None] >= last",
-        "seen = (np.arange(noise.shape[0])[:, None] == noise.shape[0] - 1) & (noise > 0.0)",
+        "seen = np.arange(len(noise))[:, None] >= len(noise) - 1 - np.argmax(sends[::-1], axis=0)",
+        "seen = (np.arange(len(noise))[:, None] == len(noise) - 1) & sends",
         (f"{_PUBLISHED}::test_a_last_message_of_an_absent_agent_is_published",),
     ),
     Mutation(
         "noise of observed agents that hides an average",
         "privacy/accounting/hidden_states.py",
-        "np.where(rounds.observed[-1], 0.0, averaged * rounds.weights * np.square(noise))",
-        "(averaged * rounds.weights * np.square(noise))",
+        "scaled = averaged * np.where(averaged > 0.0, rounds.noise[-1], 0.0)",
+        "scaled = rounds.weights * np.where(np.isfinite(rounds.noise[-1]), rounds.noise[-1], 0.0)",
         (f"{_HIDDEN}::test_no_linear_system_shows_more",),
     ),
     Mutation(
         "noise of an average without the squares of its weights",
         "privacy/accounting/hidden_states.py",
-        "averaged * rounds.weights * np.square(noise)",
-        "averaged * np.square(noise)",
+        "float(scaled @ scaled)",
+        "float(scaled @ np.where(averaged > 0.0, rounds.noise[-1], 0.0))",
         (f"{_HIDDEN}::test_values_of_another_solver",),
     ),
     Mutation(
@@ -1428,14 +1428,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a complete graph whose noise is not that of an average",
         "simulation/jobs/published.py",
-        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m",
-        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True) / m)",
+        "np.sqrt(np.square(_own_noise(steps)).sum(axis=1, keepdims=True)) / m",
+        "np.sqrt(np.square(_own_noise(steps)).sum(axis=1, keepdims=True) / m)",
         (f"{_PUBLISHED}::test_a_complete_graph_hides_among_all_agents",),
     ),
     Mutation(
         "a published average of messages without their grid",
         "simulation/jobs/published.py",
-        "rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()",
+        "rounding[-1] += math.sqrt(steps.dimension) * steps.grid.max() * unequal",
         "rounding[-1] += 0.0",
         (f"{_PUBLISHED}::test_a_published_average_counts_the_grid",),
     ),
@@ -1449,8 +1449,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a neighbour's cost without the float64 term",
         "auditing/network_view.py",
-        "mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "mu = observer_mu(self.steps, self.observers, self.price_classes, published, reporter)\n",
+        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, published, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_training_is_between_linear_gossip_and_all_messages",),
     ),
     Mutation(

@@ -50,7 +50,7 @@ _PIVOTS = 40
 # Relative change of a bound at which the solver stops, where less time matters more.
 _SMALL_CHANGE = 1e-4
 # Ratio of the distances to the first and the last round of rounds whose k are free, where less time matters more.
-_SPREAD = 1.15
+_SPREAD = 1.2
 # Fraction of the smallest noise that the solver uses instead of none; bounds are evaluated without it.
 _SOLVER_NOISE = 2.0**-10
 # Largest relative error of one operation in float64.

@@ -17,6 +17,9 @@ its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are publ
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.
 
+With `privacy.colluders` = q, the adversary also receives the messages to q agents. ε is that of the worst set, by
+enumeration. On a constant network every agent has a neighbour that receives all its messages, and ε is that of all.
+
 ε includes the rounding of float64. Messages are multiples of a grid g, and an average is published as an exact sum,
 divided once: the last shift of a message is a multiple of g, too, which adds √q g to the distances of the last round.
 Pairwise noise is a multiple of g, and its draws add to those of the samplers.
@@ -25,8 +28,9 @@ Pairwise noise is a multiple of g, and its draws add to those of the samplers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -73,6 +77,7 @@ class Steps(NamedTuple):
             their grid.
         grid: (T, m) grids of the messages; 0 without a message.
         largest: bound on |coordinate| of a last message.
+        dimension: q, of a message.
         covariance: (m, m) over σ², of pairwise correlated noise; None for independent noise.
 
     References:
@@ -88,6 +93,7 @@ class Steps(NamedTuple):
     rounding: Array
     grid: Array
     largest: float
+    dimension: int
     covariance: Array | None
 
 
@@ -124,7 +130,7 @@ def compute_steps(job: GossipJob) -> Steps:
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged, clip, own_point)
     covariance = None if job.pairs is None else job.pairs.covariance(0, np.arange(m))
-    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest, covariance)
+    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest, problem.q, covariance)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -235,6 +241,8 @@ def _bound_rounding(
 
 # Steps of the calibration; two suffice where rounding is small.
 _STEPS = 8
+# Seconds for a system and round, and over agents³; largest number for all sets of colluders.
+PER_ROUND, PER_CUBE, _MOST_SECONDS = 3e-4, 1.3e-9, 30.0
 # Largest number of agents, whose factors are (m, m) arrays.
 _MOST_AGENTS = 2000
 
@@ -252,6 +260,12 @@ def is_unbounded(job: Any) -> bool:
     """Return whether a step of training may move two models apart without a bound."""
     length = job.problem.length if isinstance(job.problem, Training) else None
     return length is None or not math.isfinite(length)
+
+
+def _seconds_of_colluders(job: GossipJob) -> float:
+    """Return the approximate seconds for ε against every set of colluders."""
+    m = job.n_agents
+    return math.comb(m, job.scenario.privacy.colluders) * m * job.rounds * (PER_ROUND + m**3 * PER_CUBE)
 
 
 _HIDDEN = "privacy.adversary"
@@ -307,10 +321,16 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         "remove it",
     ),
     Refusal(
-        lambda job: job.scenario.privacy.colluders > 0,
+        lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,
         "privacy.colluders",
         "a colluding agent receives every message of its neighbours, for whom ε is that of all messages",
         'set 0, or adversary = "all_messages"; decentral-dp network states ε of each pair',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.colluders > 0 and _seconds_of_colluders(job) > _MOST_SECONDS,
+        "privacy.colluders",
+        "every set of {of.scenario.privacy.colluders} of {of.n_agents} agents is accounted, which takes too long",
+        "use fewer colluders, agents or rounds",
     ),
     Refusal(
         lambda job: (
@@ -427,46 +447,67 @@ def _largest_mu(job: GossipJob) -> float:
 
 
 def _published_mu(job: GossipJob, view: View) -> Array:
-    """Return (m,) μ of each agent."""
-    steps, m = compute_steps(job), job.n_agents
-    noise, rounding, factors = steps.noise, steps.rounding, steps.factors
-    weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
-    # Pairs cancel in the average.
-    own_noise = noise if job.pairs is None else noise * job.pairs.own_deviations(np.arange(m))
-    if view == "final_average":
-        weights[:] = 1.0 / m
-        rounding = rounding.copy()
-        last_noise = own_noise[-1, noise[-1] > 0.0]
-        # ≥ 1: shifts of all agents are multiples of the grid, whose squares count over s².
-        unequal = max(1.0, math.sqrt(np.square(last_noise).sum() * np.square(1.0 / last_noise).sum()) / m)
-        rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max() * unequal
-        # The public start of an agent that never sends may not be on the grid.
-        if not (noise > 0.0).any(axis=0).all():
-            return np.full(m, np.inf)
-        if not m * steps.largest < 2.0**52 * steps.grid.min(where=steps.grid > 0.0, initial=np.inf):
-            return np.full(m, np.inf)
-    else:
-        # The last message of an agent that is absent is an earlier one.
-        last = noise.shape[0] - 1 - np.argmax(noise[::-1] > 0.0, axis=0)
-        seen = np.arange(noise.shape[0])[:, None] >= last
+    """Return (m,) μ of each agent, of the worst set of colluders."""
+    steps, m, colluders = compute_steps(job), job.n_agents, job.scenario.privacy.colluders
+    rounds = published_rounds(steps, view)
+    if colluders:
+        mu = np.zeros(m)
+        for members in combinations(range(m), min(colluders, m - 1)):
+            outside = np.setdiff1d(np.arange(m), members)
+            mu[outside] = np.maximum(mu[outside], hidden_mu(observe(rounds, steps, members), outside, steps.movement))
+        return mu
     if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
-            factors.sum(axis=2, keepdims=True)[:, :1],
+            rounds.factors.sum(axis=2, keepdims=True)[:, :1],
             steps.factor_index,
-            np.sqrt(np.square(own_noise).sum(axis=1, keepdims=True)) / m,
-            seen[:, :1],
-            rounding.max(axis=1, keepdims=True),
+            np.sqrt(np.square(_own_noise(steps)).sum(axis=1, keepdims=True)) / m,
+            rounds.observed[:, :1],
+            rounds.rounding.max(axis=1, keepdims=True),
             np.ones(1),
         )
         return np.array([hidden_mu(chain, [0], steps.movement[:, v : v + 1] / m)[0] for v in range(m)])
-    cells = int((_MOST_WORK / (m * noise.shape[0])) ** (1.0 / 3.0))
-    return hidden_mu(
-        HiddenRounds(factors, steps.factor_index, noise, seen, rounding, weights, steps.covariance),
-        np.arange(m),
-        steps.movement,
-        most_cells=max(1, cells),
-    )
+    cells = int((_MOST_WORK / (m * job.rounds)) ** (1.0 / 3.0))
+    return hidden_mu(rounds, np.arange(m), steps.movement, most_cells=max(1, cells))
+
+
+def _own_noise(steps: Steps) -> Array:
+    """Return (T, m) standard deviations of the noise without pairs, which cancel in a sum."""
+    return steps.noise if steps.covariance is None else steps.noise * np.sqrt(steps.covariance.sum(axis=1))
+
+
+def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> HiddenRounds:
+    """Return the rounds of a job without observed messages, except those of published models.
+
+    Args:
+        steps: of the job.
+        view: the published models; "all_messages" if none are published.
+    """
+    noise, m = steps.noise, steps.noise.shape[1]
+    weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
+    rounding, sends = steps.rounding, noise > 0.0
+    if view == "final_average":
+        weights[:] = 1.0 / m
+        last = _own_noise(steps)[-1]
+        unequal = last.max() / last.min(where=sends[-1], initial=np.inf)
+        rounding = rounding.copy()
+        rounding[-1] += math.sqrt(steps.dimension) * steps.grid.max() * unequal
+        # The public start of an agent that never sends may not be on the grid.
+        is_exact = m * steps.largest < 2.0**52 * steps.grid.min(where=sends, initial=np.inf)
+        if not (sends.any(axis=0).all() and is_exact):
+            rounding[-1] = np.inf
+    elif view == "final_models":
+        # The last message of an agent that is absent is an earlier one.
+        seen = np.arange(len(noise))[:, None] >= len(noise) - 1 - np.argmax(sends[::-1], axis=0)
+    return HiddenRounds(steps.factors, steps.factor_index, noise, seen, rounding, weights, steps.covariance)
+
+
+def observe(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> HiddenRounds:
+    """Return rounds whose adversary also has members, and observes all that they receive."""
+    is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
+    noise = rounds.noise.copy()
+    noise[:, list(members)] = np.inf
+    return rounds._replace(noise=noise, observed=rounds.observed | is_received)
 
 
 def _is_complete(steps: Steps) -> bool:

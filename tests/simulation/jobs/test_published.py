@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
+from decentral_dp.auditing.network_view import prepare
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -171,6 +172,31 @@ def test_published_models_with_pairwise_noise_show_at_least_linear_gossip(view: 
     assert (job.published < 0.95 * job.budget.epsilon).all()
 
 
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_a_colluding_agent_of_a_changing_network_receives_some_messages(view: str) -> None:
+    """Plans state the largest ε of `network` over all adversaries, below that of all messages."""
+    matching = {"topology.over_time": "matching", "topology.kind": "complete", "algorithm.rounds": 6}
+    none, one = (job_of(view, **matching, **{"privacy.colluders": q}) for q in (0, 1))
+    pairs = prepare(none).view()
+    np.testing.assert_allclose(one.published, np.nanmax(pairs.certified, axis=0), rtol=1e-6)
+    assert (none.published < one.published).all()
+    assert (one.published < 0.99 * one.budget.epsilon).all()
+    assert "final models" in pairs.assumptions[1]
+
+
+def test_published_models_add_to_the_view_of_a_neighbour() -> None:
+    """An adversary far away receives much more with all final models."""
+    ring = {"topology.kind": "ring", "topology.agents": 8}
+    none, average, models = (
+        prepare(job_of(view, **ring)).view().pairs.mu[0] for view in ("all_messages", "final_average", "final_models")
+    )
+    assert (none[2:7] < 0.99 * average[2:7]).all()
+    assert (average[2:7] < models[2:7] * (1.0 - 1e-3)).all()
+    np.testing.assert_allclose(none[[1, 7]], models[[1, 7]], rtol=1e-3)
+    hidden = job_of("final_models", **ring)
+    np.testing.assert_array_less(smallest_mu(hidden, "final_models", 4) * (1.0 - 1e-6), models[4])
+
+
 def test_epsilon_is_monotone() -> None:
     def worst(view: str = "final_average", **more: Any) -> float:
         job = job_of(view, **more)
@@ -225,6 +251,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "network that changes",
     ),
     "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receives every message"),
+    "many sets of colluders": (
+        {"privacy.colluders": 8, "topology.agents": 24, "topology.over_time": "matching"},
+        "privacy.colluders",
+        "takes too long",
+    ),
     "delay": ({"topology.delay": 1}, "topology", "delayed"),
     "compression": ({"topology.compression": {"kind": "sign"}}, "topology", "compressed"),
     "box": ({"privacy.box": {"y": 1.0}}, "privacy.box", "projected"),
