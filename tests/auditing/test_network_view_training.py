@@ -179,9 +179,7 @@ def test_many_agents_of_different_noise_have_a_larger_bound(monkeypatch: pytest.
     quick = prepare(job)
     monkeypatch.undo()
     assert (exact.has_equal_noise, quick.has_equal_noise) == (False, True)
-    assert exact.price_classes is not None
-    assert quick.price_classes is not None
-    number, fewer = (np.unique(view.price_classes).size for view in (exact, quick))
+    number, fewer = (np.unique(np.asarray(view.price_classes)).size for view in (exact, quick))
     assert fewer < 0.3 * number
     mu, larger = (view.view().pairs.mu for view in (exact, quick))
     known = ~np.eye(14, dtype=bool)

@@ -1358,9 +1358,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "published models against a member that colludes",
         "simulation/jobs/published.py",
-        "lambda job: job.scenario.privacy.colluders > 0,",
+        "lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,",
         "lambda job: False,",
         (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[colluders]",),
+    ),
+    Mutation(
+        "colluders of published models without the worst set",
+        "simulation/jobs/published.py",
+        "in combinations(range(m), min(colluders, m - 1)):",
+        "in [tuple(range(colluders))]:",
+        (f"{_PUBLISHED}::test_a_colluding_agent_of_a_changing_network_receives_some_messages",),
+    ),
+    Mutation(
+        "network DP of many agents with the largest noise of any",
+        "auditing/network_view.py",
+        "least = steps.noise.min(axis=1, keepdims=True, where=sends, initial=np.inf)",
+        "least = steps.noise.max(axis=1, keepdims=True)",
+        (f"{_VIEW_OF_TRAINING}::test_many_agents_of_different_noise_have_a_larger_bound",),
     ),
     Mutation(
         "the last message of an absent agent hidden from the adversary",
