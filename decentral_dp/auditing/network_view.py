@@ -51,9 +51,9 @@ from decentral_dp.simulation.jobs.published import (
     PER_ROUND,
     Steps,
     View,
+    add_members,
     compute_steps,
     is_unbounded,
-    observe,
     published_rounds,
     sent_messages,
 )
@@ -181,7 +181,7 @@ def observer_mu(
     for row, members in enumerate(observers):
         victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
         if victims.size:
-            mu[row, victims] = hidden_mu(observe(published, steps, members), victims, steps.movement, radius=radius)
+            mu[row, victims] = hidden_mu(add_members(published, steps, members), victims, steps.movement, radius=radius)
         if progress is not None:
             progress(row + 1, len(observers))
     certified_mu = np.full(mu.shape, np.nan)

@@ -454,7 +454,9 @@ def _published_mu(job: GossipJob, view: View) -> Array:
         mu = np.zeros(m)
         for members in combinations(range(m), min(colluders, m - 1)):
             outside = np.setdiff1d(np.arange(m), members)
-            mu[outside] = np.maximum(mu[outside], hidden_mu(observe(rounds, steps, members), outside, steps.movement))
+            mu[outside] = np.maximum(
+                mu[outside], hidden_mu(add_members(rounds, steps, members), outside, steps.movement)
+            )
         return mu
     if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
         # One agent, whose noise and movement are those of the average.
@@ -502,7 +504,7 @@ def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> Hidd
     return HiddenRounds(steps.factors, steps.factor_index, noise, seen, rounding, weights, steps.covariance)
 
 
-def observe(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> HiddenRounds:
+def add_members(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> HiddenRounds:
     """Return rounds whose adversary also has members, and observes all that they receive."""
     is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
     noise = rounds.noise.copy()
