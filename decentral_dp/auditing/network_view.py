@@ -269,11 +269,12 @@ class NetworkView:
         """Assumptions of the numbers, in sentences."""
         if self.linear is None:
             return ASSUMPTIONS
-        observed = ASSUMPTIONS[1]
+        observed, training = ASSUMPTIONS[1], OF_TRAINING
         if self.published != "all_messages":
             observed = WITH_PUBLISHED.format(_PUBLISHED[self.published])
+            training = training.replace("No model", "No other model")
         equal = (EQUAL_NOISE,) if self.has_equal_noise else ()
-        return (ASSUMPTIONS[0], observed, ASSUMPTIONS[2], OF_TRAINING, *equal)
+        return (ASSUMPTIONS[0], observed, ASSUMPTIONS[2], training, *equal)
 
     @property
     def reference(self) -> Array:

@@ -374,7 +374,7 @@ class PrivacyStatement:
         q = self.colluders
         colluders = f"colludes with {q} agent{'s' * (q > 1)}" if q else "no agent colludes"
         if self.view != "all_messages":
-            return f"receives {self.published_text}, {colluders}" if q else f"receives only {self.published_text}"
+            return f"receives {self.published_text} and {colluders}" if q else f"receives only {self.published_text}"
         if self.shared is None:
             return "observes all messages"
         return f"observes all messages, {colluders}"
