@@ -1235,9 +1235,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a feature mean with a replaced record counted as a removed one",
-        "algorithms/gossip/single_level.py",
-        "dp.plan_release(public.unsampled(), index, ",
-        "dp.plan_release(public.unsampled()._replace(unit=dp.Unit(public.unit.records, True)), index, ",
+        "algorithms/gossip/centring.py",
+        "dp.plan_release(public.unsampled(), np",
+        "dp.plan_release(public.unsampled()._replace(unit=dp.Unit(public.unit.records, True)), np",
         (
             f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",
             f"{_SHARED}::test_a_mean_of_features_and_the_steps_after_it_are_priced_together[pairwise-0]",
@@ -1428,8 +1428,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "network DP with centred features",
         "auditing/network_view.py",
-        '("algorithm.centring", job.algorithm.centring_rounds, ',
-        '("algorithm.centring", 0, ',
+        '("algorithm.centring", isinstance(job.algorithm, Centring), ',
+        '("algorithm.centring", False, ',
         (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[algorithm.centring]",),
     ),
     Mutation(
@@ -1965,7 +1965,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "half the cost of a feature mean",
-        "algorithms/gossip/single_level.py",
+        "algorithms/gossip/centring.py",
         'dp.Use("feature_mean", np.ones(1), ',
         'dp.Use("feature_mean", 0.5 * np.ones(1), ',
         (f"{_CENTRING}::test_the_plan_is_the_hand_made_one_and_what_is_recorded",),
@@ -1979,9 +1979,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a noiseless centre",
-        "algorithms/gossip/single_level.py",
-        "x = own_weight * released.x + neighbour_sum.x if",
-        "x = own_weight * (s.x.value if t == 1 else released.x) + neighbour_sum.x if",
+        "algorithms/gossip/centring.py",
+        "x = reply.released.x\n",
+        "x = s.x.value if t == 1 else reply.released.x\n",
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(

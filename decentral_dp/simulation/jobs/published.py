@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -89,7 +90,7 @@ class Steps(NamedTuple):
 
 def compute_steps(job: GossipJob) -> Steps:
     """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(Training, job.problem)
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, strip_centring(job.algorithm)), cast(Training, job.problem)
     length = cast(float, problem.length)
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
@@ -251,7 +252,7 @@ def is_unbounded(job: Any) -> bool:
 _HIDDEN = "privacy.adversary"
 _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
-        lambda job: not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central,
+        lambda job: not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd) or job.central,
         _HIDDEN,
         "ε of published models is not derived for {of.scenario.algorithm.kind}",
         'use "dp_dsgd" or "ldp_single_level"',
@@ -270,19 +271,19 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "momentum", 0.0),
+        lambda job: getattr(strip_centring(job.algorithm), "momentum", 0.0),
         "algorithm.momentum",
         "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
         "set it to 0, and the learning rate to λ/(1 − β)",
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "centring_rounds", 0),
+        lambda job: isinstance(job.algorithm, Centring),
         "algorithm.centring",
         "features and intercept are clipped apart, and such a step may move two models apart",
         "set it to false",
     ),
     Refusal(
-        lambda job: job.unit != RECORD or getattr(job.algorithm, "local_steps", None),
+        lambda job: job.unit != RECORD or getattr(strip_centring(job.algorithm), "local_steps", None),
         "privacy.unit",
         "ε of published models is derived for one replaced record and a step of one gradient",
         "remove unit, neighbours and local_steps",
@@ -437,7 +438,7 @@ def _published_mu(job: GossipJob, view: View) -> Array:
         # The last message of an agent that is absent is an earlier one.
         last = noise.shape[0] - 1 - np.argmax(noise[::-1] > 0.0, axis=0)
         seen = np.arange(noise.shape[0])[:, None] >= last
-    if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
+    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and _is_complete(steps):
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
             factors.sum(axis=2, keepdims=True)[:, :1],

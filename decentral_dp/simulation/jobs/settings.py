@@ -45,6 +45,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.components import Components
@@ -324,7 +325,7 @@ def share_of_centre(features: int, noise: float) -> float:
 
     At ε = 1, on tables that were not used to choose the learning rate and the clip, features that are not centred in
     their ranges, or binary, gain up to 0.14 in AUC, 0.12 in accuracy and 0.2 in R². If the noise is about as large as
-    the mean, the centre is shrunk to almost 0 (`DpDsgd`), and only the share is lost.
+    the mean, the centre is shrunk to almost 0 (`gossip.centring`), and only the share is lost.
 
     Args:
         features: d; 0 for models without a centre.
@@ -356,7 +357,7 @@ def with_centring(
     reach: float,
     clip: Clip,
 ) -> Any:
-    """Return the algorithm with enough rounds of averaging for agents to agree on the mean of the features.
+    """Return the algorithm within a centring step of enough rounds for agents to agree on the mean of the features.
 
     Args:
         algorithm: the gossip program.
@@ -379,8 +380,8 @@ def with_centring(
         change = clip.at(0).x * float(unit_of(privacy.unit, privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / noise_average
     # A server has the mean after one round.
-    centring = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
-    return replace(algorithm, centring_rounds=centring, centre_noise=noise)
+    averaging_rounds = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
+    return Centring(algorithm, averaging_rounds, noise, start=algorithm.start) if averaging_rounds else algorithm
 
 
 def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts: StepFacts | None = None) -> str:
@@ -415,6 +416,7 @@ def settings_text(
     pairs: PairNoise | None,
 ) -> str:
     """Describe learning rate, clip and accumulated noise of one-level training; "" for other problems."""
+    algorithm = strip_centring(algorithm)
     step = getattr(algorithm, "learning_rate", None)
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
         return ""
@@ -494,7 +496,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]
     """
-    beta = float(getattr(algorithm, "momentum", 0.0))
+    beta = float(getattr(strip_centring(algorithm), "momentum", 0.0))
     least = 1.0 - topology.delta_max
     mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
     if not mixes:
@@ -533,6 +535,7 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         curvature: L.
         rounds: T, over which the largest learning rate is taken.
     """
+    algorithm = strip_centring(algorithm)
     names = ("learning_rate", "y", "z") if kind in _BEFORE_MIXING else ("learning_rate", "y")
     sizes = {name: getattr(algorithm, name, None) for name in names}
     steps = {name: float(size.series(rounds).max()) for name, size in sizes.items() if isinstance(size, StepSize)}
