@@ -8,9 +8,10 @@ each clipped to C_x, x̃ the released value, and a_i = 1 − |w_ii|,
     x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t},   t = 1, …, K − 1,   of released values, so without noise
     x ← max(0, 1 − ν²/‖x‖²) x                                        once, after the last average
 
-ν² is the expected square of the noise of x (James & Stein 1961). x travels in the first message of a round. The
-algorithm runs unchanged at the x of its round. If agents answer a server, they send f_i with the last answer of round
-1. x is then the mean of these answers, shortened in the same way, from round 2 on.
+ν² is the expected square of the noise of x (James & Stein 1961). With a `radius`, x is projected on the ball of this
+radius in every round, so that features minus x are bounded (docs/proofs/37). x travels in the first message of a round.
+The algorithm runs unchanged at the x of its round. If agents answer a server, they send f_i with the last answer of
+round 1. x is then the mean of these answers, shortened in the same way, from round 2 on.
 
 Noise protects one train record: the release has sensitivity 2C_x/N_i, without amplification by sampling, and x is
 post-processing. At any x the algorithm clips gradients of the features a − x to C_y, so its releases keep their
@@ -25,6 +26,7 @@ Importance of Feature Preprocessing for Differentially Private Linear Optimizati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,10 +45,12 @@ class Centring(Wrapper, dp.Algorithm):
         program: gossip algorithm of one-level training, with a state of the fields x and y.
         averaging_rounds: K, number of rounds in which agents send x; of a server 1.
         noise: ν².
+        radius: largest norm of x; default infinite.
     """
 
     averaging_rounds: int
     noise: float
+    radius: float = math.inf
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -94,7 +98,7 @@ class Centring(Wrapper, dp.Algorithm):
         # In the last of these rounds x is unchanged, so that gradients are taken at the published x.
         if t < self.averaging_rounds:
             x = (1.0 - dataset.neighbour_weight) * x + reply.neighbour_sum.x
-        x = self.shortened(x) if t == self.averaging_rounds - 1 else x
+            x = self.project(self.shortened(x) if t == self.averaging_rounds - 1 else x)
         steps = self.program.step(t, dataset, s._replace(x=x))
         next(steps)
         after = yield from _continue(steps, reply)
@@ -117,6 +121,14 @@ class Centring(Wrapper, dp.Algorithm):
         length = np.square(x).sum(axis=1, keepdims=True)
         shorter: dp.Array = np.maximum(0.0, 1.0 - self.noise / np.maximum(length, self.noise)) * x
         return shorter
+
+    def project(self, x: dp.Array) -> dp.Array:
+        """Return the points of the ball nearest to means with noise, (b, p)."""
+        if math.isinf(self.radius):
+            return x
+        length = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
+        nearest: dp.Array = x * np.minimum(1.0, self.radius / np.maximum(length, self.radius))
+        return nearest
 
     @property
     def _release(self) -> tuple[str, int]:
@@ -146,7 +158,7 @@ def _continue(steps: Generator[Any, Any, Any], reply: Any) -> Generator[Any, Any
         while True:
             exchange = steps.send((yield exchange))
     except StopIteration as end:
-        return end.value
+        return end.args[0]
 
 
 def strip_centring(algorithm: Any) -> Any:

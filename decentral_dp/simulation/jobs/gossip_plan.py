@@ -432,7 +432,8 @@ def gossip_job(c: Components) -> GossipJob:
         base = noise.schedules
 
         def with_noise(factor: float) -> GossipJob:
-            return planned(noise._replace(schedules={c: replace(v, scale=v.scale * factor) for c, v in base.items()}))
+            scaled = {c: replace(v, scale=v.scale * factor) if c != "x" else v for c, v in base.items()}
+            return planned(noise._replace(schedules=scaled))
 
         job = calibrate_published(job, with_noise, privacy.adversary)
     return replace(job, published=published_epsilon(job, privacy.adversary))

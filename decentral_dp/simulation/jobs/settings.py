@@ -266,9 +266,9 @@ def with_settings(
     if not missing and not centring:
         return c, ""
     model_facts = problem.step_facts()
-    if s.privacy.adversary != "all_messages":
-        # Each agent has about the noise of one of m agents with a trusted server.
-        noise_average **= 2
+    is_hidden = s.privacy.adversary != "all_messages"
+    # Hidden models have about the noise of a trusted server. Means of features are seen.
+    noises_of_model = noise_average**2 if is_hidden else noise_average
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
@@ -289,17 +289,20 @@ def with_settings(
     if centring and not reason:
         share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(noise_average)))
         reason = "" if share else "noise would hide their mean at this ε"
+    is_centred = bool(c.keys.get("centring")) and not reason
+    # A hidden step must be stable at every centre.
+    curvature = model_facts.centred_curvature if is_hidden and is_centred else model_facts.curvature
     # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
         hyperparameters = default_hyperparameters(
             TrainingFacts(
                 model_facts.classes,
                 fewest,
-                noise_average,
+                noises_of_model,
                 mu * math.sqrt(1.0 - share),
                 s.algorithm.rounds,
                 float(c.keys.get("momentum", 0.0)),
-                model_facts.curvature,
+                curvature,
                 c.keys["learning_rate"].scale if "learning_rate" in c.keys else None,
                 by_channel(s.privacy.clips).get("y"),
                 clips,
@@ -381,7 +384,11 @@ def with_centring(
         noise = problem.p * (change / (fewest * mu)) ** 2 / noise_average
     # A server has the mean after one round.
     averaging_rounds = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
-    return Centring(algorithm, averaging_rounds, noise, start=algorithm.start) if averaging_rounds else algorithm
+    if not averaging_rounds:
+        return algorithm
+    # Models hide messages at bounded features minus their centre.
+    radius = problem.largest_norm if privacy.adversary != "all_messages" else math.inf
+    return Centring(algorithm, averaging_rounds, noise, radius, start=algorithm.start)
 
 
 def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts: StepFacts | None = None) -> str:
