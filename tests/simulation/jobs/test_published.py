@@ -53,7 +53,8 @@ def largest_growth(rate: float) -> float:
     for share in np.linspace(0.0, 1.0, 401):
         both = np.array([2.0 * share, 0.2])
         for kept in ([1.0, 0.0], [0.0, 1.0], [1.0, 1.0]):
-            largest = max(largest, np.linalg.norm(np.eye(2) - 0.25 * rate * np.diag(kept) @ np.outer(both, both), 2))
+            step = np.eye(2) - 0.25 * rate * np.diag(kept) @ np.outer(both, both)
+            largest = max(largest, float(np.linalg.norm(step, 2)))
     return largest
 
 
