@@ -1454,8 +1454,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "curvature at features without their centre",
         "simulation/jobs/published.py",
-        "problem.centred_lengths(centre))",
-        "problem.centred_lengths(0.0))",
+        "return problem.centred_lengths(centre)",
+        "return problem.centred_lengths(0.0)",
         (f"{_PUBLISHED}::test_a_released_mean_adds_to_the_cost_of_models_at_any_centre",),
     ),
     Mutation(

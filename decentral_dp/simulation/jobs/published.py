@@ -95,7 +95,7 @@ class Steps(NamedTuple):
 def compute_steps(job: GossipJob) -> Steps:
     """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
     algorithm, problem = cast(LdpSingleLevel | DpDsgd, strip_centring(job.algorithm)), cast(Training, job.problem)
-    features, intercept = gradient_lengths(job)
+    features, intercept = cast("tuple[float, float]", gradient_lengths(job))
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
     averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
@@ -132,14 +132,17 @@ def compute_steps(job: GossipJob) -> Steps:
     return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest)
 
 
-def gradient_lengths(job: GossipJob) -> tuple[float, float]:
-    """Bound the parts of ∇φ of features minus any centre that training may read, and of the intercept."""
+def gradient_lengths(job: GossipJob) -> tuple[float, float] | None:
+    """Bound the parts of ∇φ of features minus any centre that training may read, and of the intercept.
+
+    None for a network.
+    """
     problem, centre = cast(Training, job.problem), 0.0
     if isinstance(job.algorithm, Centring):
         start = abs(job.algorithm.start.get("x", 0.0)) * math.sqrt(problem.p)
         # Room for the rounding of a projection and of public averages.
         centre = max(start, job.algorithm.radius) * (1.0 + 2.0**-40)
-    return cast("tuple[float, float]", problem.centred_lengths(centre))
+    return problem.centred_lengths(centre)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -243,7 +246,11 @@ def _bound_rounding(
     Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
     """
     problem = cast(Training, job.problem)
-    q, outputs, length = problem.q, float(problem.model.outputs), math.hypot(*gradient_lengths(job))
+    q, outputs, length = (
+        problem.q,
+        float(problem.model.outputs),
+        math.hypot(*cast("tuple[float, float]", gradient_lengths(job))),
+    )
     # An agent that does not send keeps a rounded message.
     sends = noise > 0.0
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
@@ -295,8 +302,8 @@ NO_DELTA: Refusal[Any] = Refusal(
 
 def is_unbounded(job: Any) -> bool:
     """Return whether a step of training may move two models apart without a bound."""
-    length = job.problem.length if isinstance(job.problem, Training) else None
-    return length is None or not math.isfinite(length)
+    lengths = gradient_lengths(job) if isinstance(job.problem, Training) else None
+    return lengths is None or not math.isfinite(math.hypot(*lengths))
 
 
 _HIDDEN = "privacy.adversary"

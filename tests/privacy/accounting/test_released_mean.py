@@ -81,7 +81,7 @@ def test_the_factor_is_attained_and_at_most_that_of_any_convex_loss() -> None:
         assert bound <= step_factor(weight, sum(parts), eta, ridge, scalar=False) * (1.0 + 1e-12)
         assert bound >= step_factor(weight, sum(parts), eta, ridge, scalar=True) * (1.0 - 1e-12)
     assert attained > 1.0 - 1e-9
-    # Values of the contract: an intercept of 0.2 beside features of norm 1.
+    # Another computation of the values of an intercept of 0.2 with features of norm 1.
     for scaled, value in ((0.5, 1.041), (1.0, 1.084), (2.0, 1.177)):
         assert apart_factor(1.0, 1.0 / 1.04, 0.04 / 1.04, scaled, 0.0) == pytest.approx(value, abs=6e-4)
 
