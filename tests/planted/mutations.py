@@ -1309,8 +1309,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "offline agents accounted with noise in every round",
         "simulation/jobs/published.py",
-        "curvature, sends = problem.loss.curvature * length**2, sent_messages(job)",
-        "curvature, sends = problem.loss.curvature * length**2, np.ones_like(sent_messages(job))",
+        "for length in (features, intercept)], sent_messages(job)",
+        "for length in (features, intercept)], np.ones_like(sent_messages(job))",
         (f"{_OFFLINE}::test_no_view_with_repeated_messages_exceeds_its_mu",),
     ),
     Mutation(
@@ -1477,7 +1477,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/model.py",
         "published = average_agents(published)",
         "pass",
-        ("tests/simulation/test_published_models.py::TestFolder::test_a_centred_average_follows_from_two_averages",),
+        ("tests/simulation/test_published_models.py::test_a_centred_average_follows_from_two_averages",),
     ),
     Mutation(
         "a published average of messages without their grid",
@@ -2055,8 +2055,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a server that updates from one agent's reply",
         "algorithms/gossip/federated.py",
-        "Served(x, s.y + change, s.y)",
-        "Served(x, s.y + answer.released.u, s.y)",
+        "Served(s.x, s.y + change, s.y)",
+        "Served(s.x, s.y + answer.released.u, s.y)",
         ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
     ),
     Mutation(
