@@ -14,6 +14,10 @@ minibatch is accounted as if the record were read in every round, without amplif
 and R are those of the edges of a round. An agent that is offline in the next round does not send. Its neighbours keep
 its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run.
 
+With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
+centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
+intercept of a model with one output are then clipped apart, and h is that of `apart_factor`.
+
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.
 
@@ -30,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -37,7 +42,7 @@ from decentral_dp.exchange import senders_of
 from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.accounting.float_slack import noise_alone
-from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_release, hidden_mu
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.training import CrossEntropy, Training
@@ -89,24 +94,29 @@ class Steps(NamedTuple):
 
 def compute_steps(job: GossipJob) -> Steps:
     """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(Training, job.problem)
-    length = cast(float, problem.length)
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, strip_centring(job.algorithm)), cast(Training, job.problem)
+    features, intercept = cast("tuple[float, float]", gradient_lengths(job))
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
     averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
-    curvature, sends = problem.loss.curvature * length**2, sent_messages(job)
+    curvatures, sends = [problem.loss.curvature * length**2 for length in (features, intercept)], sent_messages(job)
     # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
     scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
+    has_parts = len(problem.parts_of_clip) > 1
     factors: dict[tuple[int, float, bytes], Array] = {}
     keys = []
     for omega, eta, senders in zip(mixing, step.tolist(), sends, strict=True):
         keys.append((id(omega), eta, senders.tobytes()))
         if keys[-1] in factors:
             continue
-        own_factor = step_factor(np.diag(omega) if own_point else 1.0, curvature, eta, problem.l2, scalar)
+        weight = np.diag(omega) if own_point else 1.0
+        if has_parts:
+            own_factor = apart_factor(weight, curvatures[0], curvatures[1], eta, problem.l2)
+        else:
+            own_factor = step_factor(weight, sum(curvatures), eta, problem.l2, scalar)
         factor = np.abs(omega)
         if own_point:
             np.fill_diagonal(factor, own_factor)
@@ -120,6 +130,19 @@ def compute_steps(job: GossipJob) -> Steps:
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged, clip, own_point)
     return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest)
+
+
+def gradient_lengths(job: GossipJob) -> tuple[float, float] | None:
+    """Bound the parts of ∇φ of features minus any centre that training may read, and of the intercept.
+
+    None for a network.
+    """
+    problem, centre = cast(Training, job.problem), 0.0
+    if isinstance(job.algorithm, Centring):
+        start = abs(job.algorithm.start.get("x", 0.0)) * math.sqrt(problem.p)
+        # Room for the rounding of a projection and of public averages.
+        centre = max(start, job.algorithm.radius) * (1.0 + 2.0**-40)
+    return problem.centred_lengths(centre)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -183,6 +206,37 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
     return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
 
 
+def apart_factor(weight: float | Array, features: float, intercept: float, step: float, ridge: float) -> float | Array:
+    """Bound the factor of a step whose gradients of features and intercept are clipped apart, as `step_factor`.
+
+        max(|u|, |u − X_1 − X_2|, e(X_1), e(X_2)),     u = w − ηm,     X_1 = ηL_1,  X_2 = ηL_2,  Y = √(X_1 X_2)
+        e(X) = ½ (√(X² + Y²) + √((2u − X)² + Y²))
+
+    Args:
+        weight: w, of the point.
+        features: L_1, the largest curvature of a record's loss in the weights of features.
+        intercept: L_2, in the intercept.
+        step: η.
+        ridge: m.
+
+    Returns:
+        The bound, with the shape of `weight`.
+
+    References:
+        Proof in docs/proofs/38.
+
+    Example:
+        >>> round(float(apart_factor(1.0, 1.0, 0.04, 0.5, 0.0)), 4), float(apart_factor(1.0, 1.0, 0.0, 0.5, 0.0)) < 1.1
+        (1.0422, True)
+    """
+    left = np.asarray(weight, dtype=np.float64) - step * ridge
+    first, second, both = step * features, step * intercept, step * math.sqrt(features * intercept)
+    parts = [0.5 * (np.hypot(x, both) + np.hypot(2.0 * left - x, both)) for x in (first, second)]
+    bound = np.max([np.abs(left), np.abs(left - first - second), *parts], axis=0)
+    upwards = np.asarray(bound * (1.0 + 32.0 * 2.0**-53))
+    return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
+
+
 def _bound_rounding(
     job: GossipJob, mixing: tuple[Array, ...], factors: Array, step: Array, noise: Array, averaged: Array, clip: Array,
     own_point: bool,
@@ -192,7 +246,11 @@ def _bound_rounding(
     Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
     """
     problem = cast(Training, job.problem)
-    q, outputs, length = problem.q, float(problem.model.outputs), cast(float, problem.length)
+    q, outputs, length = (
+        problem.q,
+        float(problem.model.outputs),
+        math.hypot(*cast("tuple[float, float]", gradient_lengths(job))),
+    )
     # An agent that does not send keeps a rounded message.
     sends = noise > 0.0
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
@@ -244,14 +302,14 @@ NO_DELTA: Refusal[Any] = Refusal(
 
 def is_unbounded(job: Any) -> bool:
     """Return whether a step of training may move two models apart without a bound."""
-    length = job.problem.length if isinstance(job.problem, Training) else None
-    return length is None or not math.isfinite(length)
+    lengths = gradient_lengths(job) if isinstance(job.problem, Training) else None
+    return lengths is None or not math.isfinite(math.hypot(*lengths))
 
 
 _HIDDEN = "privacy.adversary"
 _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
-        lambda job: not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central,
+        lambda job: not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd) or job.central,
         _HIDDEN,
         "ε of published models is not derived for {of.scenario.algorithm.kind}",
         'use "dp_dsgd" or "ldp_single_level"',
@@ -270,19 +328,13 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "momentum", 0.0),
+        lambda job: getattr(strip_centring(job.algorithm), "momentum", 0.0),
         "algorithm.momentum",
         "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
         "set it to 0, and the learning rate to λ/(1 − β)",
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "centring_rounds", 0),
-        "algorithm.centring",
-        "features and intercept are clipped apart, and such a step may move two models apart",
-        "set it to false",
-    ),
-    Refusal(
-        lambda job: job.unit != RECORD or getattr(job.algorithm, "local_steps", None),
+        lambda job: job.unit != RECORD or getattr(strip_centring(job.algorithm), "local_steps", None),
         "privacy.unit",
         "ε of published models is derived for one replaced record and a step of one gradient",
         "remove unit, neighbours and local_steps",
@@ -355,13 +407,12 @@ def published_epsilon(job: GossipJob, view: View) -> Array:
     Returns:
         (m,) certified ε at the δ of the job, at most ε of all messages.
     """
-    draws = np.array([job.rounds * job.problem.q * job.n_agents])
-    delta = job.scenario.privacy.delta
-    mu, q, target = _published_mu(job, view), job.problem.q, job.scenario.privacy.epsilon
-    epsilon = certified_in_float64(mu, draws, q, delta, job.budget.epsilon)
+    (draws, width), delta, target = _noise_draws(job), job.scenario.privacy.delta, job.scenario.privacy.epsilon
+    mu = add_release(_hidden_mu(job, view), _centre_mu(job))
+    epsilon = certified_in_float64(mu, draws, width, delta, job.budget.epsilon)
     if target is not None:
         # The slack of `calibrate_published` is that of the target.
-        at_target = epsilon_in_float64(mu, draws, q, delta, target)
+        at_target = epsilon_in_float64(mu, draws, width, delta, target)
         epsilon = np.where(at_target <= target, np.minimum(at_target, epsilon), epsilon)
     return epsilon
 
@@ -369,17 +420,19 @@ def published_epsilon(job: GossipJob, view: View) -> Array:
 def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
     """Return the job with the noise for which the worst agent spends the target ε.
 
-    μ is nearly A/c + B for all noise times c, B from the rounding of float64. Each step solves this for the last two c.
+    μ_y is nearly A/c + B for the noise of models times c, B from the rounding of float64. Each step solves this for the
+    last two c. The mean of features keeps its noise, and so its share of the target.
 
     Args:
         job: planned, with a target ε.
-        with_noise: c → the job with its noise times c.
+        with_noise: c → the job with the noise of its models times c.
         view: the published models.
 
     Raises:
         InputError: no noise meets the target.
     """
-    aim, factors, reached = _largest_mu(job), [1.0], [float(_published_mu(job, view).max())]
+    aim = math.sqrt(max(0.0, _largest_mu(job) ** 2 - float(_centre_mu(job).max()) ** 2)) * (1.0 - 2.0**-40)
+    factors, reached = [1.0], [float(_hidden_mu(job, view).max())]
     best, met = (job, reached[0]) if reached[0] <= aim else (None, -math.inf)
     for _ in range(_STEPS):
         slope, least = 0.0, 0.0
@@ -395,7 +448,7 @@ def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob]
         # Noise is drawn on grids of powers of two, so that μ is no smooth function.
         factors.append(slope / (aim * (1.0 - 2.0**-20) - least))
         job = with_noise(factors[-1])
-        reached.append(float(_published_mu(job, view).max()))
+        reached.append(float(_hidden_mu(job, view).max()))
         if met < reached[-1] <= aim:
             best, met = job, reached[-1]
         if met >= aim * (1.0 - 1e-4):
@@ -420,12 +473,27 @@ def _largest_mu(job: GossipJob) -> float:
 
 def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
     """Return ε of a pair of μ with noise of float64 samplers, if it is at most `reach`; else a larger number."""
-    draws = np.array([job.rounds * job.problem.q * job.n_agents])
-    return float(epsilon_in_float64(np.array([mu]), draws, job.problem.q, job.scenario.privacy.delta, reach)[0])
+    draws, width = _noise_draws(job)
+    return float(epsilon_in_float64(np.array([mu]), draws, width, job.scenario.privacy.delta, reach)[0])
 
 
-def _published_mu(job: GossipJob, view: View) -> Array:
-    """Return (m,) μ of each agent."""
+def _noise_draws(job: GossipJob) -> tuple[NDArray[np.int64], int]:
+    """Return the number of normal variates of a run, and the width of a release with the coarsest of them."""
+    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
+    widths = (job.problem.q, *([p] if p else []))
+    return np.array([(job.rounds * job.problem.q + p) * job.n_agents]), max(widths, key=GAUSSIAN.bits)
+
+
+def _centre_mu(job: GossipJob) -> Array:
+    """Return (m,) μ of the release of each agent's mean of features; 0 without one."""
+    if not isinstance(job.algorithm, Centring):
+        return np.zeros(job.n_agents)
+    release = next(c for c in job.ledger.channels if c.channel == "x")
+    return job.mechanism.cost(release.sensitivity["train"][0], release.scale[0], job.problem.p)[release.group]
+
+
+def _hidden_mu(job: GossipJob, view: View) -> Array:
+    """Return (m,) μ of each agent's models, at any centre of features."""
     steps, m = compute_steps(job), job.n_agents
     noise, rounding, factors = steps.noise, steps.rounding, steps.factors
     weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
@@ -442,7 +510,7 @@ def _published_mu(job: GossipJob, view: View) -> Array:
         # The last message of an agent that is absent is an earlier one.
         last = noise.shape[0] - 1 - np.argmax(noise[::-1] > 0.0, axis=0)
         seen = np.arange(noise.shape[0])[:, None] >= last
-    if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
+    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and _is_complete(steps):
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
             factors.sum(axis=2, keepdims=True)[:, :1],
