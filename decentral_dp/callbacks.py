@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting.privacy import summary_text
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.events import Callbacks, Progress
 from decentral_dp.simulation.result import plain
 
@@ -68,7 +70,7 @@ class MLflow:
         try:
             self._client.set_terminated(self._run, "KILLED" if is_interrupt else "FAILED" if error else "FINISHED")
         except Exception as failure:  # noqa: BLE001 # one warning, as for any callback
-            Callbacks([]).warn(self, "at the end", failure)
+            Callbacks([]).warn(self, failure)
 
 
 class RunLog:
@@ -90,8 +92,8 @@ class RunLog:
         spending = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
         if privacy.epsilon_published is not None:
             spending["epsilon_published"] = privacy.epsilon_published
-        tags = {"privacy": privacy.summary, "folder": folder}
-        self._write("end", {"status": result.status, "reason": result.reason, **spending, **tags})
+        tags = {"reason": reason_text(result) or None, "privacy": summary_text(privacy), "folder": folder}
+        self._write("end", {"status": result.status, **spending, **tags})
 
     def write_failure(self, error: BaseException) -> None:
         """Write that a run was interrupted or failed."""

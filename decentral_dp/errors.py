@@ -192,6 +192,33 @@ def needing(purpose: str) -> Iterator[None]:
         raise InputError(f"{purpose}: {sentence}.") from None
 
 
+@contextmanager
+def converting(
+    errors: type[BaseException] | tuple[type[BaseException], ...], sentence: Callable[[Any], str]
+) -> Iterator[None]:
+    """Convert errors of a library or of custom code to InputError. An InputError passes unchanged.
+
+    Args:
+        errors: converted types.
+        sentence: error → text of the InputError.
+
+    Raises:
+        InputError: the code in this context raises one of these errors.
+
+    Example:
+        >>> with converting(ZeroDivisionError, lambda error: f"algorithm.x: {error}. Fix: use another number."):
+        ...     1 / 0
+        Traceback (most recent call last):
+        decentral_dp.errors.InputError: algorithm.x: division by zero. Fix: use another number.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except errors as error:
+        raise InputError(sentence(error)) from error
+
+
 def quoted(value: Any) -> str:
     """Write a value as in a scenario, at most 80 characters.
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build_job
@@ -123,36 +123,40 @@ def _quoting_no_record() -> Iterator[None]:
     """Keep only the first line of an error of scikit-learn: others may print rows of X."""
     try:
         yield
-    except (TypeError, ValueError) as error:
-        kind, text = TypeError if isinstance(error, TypeError) else ValueError, str(error)
-    else:
         return
-    if text.startswith("The feature names"):
-        raise kind(text) from None
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        kind: type[Exception] = TypeError if isinstance(error, TypeError) else ValueError
     line = text.partition("\n")[0]
-    if "could not convert" in line or "literal" in line:
+    sentence = line.rstrip(":")
+    if text.startswith("The feature names"):
+        sentence = text
+    elif "could not convert" in line or "literal" in line:
         fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories"
-        raise InputError(f"X holds text, expected numbers. Fix: encode words, for example by {fix}.") from None
-    advice = ". Reshape your data to (records, features)" if "Reshape your data" in text else ""
-    raise kind(f"{line.rstrip(':')}{advice}") from None
+        kind, sentence = InputError, f"X holds text, expected numbers. Fix: encode words, for example by {fix}."
+    elif "Reshape your data" in text:
+        sentence += ". Reshape your data to (records, features)"
+    raise kind(sentence) from None
 
 
 def _refuse_labels(y: Any, numbers: bool) -> None:
     """Raise InputError for masked labels, gaps, and a mix of text and numbers."""
     refuse_masked(y, "y")
-    labels = np.asarray(y)
-    if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
-        missing = missing_cells(labels)
-        if missing.any():
-            raise InputError(f"y: row {int(np.argmax(missing)) + 1} holds no label (NaN). Fix: remove the record.")
-        if len({isinstance(label, str) for label in labels.tolist()}) > 1:
-            raise InputError("y mixes text and numbers, expected labels of one type. Fix: y.astype(str).")
+    labels, problem = np.asarray(y), ""
     if numbers and labels.dtype.kind in "USO":
         try:
             labels.astype(np.float64)
         except (TypeError, ValueError):
-            # numpy would quote the label.
-            raise InputError("y holds text, expected numbers. Fix: use a classifier, or numbers.") from None
+            problem = "y holds text, expected numbers. Fix: use a classifier, or numbers."
+    if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
+        missing = missing_cells(labels)
+        if missing.any():
+            problem = f"y: row {int(np.argmax(missing)) + 1} holds no label (NaN). Fix: remove the record."
+        elif len({isinstance(label, str) for label in labels.tolist()}) > 1:
+            problem = "y mixes text and numbers, expected labels of one type. Fix: y.astype(str)."
+    if problem:
+        # Raised outside of the handler, since the error of numpy quotes the label.
+        raise InputError(problem)
 
 
 def encode_classes(
@@ -172,15 +176,18 @@ def encode_classes(
         InputError: the number of classes is invalid, or a label is undeclared.
     """
     classes = np.unique(labels) if class_list is None else np.asarray(class_list)
-    if class_list is None and len(classes) < 2:
-        raise InputError("y has one class, expected two. Fix: declare them, as classes=(0, 1).")
     many = len(np.unique(classes)) if classes.ndim == 1 else 0
-    if many < max(2, classes.size) or (binary and many > 2):
+    match = labels[:, None] == classes.reshape(1, -1)
+    problem = ""
+    if class_list is None and many < 2:
+        problem = "y has one class, expected two. Fix: declare them, as classes=(0, 1)."
+    elif many < max(2, classes.size) or (binary and many > 2):
         expected = "two" if binary else "two or more"
-        raise InputError(f"classes: wrong number of different labels (got {class_list!r}, expected {expected}).")
-    match = labels[:, None] == classes[None]
-    if not match.any(axis=1).all():
-        raise InputError("y has a label that is not one of `classes`. Fix: declare all labels, or correct the record.")
+        problem = f"classes: wrong number of different labels (got {class_list!r}, expected {expected})."
+    elif not match.any(axis=1).all():
+        problem = "y has a label that is not one of `classes`. Fix: declare all labels, or correct the record."
+    if problem:
+        raise InputError(problem)
     if class_list is None:
         warnings.warn(
             "The classes were inferred from y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
@@ -483,12 +490,11 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
                 PrivacyWarning,
                 stacklevel=2,
             )
-        try:
+        problem = f"label_range: got {limits!r}, expected public (low, high)."
+        with converting((TypeError, ValueError), lambda _: problem):
             low, high = (float(end) for end in limits)
-        except (TypeError, ValueError):
-            raise InputError(f"label_range: got {limits!r}, expected public (low, high).") from None
-        problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
-        model = self._train(problem, features, labels, agents, read_off)
+        table = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
+        model = self._train(table, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
             warnings.warn(
                 "Most of y lies outside label_range and is clipped. Fix: set label_range=(low, high) from the meaning "
@@ -514,20 +520,20 @@ def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArr
     if owners is None:
         return None, ()
     refuse_masked(owners, "fit: owners")
-    column = np.asarray(owners)
-    if column.shape != (n,):
-        raise InputError(f"fit: agents has the shape {column.shape}, expected ({n},), the owner of each record.")
+    column, problem = np.asarray(owners), ""
     try:
         names, numbers = np.unique(column, return_inverse=True)
         gaps = bool((names != names).any())
     except TypeError:
         gaps = True
-    if gaps:
-        raise InputError("fit: agents has gaps, or mixes names and numbers. Fix: name the owner of every record.")
-    if agents is not None and agents != len(names):
-        raise InputError(
-            f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
-        )
+    if column.shape != (n,):
+        problem = f"fit: agents has the shape {column.shape}, expected ({n},), the owner of each record."
+    elif gaps:
+        problem = "fit: agents has gaps, or mixes names and numbers. Fix: name the owner of every record."
+    elif agents is not None and agents != len(names):
+        problem = f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
+    if problem:
+        raise InputError(problem)
     return numbers.astype(np.int64), tuple(map(str, names))
 
 

@@ -347,7 +347,8 @@ class Program(Protocol):
         with the index T·E. At index 0 no value depends on records. Sending a plain array is not a release.
 
         A program may have `senders(network)`, which yields the sending agents of rounds 0, 1, …, T (round T: the last
-        release); see `Senders`. Without it, or if it returns None, all agents send.
+        release); see `Senders`. Without it, or if it returns None, all agents send. It may have `sends(t)`: whether
+        round t sends messages. In a local round the sums of neighbours are 0.
 
         It may have `solution(values)`, a function of public values: channel → value that is published and evaluated.
     """

@@ -140,7 +140,8 @@ def graph_text(graph: Mapping[str, Any]) -> str:
         degrees[agent] += 1
     kind = "directed edge" if directed else "edge"
     parts = [f"{len(edges)} {kind}{'s' * (len(edges) != 1)}"]
-    parts += [f"{'out-' * directed}degree {_from_to([str(min(degrees)), str(max(degrees))])}"] if degrees else []
+    ends = " to ".join(map(str, dict.fromkeys([min(degrees), max(degrees)]))) if degrees else ""
+    parts += [f"{'out-' * directed}degree {ends}"] if degrees else []
     gap = graph.get("spectral_gap")
     # A smaller gap would be 0 in four decimals.
     parts += [f"spectral gap {gap:.4f}" if gap >= 1e-3 else f"spectral gap {gap:.2g}"] if gap else []
@@ -199,10 +200,6 @@ def communication_text(communication: Any) -> str:
     size, units = communication.bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
     power = min(len(units) - 1, max(0, int(math.log10(size) // 3))) if size >= 1.0 else 0
     return f"{messages} messages with {floats} floats, {size / 1000.0**power:.3g} {units[power]}{spread}."
-
-
-def _from_to(ends: Sequence[str]) -> str:
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from decentral_dp.errors import InputError, missing_package, quoted_path
+from decentral_dp.errors import InputError, converting, missing_package, quoted_path
 from decentral_dp.files import trust
 
 # Errors of custom code, which become refusals. Those of libraries, such as networkx.NetworkXError, are subclasses of
@@ -203,15 +203,8 @@ def run_file(path: Path) -> ModuleType:
     meta_path: list[Any] = sys.meta_path
     meta_path.append(finder)
     try:
-        _execute(module, path)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        fix = missing_package(error) or "change the file"
-        if fix == "change the file" and isinstance(error, ModuleNotFoundError) and error.name:
-            lacking = error.name.partition(".")[0]
-            fix = f"install {lacking}, or put {lacking}.py into {path.parent}, and import it at the top"
-        raise InputError(f"{path}: it does not run: {blame(error)}. Fix: {fix}.") from error
+        with converting(USER_ERRORS, lambda e: f"{path}: it does not run: {blame(e)}. Fix: {_fix_of_import(e, path)}."):
+            _execute(module, path)
     finally:
         meta_path.remove(finder)
         # Another folder may have a file of this name. Objects are sent to other processes by value.
@@ -223,25 +216,19 @@ def run_file(path: Path) -> ModuleType:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call custom code, and convert its errors to InputError.
-
-    Args:
-        function: function or class.
-        values: arguments by name.
-        sentence: error → text of the InputError.
-
-    Returns:
-        The result.
-
-    Raises:
-        InputError: the code raises.
-    """
-    try:
+    """Call custom code with arguments by name, and convert its errors to InputError. sentence: as of `converting`."""
+    with converting(USER_ERRORS, sentence):
         return function(**values)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(sentence(error)) from error
+
+
+def _fix_of_import(error: BaseException, path: Path) -> str:
+    """Return the advice for a custom file that raises at its import."""
+    if (package := missing_package(error)) is not None:
+        return package
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return "change the file"
+    lacking = error.name.partition(".")[0]
+    return f"install {lacking}, or put {lacking}.py into {path.parent}, and import it at the top"
 
 
 def blame(error: BaseException) -> str:
@@ -255,13 +242,20 @@ def is_users(error: BaseException) -> bool:
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
+def author_of(program: Any) -> str:
+    """Return the name of the innermost class of a program, which custom code may define."""
+    while hasattr(program, "program"):
+        program = program.program
+    return type(program).__name__
+
+
 def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn:
     """Raise an error for a round t with another number of exchanges than the program states.
 
     Noise and ledger entries are indexed by exchanges: an additional one would have neither.
 
     Args:
-        program: program of the run, with the custom program as `program.program`.
+        program: program of the run, maybe around the custom program.
         t: round, from 1.
         verb: verb, for example "makes".
         exchanges: description of the exchanges, for example "2 exchanges".
@@ -269,9 +263,8 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
     Raises:
         UserCodeError: always.
     """
-    author = type(getattr(program, "program", program))
     raise UserCodeError(
-        f"round {t}: step of {author.__name__} {verb} {exchanges}, and releases_per_round "
+        f"round {t}: step of {author_of(program)} {verb} {exchanges}, and releases_per_round "
         f"states {program.releases_per_round}. Fix: correct its code."
     )
 
@@ -286,10 +279,9 @@ def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any,
 
 def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
     """Return the error of a step that yields no exchange in round t, from 1. done: Description of its behaviour."""
-    author = type(getattr(program, "program", program))
     return UserCodeError(
-        f"round {t}: step of {author.__name__} {done} (expected exchanges). Fix: write for example own, near = yield "
-        "Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
+        f"round {t}: step of {author_of(program)} {done} (expected exchanges). Fix: write for example own, near = "
+        "yield Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
     )
 
 

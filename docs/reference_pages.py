@@ -22,7 +22,8 @@ from decentral_dp.cli.describe import Description, KeyText, describe, keys_of
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import find, load_scenario, shipped_names
 from decentral_dp.config.schema import AlgorithmTable
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.simulation.plan import plan_scenario
 
 DOCS = Path(__file__).parent
@@ -155,7 +156,7 @@ def _releases(kind: str) -> str:
     free = [[f"`{name}`", reason] for name, reason in privacy.free_channels.items()]
     return "\n".join(
         [
-            f"Scenario `{kind}`, rounds: {plan.rounds}. {privacy.summary[:1].upper()}{privacy.summary[1:]}\n",
+            f"Scenario `{kind}`, rounds: {plan.rounds}. {capitalise(summary_text(privacy))}\n",
             tabulate(head, rows),
             *(["Without privacy cost:\n", tabulate(["channel", "reason"], free)] if free else []),
         ]

@@ -21,7 +21,7 @@ from annotated_types import BaseMetadata, Ge, Gt, Le, Lt
 from pydantic import AllowInfNan, ConfigDict, TypeAdapter, ValidationError
 
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 
 # The field that the common key algorithm.init sets.
@@ -115,6 +115,18 @@ DOMAIN = Option(
     "",
     "{ low = -5.0, high = 0.0 }",
 )
+# Step around an algorithm (`gossip.centring`); not a field.
+CENTRING = Option(
+    "centring",
+    bool,
+    False,
+    False,
+    "whether agents first release the mean of their features, with noise, and a linear model reads features less the "
+    "mean of these",
+    "",
+    "false",
+)
+NO_FIELDS = (DOMAIN.key, CENTRING.key)
 
 
 def options_of(algorithm: type) -> tuple[Option, ...]:
@@ -142,10 +154,9 @@ def _hints(algorithm: type) -> dict[str, Any]:
     for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
         module = sys.modules.get(base.__module__)
         scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
-    try:
+    problem = f"{algorithm.__name__}: the type of a field is not known"
+    with converting((NameError, TypeError, SyntaxError), lambda error: f"{problem} ({error}). Fix: import it."):
         return get_type_hints(algorithm, scope)
-    except (NameError, TypeError, SyntaxError) as error:
-        raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Fix: import it.") from None
 
 
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
@@ -158,7 +169,7 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
             f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Fix: use StepSize, int, "
             "float, bool, str, or a Literal of texts; or declare the field by internal()."
         )
-    if field.name in COMMON:
+    if field.name in (*COMMON, CENTRING.key):
         raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Fix: rename the field.")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
@@ -167,12 +178,11 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     example = metadata.get("example") or _example(plain, default)
     description, unit = metadata.get("description", ""), metadata.get("unit", "")
     key = Option(field.name, plain, is_required, default, description, unit, example, metadata.get("bounds", ()))
-    try:
+    problem = f"{name}.{field.name}: its default is {default!r}, expected"
+    with converting(ValidationError, lambda _: f"{problem} {constraint(key)}."):
         # Most options have no default to check.
         if default is not None:
             _adapter(key.pydantic_type).validate_python(default)
-    except ValidationError:
-        raise InputError(f"{name}.{field.name}: its default is {default!r}, expected {constraint(key)}.") from None
     return key
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, Planned, Public
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.participants import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS
@@ -223,10 +223,14 @@ class Wrapper(AnyAlgorithm):
 
 @dataclass(frozen=True)
 class Derived(Algorithm, Protocol):
-    """Gossip algorithm whose plan is derived from its `RELEASES`. WIDTHS: channel → coordinates, unless p or q."""
+    """Gossip algorithm whose plan is derived from its `RELEASES`.
+
+    Args:
+        WIDTHS: channel → number of its coordinates, "p" or "q"; by default that of its first term.
+    """
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
-    WIDTHS: ClassVar[Mapping[str, int]] = {}
+    WIDTHS: ClassVar[Mapping[str, int | str]] = {}
 
     @property
     def _author(self) -> Any:
@@ -245,8 +249,8 @@ class Derived(Algorithm, Protocol):
         for channel in self._sent_channels():
             terms = tuple(self._terms(channel))
             family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
-            width = getattr(self._author, "WIDTHS", {}).get(channel, p if family == "x" else q)
-            out[channel] = Channel(family, width, terms)
+            width = getattr(self._author, "WIDTHS", {}).get(channel, "p" if family == "x" else "q")
+            out[channel] = Channel(family, {"p": p, "q": q}.get(width, width), terms)
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
@@ -263,26 +267,19 @@ class Derived(Algorithm, Protocol):
 
     def _series(self, factor: str | float, rounds: int) -> Array:
         """Compute the factor of each round, (T,), from a number or the name of a step size or method of t."""
-        cause: BaseException | None = None
-        fault = "is negative or no finite number in some round"
-        try:
+        factor_text = quoted(factor) if isinstance(factor, str) else repr(factor)
+        place = f"algorithm.kind: the factor {factor_text} in RELEASES of {type(self._author).__name__}"
+        fix = "use a step size, a number of at least 0, or the name of a field or of a method of t"
+        with converting(USER_ERRORS, lambda error: f"{place} fails with {blame(error)}. Fix: {fix}."):
             value = getattr(self._author, factor) if isinstance(factor, str) else factor
             if hasattr(value, "series"):
                 numbers = value.series(rounds)
             else:
                 numbers = [value(t) if callable(value) else value for t in range(rounds)]
             out = np.array(list(numbers), dtype=np.float64).reshape(rounds)
-            if (np.isfinite(out) & (out >= 0.0)).all():
-                return out
-        except InputError:
-            raise
-        except USER_ERRORS as error:
-            fault, cause = f"fails with {blame(error)}", error
-        factor_text = quoted(factor) if isinstance(factor, str) else repr(factor)
-        raise InputError(
-            f"algorithm.kind: the factor {factor_text} in RELEASES of {type(self._author).__name__} {fault}. Fix: use "
-            "a step size, a number of at least 0, or the name of a field or of a method of t."
-        ) from cause
+        if not (np.isfinite(out) & (out >= 0.0)).all():
+            raise InputError(f"{place} is negative or no finite number in some round. Fix: {fix}.")
+        return out
 
 
 @dataclass(frozen=True)
@@ -308,6 +305,10 @@ class DeclaredGossip(Wrapper, Derived):
     def solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         solve = getattr(self.program, "solution", None)
         return {} if solve is None else dict(solve(values))
+
+    def sends(self, t: int) -> bool:
+        chosen = getattr(self.program, "sends", None)
+        return True if chosen is None else bool(chosen(t))
 
     def senders(self, network: Network) -> Iterator[Any] | None:
         choose = getattr(self.program, "senders", None)

@@ -138,11 +138,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     @property
-    def centring_rounds(self) -> int:
-        """Number of rounds in which agents also send the mean of their features; 0 without centring."""
-        return 0
-
-    @property
     def memoryless(self) -> bool:
         """Whether releases are public values plus clipped means of their round, so that ε is known for any unit."""
         return False
@@ -163,6 +158,17 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
             are not recorded, and have no privacy cost. `planned_releases` plans as if all agents sent.
         """
         return None
+
+    def sends(self, t: int) -> bool:
+        """Return whether round t sends messages.
+
+        In a local round agents release values to themselves: with noise, in the ledger and in ε, but without messages.
+        The reply has the own released values, and 0 for the sums of neighbours.
+
+        Args:
+            t: round 0, 1, …, T − 1.
+        """
+        return True
 
     def starts(self, dataset: LocalDataset) -> tuple[Array, Array]:
         """Return the data-independent starts of x (b, p) and y (b, q).
@@ -212,10 +218,6 @@ class Claiming(Protocol):
 
     def paper_claim(self, job: Any) -> Any:
         """Return the paper's ε, a `PaperClaim`; None if it states none."""
-        ...
-
-    def paper_notes(self, job: Any) -> list[str]:
-        """Return remarks on these numbers."""
         ...
 
     def endless_stream(self, job: Any) -> float | None:

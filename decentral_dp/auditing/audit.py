@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.auditing.bounds import (
     OneRunBounds,
@@ -51,6 +52,7 @@ from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.problems.protocol import PlannedTraining
+from decentral_dp.reporting.privacy import adjacency_text, summary_text
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
@@ -152,13 +154,14 @@ def _explain_unit(plan: AuditPlan) -> str:
     job, unit = plan.job, plan.job.unit
     if unit == RECORD:
         return ""
+    algorithm = strip_centring(job.algorithm)
     if plan.canaries is not None:
         return "a canary is one record"
     if job.sampling.kind == "fixed_batch":
         return "batches of fixed size are audited for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"{job.scenario.problem.kind} has no record that contributes nothing"
-    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
+    if unit.zeroed and isinstance(algorithm, DpDsgd) and algorithm.local_steps:
         return "an agent whose records all contribute nothing is not audited"
     return ""
 
@@ -362,7 +365,7 @@ class AuditResult:
         null_shown: lower bound for two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
         sentences: result in words.
-        privacy: guarantee of the audited run, as in `PrivacyStatement.summary`.
+        privacy: guarantee of the audited run, as of `reporting.privacy.summary_text`.
 
     Example:
         >>> import decentral_dp
@@ -558,7 +561,7 @@ def play_game(
         certified_epsilon,
         bound.epsilon,
         plan.job.scenario.privacy.delta,
-        privacy.adjacency,
+        adjacency_text(privacy),
         bound.confidence,
         bound.method,
         plan.adversary,
@@ -566,7 +569,7 @@ def play_game(
         bound.null,
         status,
         tuple(describe_audit(plan, neighbours, bound, status, certified_epsilon, claimed_epsilon)),
-        privacy.summary,
+        summary_text(privacy),
     )
     if out is not None:
         # An audit reads the private records.

@@ -42,7 +42,7 @@ from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import plan_job
@@ -379,7 +379,11 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
             target_scenario,
         )
     else:
-        target = _target_of_object(target_source)
+        is_class = isinstance(target_source, type)
+        name = (target_source if is_class else type(target_source)).__name__
+        with converting(TypeError, lambda error: f"check: {name} has required fields ({error}). Fix: give an object."):
+            component_object = target_source() if is_class else target_source
+        target = _target_of_component(name, component_object, is_object=True)
     scenario = target.with_tables()
     if scenario.problem.manifest is not None:
         raise InputError("check: the records are with their agents (problem.manifest). Fix: set problem.data instead.")
@@ -387,15 +391,6 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
     c = resolve(scenario)
     deal(c, c.topology.make().n_agents)
     return target, c
-
-
-def _target_of_object(component: Any) -> Target:
-    name = component.__name__ if isinstance(component, type) else type(component).__name__
-    try:
-        component_object = component() if isinstance(component, type) else component
-    except TypeError as error:
-        raise InputError(f"check: {name} has required fields ({error}). Fix: give an object.") from None
-    return _target_of_component(name, component_object, is_object=True)
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:

@@ -34,7 +34,7 @@ from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
@@ -332,18 +332,16 @@ class WatchedRun:
         self.replacement, self.repeats, self.changes = replacement, repeats, []
         for log in self._logs:
             log.rewind()
-        try:
-            with np.errstate(all="ignore"):
-                shards_in_bounds = replace(shards, labels=as_numbers(shards.labels))
-                records = records_in(self.job.problem, shards_in_bounds, self.job.clip.norm)
-                job = replace(self.job, records=records, root=seeded_root(self._key, b"check"))
-                outcome = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)
-                for log in self._logs:
-                    log.close()
-        except InputError:
-            raise
-        except USER_ERRORS as error:
-            raise self.refusal(f"{failure}: {describe_error(error)}", "correct the code") from error
+        fails = converting(
+            USER_ERRORS, lambda error: str(self.refusal(f"{failure}: {describe_error(error)}", "correct the code"))
+        )
+        with fails, np.errstate(all="ignore"):
+            shards_in_bounds = replace(shards, labels=as_numbers(shards.labels))
+            records = records_in(self.job.problem, shards_in_bounds, self.job.clip.norm)
+            job = replace(self.job, records=records, root=seeded_root(self._key, b"check"))
+            outcome = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)
+            for log in self._logs:
+                log.close()
         return outcome
 
     def _log(self, number: int, node: AgentNode | CoordinatorNode, agents: Any) -> _Log:

@@ -37,6 +37,7 @@ from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenate, take
 from decentral_dp.problems.saddle import Attackable
+from decentral_dp.reporting.privacy import adjacency_text, summary_text
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
@@ -272,7 +273,7 @@ class Inference:
         scores: scores of each run, the run folder first.
         epsilon, delta: certified values of the worst agent.
         adjacency: the neighbouring relation: "replace one record of one agent".
-        privacy: guarantee of the runs, as in `PrivacyStatement.summary`.
+        privacy: guarantee of the runs, as of `reporting.privacy.summary_text`.
         ceiling: largest expected AUC at (epsilon, delta).
         claimed: (ε, δ, ceiling) of a paper's claim; None without one.
         aucs: attack → mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
@@ -403,8 +404,8 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
         scores=tuple(scores),
         epsilon=epsilon,
         delta=delta,
-        adjacency=statement.adjacency,
-        privacy=statement.summary,
+        adjacency=adjacency_text(statement),
+        privacy=summary_text(statement),
         ceiling=within_run(epsilon, delta),
         claimed=claimed,
         aucs={name: Interval(*np.clip(auc, 0.0, 1.0).tolist()) for name, auc in aucs.items()},

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
 from decentral_dp.bounded import Array, summation_slack
@@ -458,7 +459,8 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     """Compute the linear system of a job and its rounding. Raises InputError for a job that is not supported."""
     refuse(job_plan, _REFUSALS)
     job = cast(GossipJob, job_plan)
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
+    algorithm: LdpSingleLevel | DpDsgd = strip_centring(job.algorithm)
+    problem = cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
@@ -546,7 +548,7 @@ def _bound_rounding(
     job: GossipJob, problem: MeanEstimation, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...]
 ) -> Array:
     """Return ν of every observer."""
-    algorithm: Any = job.algorithm
+    algorithm = strip_centring(job.algorithm)
     step, averaged_counts = (
         algorithm.learning_rate.series(job.rounds),
         job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
@@ -562,13 +564,14 @@ def _bound_rounding(
 
 def _find_unsupported(job: Any) -> tuple[str, str] | None:
     """Return the keys of a job that network DP does not support, and their names; None without any."""
+    algorithm = strip_centring(job.algorithm)
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
     features = [
         (key, name)
         for key, is_set, name in (
-            ("algorithm.momentum", getattr(job.algorithm, "momentum", 0.0), "momentum"),
-            ("algorithm.centring", job.algorithm.centring_rounds, "centred features"),
-            ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
+            ("algorithm.momentum", getattr(algorithm, "momentum", 0.0), "momentum"),
+            ("algorithm.centring", isinstance(job.algorithm, Centring), "centred features"),
+            ("algorithm.local_steps", getattr(algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "delayed messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
             ("privacy.correlation", correlated, "correlated noise"),
@@ -585,7 +588,9 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
 _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: (
-            not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central
+            not isinstance(job, GossipJob)
+            or not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd)
+            or job.central
         ),
         "algorithm.kind",
         "network DP is not derived for {of.scenario.algorithm.kind}",

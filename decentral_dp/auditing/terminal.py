@@ -21,6 +21,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
+from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.reporting.terminal import ProgressBar, console
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build_job
@@ -214,7 +215,7 @@ def network_command(
         context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}
         return _print_json(plain({**context, "network": view.to_dict()}))
     print_view(view, title, graph_line(graph))
-    console().print(Text(f"Against all messages: {privacy.summary}"))
+    console().print(Text(f"Against all messages: {summary_text(privacy)}"))
     _print_paths(paths)
 
 

@@ -31,6 +31,7 @@ from decentral_dp.estimators import (
     validate_records,
 )
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.run import run_job
 
@@ -284,7 +285,7 @@ class PrivateAUCClassifier(TwoClasses):
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
         outcome = run_job(build_job(scenario, data=data))
         if not np.isfinite(outcome.published["x"]).all():
-            raise InputError(f"fit: {outcome.result.reason}")
+            raise InputError(f"fit: {reason_text(outcome.result)}")
         # Weights, bias, and the mean h of both classes.
         x, budget = outcome.published["x"][0], outcome.simulation().budget
         middle = float(np.clip(0.5 * (x[d + 1] + x[d + 2]), _LEAST, 1.0 - _LEAST))

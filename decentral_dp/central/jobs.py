@@ -54,9 +54,8 @@ from decentral_dp.simulation.jobs.job import (
     read_shards,
     records_of,
     test_records,
-    unmeasured_reason,
 )
-from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool
+from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, MinimaxEvaluator, Unscored, pool
 from decentral_dp.simulation.statement import Setting
 
 # Checks before a record is read -------------------------------------------------------------------------------------
@@ -465,10 +464,11 @@ class _Coordinated(PlannedJob, Protocol):
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
-    def evaluated_on(self, average: int) -> str:
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
         # If only x is published, the scores are those of an unpublished lower solution.
         published = self.algorithm.published(self.algorithm.init(self.context))
-        return "published x and y" if "y" in published else "exact lower solution at the published x"
+        return "x_and_y" if "y" in published else "lower_solution"
 
     def covers(self, ledger: Ledger) -> bool:
         # The scales depend on earlier releases; the privacy cost is planned.
@@ -490,10 +490,6 @@ class CoordinatorBilevelJob(_Coordinated):
     def tunes_x(self) -> bool:
         return any(query not in ONE_LEVEL for query in self.algorithm.queries) or not self.algorithm.queries
 
-    @property
-    def unmeasured(self) -> str:
-        return unmeasured_reason(self.problem, self.counts) if self.tunes_x and not self.shards.is_elsewhere else ""
-
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
@@ -509,9 +505,11 @@ class CoordinatorBilevelJob(_Coordinated):
             gap=True,
             names=("coordinator",),
             reads_state=False,
-            hypergradient=self.tunes_x and not self.unmeasured,
+            hypergradient=self.tunes_x and not self.skips_hypergradient,
             measures=self.scenario.run.measures,
-            of_classes=self.of_classes,
+            requested=self.requested,
+            one_level=self.components.one_level,
+            key=self.reference_key,
         )
 
 

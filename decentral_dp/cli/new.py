@@ -34,7 +34,7 @@ from decentral_dp.data import DATASETS
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import near_name
 from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, select_columns, word_columns
-from decentral_dp.errors import InputError, printable, quoted, quoted_path
+from decentral_dp.errors import InputError, converting, printable, quoted, quoted_path
 from decentral_dp.files.tables import Table
 from decentral_dp.problems import MINIMAX, PROBLEMS
 from decentral_dp.topology import GENERATORS
@@ -188,10 +188,8 @@ def _with_columns(
         raise InputError(f"--label: missing. Fix: name the label column of {quoted_path(file)}.")
     partition = problem.get("partition")
     owner = partition.get("name") if isinstance(partition, Mapping) else None
-    try:
+    with converting(ValidationError, lambda error: f"problem.columns.{explain(error, ColumnRules)}"):
         rules = ColumnRules.model_validate(problem.get("columns", {}))
-    except ValidationError as error:
-        raise InputError(f"problem.columns.{explain(error, ColumnRules)}") from None
     names = column_names(file, f"new: {quoted_path(file)}", form)
     features, roles = select_columns(str(file), names, DeclaredColumns(label, owner, rules=rules, csv=form))
     needed = [name for name in rules.names(features) if name not in rules.ranges]

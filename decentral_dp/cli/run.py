@@ -20,12 +20,20 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
-from decentral_dp.errors import InputError, printable, quoted, readable
+from decentral_dp.errors import InputError, converting, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
-from decentral_dp.formatting import sentence
-from decentral_dp.reporting.report import compare_with_baselines, data_text, headline, method_lines, score_notes
+from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
+from decentral_dp.reporting.report import (
+    compare_with_baselines,
+    data_text,
+    evaluated_text,
+    headline,
+    method_lines,
+    reason_text,
+    score_notes,
+)
 from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
@@ -33,7 +41,7 @@ from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.result import STATEMENT, RunResult, is_published, read_result, refuse_damaged
 from decentral_dp.simulation.run import Run
-from decentral_dp.simulation.statement import VERBOSE_LINES
+from decentral_dp.simulation.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import Comparison
@@ -79,12 +87,9 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
         elif log == "tensorboard":
             yield [TensorBoard(folder / TENSORBOARD)]
         elif log == "mlflow":
-            try:
+            # Nothing is released yet.
+            with converting(Exception, lambda error: f"--log: mlflow cannot be reached ({error}). Fix: leave it out."):
                 flow = MLflow(folder.name, {"folder": str(folder)})
-            except InputError:
-                raise
-            except Exception as error:  # of any kind, and nothing is released yet
-                raise InputError(f"--log: mlflow cannot be reached ({error}). Fix: leave it out.") from error
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
             run_log = RunLog(sys.stderr if log == "jsonl" else stack.enter_context(_open_file(log)))
@@ -158,7 +163,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
         return
     single, known_baselines = result.privacy.is_trusted or result.scores_average, result.baselines
     held_out = result.problem["records"]["test"]
-    head = f"{held_out} held-out records" if held_out else result.evaluated_on
+    head = f"{held_out} held-out records" if held_out else evaluated_text(result)
     columns: list[list[str]] = [[head], ["averaged model" if result.scores_average else "value" if single else "mean"]]
     columns += [] if single else [["worst"], ["best"]]
     guess = "majority class" if "test_accuracy" in known_baselines else "mean label"
@@ -167,7 +172,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     for name in names:
         cells = [name, _value(metrics[name])]
         if not single:
-            worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
+            worst, best = (_value(metrics.get(f"{name}_{end}")) for end in ("min", "max"))
             # Scores of a problem have no known direction: lowest, then highest.
             lower = name in _SCORES and MEASURES[name].better == "lower"
             cells += [best, worst] if lower else [worst, best]
@@ -200,11 +205,11 @@ def print_run(run: Run, verbose: bool = False) -> None:
     out, result = console(), run.result
     out.print(Text(headline(result), style="bold"))
     if result.status != "ok":
-        out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason), sep=": ")
+        out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     x = run.published["x"]
     items = [("Data", data_text(result))]
-    items += [line for line in result.privacy.lines if verbose or line[0] not in VERBOSE_LINES]
-    items += [("Mechanism", text)] if (text := result.privacy.mechanism_text) else []
+    items += [line for line in privacy_lines(result.privacy) if verbose or line[0] not in VERBOSE_LINES]
+    items += [("Mechanism", text)] if (text := mechanism_text(result.privacy)) else []
     if result.algorithm and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():
         values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
         items.append(("Result", f"x = {values}" if x.size == 1 else f"x = ({values})"))
@@ -310,16 +315,15 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     typer.echo(printable(f"{out}: {len(predicted)} predictions by {whose if m > 1 else 'what was published'}."))
     result = None if is_published(folder) else read_result(folder)
-    summary = _published_summary(folder) if result is None else result.privacy.summary
-    typer.echo(printable(f"Privacy of what was published: {summary}"))
+    privacy = _published_statement(folder) if result is None else result.privacy
+    typer.echo(printable(f"Privacy of what was published: {summary_text(privacy)}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:
-        typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
+        typer.echo(readable(f"Warning: the run diverged. {reason_text(result)}"), err=True)
 
 
-def _published_summary(folder: Path) -> str:
+def _published_statement(folder: Path) -> PrivacyStatement:
     """Return the privacy statement of a folder of published models."""
     with refuse_damaged(folder, "predict"):
-        content = json.loads(own(folder / STATEMENT, folder, "predict").read_text(encoding="utf-8"))
-        return str(content["summary"])
+        return PrivacyStatement.from_dict(json.loads(own(folder / STATEMENT, folder, "predict").read_text("utf-8")))

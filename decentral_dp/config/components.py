@@ -17,6 +17,7 @@ from pydantic import ValidationError, create_model
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.algorithms.options import NO_FIELDS
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import ALGORITHM_KINDS, GRAPH_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
@@ -149,11 +150,6 @@ class Components:
         return any(part.role != "topology" for part in self.outside_components)
 
     @property
-    def unverified(self) -> list[str]:
-        """Unverified assumptions on custom components, as sentences."""
-        return [f"{quoted(part.name)} {_UNVERIFIED[part.role]}." for part in self.outside_components]
-
-    @property
     def digests(self) -> dict[str, str]:
         """Custom component → digest of its source, its imports and its values."""
         return {part.role: digest_of(part.value) for part in self.outside_components}
@@ -175,17 +171,6 @@ class Components:
             and table.scale == "none"
         )
         return replace(self, draws_records=False) if counts else self
-
-
-_UNVERIFIED = {
-    "problem": "is clipped per example, and each row of its results depends on its record only; this was tested on "
-    "synthetic data",
-    "model": "makes a module whose outputs and gradients depend on one record only; this was tested on synthetic data",
-    "data": "has one record per person, and nothing in it was fitted on the records: no scale, no features, no list of "
-    "classes",
-    "partition": "depends on its arguments only, and is deterministic",
-    "topology": "was chosen without records",
-}
 
 
 def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
@@ -315,7 +300,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is algorithm_type), None)
     entry = ours or entry_of_class(algorithm_type, algorithm_type.__name__, digest_of(algorithm_type))
     # A scenario does not have the fields that are no keys.
-    keys = {o.key for o in entry.keys if o.key != "domain"}
+    keys = {o.key for o in entry.keys if o.key not in NO_FIELDS}
     internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
     source = f"{entry.source} {digest_of(dict(sorted(internal.items())))}"
     return entry._replace(instance=algorithm, source=source)
@@ -323,12 +308,12 @@ def _entry_of_object(algorithm: Any) -> Entry:
 
 def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     """Return the table [algorithm] with the fields of an instance."""
-    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
+    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key not in NO_FIELDS}
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
     keys = {k: v for k, v in (values | steps | lists).items() if v is not None}
-    if "domain" in s.algorithm.own_keys() and "domain" in (o.key for o in entry.keys):
-        keys["domain"] = s.algorithm.own_keys()["domain"]
+    around = {o.key for o in entry.keys} & set(NO_FIELDS)
+    keys |= {k: v for k, v in s.algorithm.own_keys().items() if k in around}
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | keys)
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.schema import Scenario, TopologyTable, common_table, own_types, table_of
 from decentral_dp.data import DATASETS
-from decentral_dp.errors import InputError, quoted, quoted_path
+from decentral_dp.errors import InputError, converting, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
@@ -117,10 +117,8 @@ def _validate(content: Mapping[str, Any]) -> Scenario:
     }
     model = _model_of(**registered_kinds)
     _refuse_unread_by_graph(content, model)
-    try:
+    with converting(ValidationError, lambda error: explain(error, model)):
         scenario = model.model_validate(content)
-    except ValidationError as error:
-        raise InputError(explain(error, model)) from None
     values = {name: getattr(scenario, name) for name in Scenario.model_fields}
     for name, kind in registered_kinds.items():
         refuse_unread(name, kind, values[name].model_extra or {}, own_types(REGISTRIES[name][kind]), model)
@@ -250,13 +248,16 @@ def python_value(value: Any) -> Any:
 
 def read_toml(path: Path, kind: str = "scenario") -> dict[str, Any]:
     """Read a TOML file. Raises InputError if the file is missing, is not text, or is not valid TOML."""
-    try:
+    fix = f"write one with decentral-dp new --data {path}" if path.suffix == ".csv" else "correct the file"
+    unreadable = converting(
+        (UnicodeDecodeError, OSError), lambda error: f"{kind}: {path} cannot be read ({error}). Fix: give a TOML file."
+    )
+    invalid = converting(
+        (tomllib.TOMLDecodeError, RecursionError),
+        lambda error: f"{kind}: {path} is not valid TOML ({error}). Fix: {fix}.",
+    )
+    with unreadable, invalid:
         return tomllib.loads(regular(path, kind).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        fix = f"write one with decentral-dp new --data {path}" if path.suffix == ".csv" else "correct the file"
-        raise InputError(f"{kind}: {path} is not valid TOML ({error}). Fix: {fix}.") from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{kind}: {path} cannot be read ({error}). Fix: give a TOML file.") from None
 
 
 # Value of a key that is removed.
@@ -487,7 +488,9 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("local", "local_only"), "alone"),
         **dict.fromkeys(("gt", "tracking", "diging"), "gradient_tracking"),
         **dict.fromkeys(("choco_sgd", "chocosgd"), "choco"),
-        **dict.fromkeys(("d2", "ed"), "exact_diffusion"),
+        **dict.fromkeys(("pg_extra", "pgextra"), "extra"),
+        **dict.fromkeys(("admm", "d_admm", "linearised_admm", "linearized_admm"), "dlm"),
+        **dict.fromkeys(("d2", "ed", "nids"), "exact_diffusion"),
     }
 )
 # Graph of networkx or a textbook, without "_graph" → our kind.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from types import FunctionType
@@ -29,10 +30,10 @@ from pydantic import ConfigDict, Field, ValidationError, create_model
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_classes
 from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.files.tables import Table
 from decentral_dp.problems.entry import PUBLIC_FACTS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
@@ -169,11 +170,8 @@ def checked_options(
     }
     # pydantic reports a missing key under the name of the model.
     model = create_model("scenario", __base__=_Options, **fields)
-    try:
+    with converting(ValidationError, lambda e: f"{table}.{explain(e, model).rstrip('.')} (an option of {name})."):
         valid = model.model_validate(dict(values))
-    except ValidationError as error:
-        text = explain(error, model).rstrip(".")
-        raise InputError(f"{table}.{text} (an option of {name}).") from None
     return {key: getattr(valid, key) for key in values}
 
 
@@ -348,18 +346,18 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
     """Return features as float64, and the names of their columns. Raises InputError."""
     names = [str(column) for column in features.columns] if _is_frame(features) else None
     refuse_masked(features, f"{subject}, features")
-    try:
-        if np.iscomplexobj(features):
-            raise TypeError("complex numbers")
-        return np.asarray(features, dtype=np.float64), names
-    except USER_ERRORS:
-        # The message of numpy contains the value of a cell.
-        raise InputError(f"{subject} has features that are not a table of numbers. Fix: convert them.") from None
+    numbers = None
+    with suppress(*USER_ERRORS):
+        numbers = None if np.iscomplexobj(features) else np.asarray(features, dtype=np.float64)
+    if numbers is None:
+        # Not raised in a handler, since the message of numpy contains the value of a cell.
+        raise InputError(f"{subject} has features that are not a table of numbers. Fix: convert them.")
+    return numbers, names
 
 
 def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
     if isinstance(records, Dataset):
-        _check_classes(records.classes, classes, name)
+        require_classes(name, classes, records.classes)
         return records
     columns: Mapping[str, Any] | None = records if isinstance(records, Mapping) else None
     if columns is None and isinstance(records, tuple | list) and len(records) == 2:
@@ -376,7 +374,8 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
                 f"{location} has {key} as {type(columns[key]).__name__} (expected a list). Fix: return a list."
             )
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
-    _check_classes(columns.get("classes"), classes, name)
+    if columns.get("classes") is not None:
+        require_classes(name, classes, columns["classes"])
     features, own_names = _numbers(columns["features"], location)
     refuse_masked(columns["labels"], f"{location}, labels")
     labels = np.asarray(columns["labels"])
@@ -399,13 +398,6 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         None if split is None else as_split(split, location),
         None if image is None else tuple(image),
     )
-
-
-def _check_classes(classes: Any, class_list: Sequence[Any] | None, name: str) -> None:
-    if classes is not None and class_list is not None and list(classes) != list(class_list):
-        raise InputError(
-            f"problem.classes: {name} has the classes {list(classes)} (got {list(class_list)}). Fix: leave it out."
-        )
 
 
 # Partitions.
@@ -439,10 +431,9 @@ def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspe
     Raises:
         InputError: it is not a function, or a type cannot be read.
     """
-    try:
+    problem = f"{key}: the parameters of {name} are invalid"
+    with converting(USER_ERRORS, lambda error: f"{problem}: {reason(error)}. Fix: correct them."):
         return dict(inspect.signature(make, eval_str=True).parameters)
-    except USER_ERRORS as error:
-        raise InputError(f"{key}: the parameters of {name} are invalid: {reason(error)}. Fix: correct them.") from error
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +23,6 @@ from pydantic import (
     Tag,
     create_model,
     field_validator,
-    model_validator,
 )
 
 from decentral_dp.algorithms.entry import Entry as AlgorithmEntry
@@ -34,6 +33,7 @@ from decentral_dp.data.tables import USUAL_CSV, CsvFormat, DeclaredColumns, csv_
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import (
     Channel,
+    Checks,
     Count,
     Decay,
     Finite,
@@ -118,11 +118,11 @@ class ConstructionTable(Table):
     tail: Share | None = None
     """Long tail of classes: the share tail^(k/(K−1)) of the train records of class k is kept, k = 0, …, K − 1."""
 
-    @model_validator(mode="after")
-    def _check_one(self) -> ConstructionTable:
-        if (self.share, self.keep, self.tail).count(None) < 2 or not self.model_fields_set:
-            raise ValueError("expected one of share, keep and tail, or positive with one of the others")
-        return self
+    checks: ClassVar[Checks] = {
+        "expected one of share, keep and tail, or positive with one of the others": lambda table: (
+            (table.share, table.keep, table.tail).count(None) < 2 or not table.model_fields_set
+        )
+    }
 
 
 class SamplingTable(KindTable):
@@ -283,11 +283,7 @@ class DomainTable(Table):
     high: Finite
     """Upper end of every coordinate."""
 
-    @model_validator(mode="after")
-    def _check_interior(self) -> DomainTable:
-        if not self.low < self.high:
-            raise ValueError(f"a box from {self.low:g} to {self.high:g} has no interior; give low < high")
-        return self
+    checks: ClassVar[Checks] = {"the box has no interior; give low < high": lambda box: not box.low < box.high}
 
 
 class AlgorithmTable(OwnKeysTable):
@@ -397,10 +393,6 @@ class RunTable(Table):
 OBJECTS = "the records and other objects that a scenario was given"
 
 
-def _no_objects() -> Secret[dict[str, Any]]:
-    return Secret(OBJECTS, {})
-
-
 GroupSize = Annotated[int, Field(ge=1, le=10**9)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -471,18 +463,16 @@ class TopologyTable(Table):
         """Whether one server holds the records of all agents."""
         return self.kind == "pooled"
 
-    @model_validator(mode="after")
-    def _check_kind_or_file(self) -> TopologyTable:
-        if (self.kind is None) == (self.file is None):
-            raise ValueError(
-                "give either kind (a generator) or file (a graph file or a named network); "
-                'to replace one by the other, set the whole table, for example topology = { file = "abilene" }'
-            )
+    checks: ClassVar[Checks] = {
+        "give either kind (a generator) or file (a graph file or a named network); to replace one by the other, set "
+        'the whole table, for example topology = { file = "abilene" }': lambda table: (
+            (table.kind is None) == (table.file is None)
+        ),
         # A custom function may set the number of agents.
-        custom = self.kind is None or in_module(self.kind) is not None
-        if self.agents is None and not custom:
-            raise ValueError("a generator needs agents")
-        return self
+        "a generator needs agents": lambda table: (
+            table.agents is None and table.kind is not None and in_module(table.kind) is None
+        ),
+    }
 
 
 class NoiseTable(Table):
@@ -551,11 +541,11 @@ class CorrelationTable(Table):
     coefficients of (1 − x)^(−1/2), x the shift by a round: one for each round between two reads of a record. A
     number sets this length. A custom C⁻¹ is a list of numbers for each round, in Python also an array."""
 
-    @model_validator(mode="after")
-    def _check_any(self) -> CorrelationTable:
-        if self.between_agents is None and (self.over_rounds is None or self.ratio is not None):
-            raise ValueError('ratio needs between_agents; expected between_agents, such as "pairwise", or over_rounds')
-        return self
+    checks: ClassVar[Checks] = {
+        'ratio needs between_agents; expected between_agents, such as "pairwise", or over_rounds': lambda table: (
+            table.between_agents is None and (table.over_rounds is None or table.ratio is not None)
+        )
+    }
 
 
 class PrivacyTable(Table):
@@ -710,7 +700,7 @@ class Scenario(Table):
     # Relative paths start in the folder of its file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → Python object in its place (of an algorithm its entry), and the names of objects in no registry.
-    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_objects)
+    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=lambda: Secret(OBJECTS, dict[str, Any]()))
     _object_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
     # "topology" and "algorithm" if they differ from those of the file, so that its title may not fit.
     _replaced_tables: frozenset[str] = PrivateAttr(default=frozenset())

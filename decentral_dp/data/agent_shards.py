@@ -26,15 +26,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key
@@ -44,7 +45,7 @@ from decentral_dp.data.shards import Shards, bound_norms, check_parts
 from decentral_dp.data.tables import CsvFormat
 from decentral_dp.errors import InputError, printable, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular
-from decentral_dp.files.tables import Table, first_complaint
+from decentral_dp.files.tables import Checks, Table, first_complaint
 
 # Largest numbers of features, and of records of all agents.
 _MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8
@@ -90,23 +91,19 @@ class Manifest(Table):
     notes: Annotated[tuple[_Line, ...], Field(strict=False, max_length=20)] = ()
     agents: Annotated[tuple[ShardEntry, ...], Field(strict=False, min_length=1)]
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Manifest:
-        keys = {label_key(label) for label in self.classes}
-        faults = {
-            "features has a name twice": len(set(self.features)) < len(self.features),
-            "classes needs at least two different labels, or [] for numbers": len(keys) < max(len(self.classes), 2)
-            and bool(self.classes),
-            "range needs low < high": self.range is not None and not self.range[0] < self.range[1],
-            "image has another number of values than features": self.image is not None
-            and self.image[0] * self.image[1] * self.image[2] != len(self.features),
-            f"agents have more than {_MOST_RECORDS} records": sum(a.train + a.validation + a.test for a in self.agents)
-            > _MOST_RECORDS,
-        }
-        for problem, holds in faults.items():
-            if holds:
-                raise ValueError(problem)
-        return self
+    checks: ClassVar[Checks] = {
+        "features has a name twice": lambda m: len(set(m.features)) < len(m.features),
+        "classes needs at least two different labels, or [] for numbers": lambda m: (
+            bool(m.classes) and len({label_key(label) for label in m.classes}) < max(len(m.classes), 2)
+        ),
+        "range needs low < high": lambda m: m.range is not None and not m.range[0] < m.range[1],
+        "image has another number of values than features": lambda m: (
+            m.image is not None and math.prod(m.image) != len(m.features)
+        ),
+        f"agents have more than {_MOST_RECORDS} records": lambda m: (
+            sum(a.train + a.validation + a.test for a in m.agents) > _MOST_RECORDS
+        ),
+    }
 
     def feature_names(self, rules: ColumnRules | None) -> tuple[str, ...]:
         """Return the names of the features that public rules make of the columns."""

@@ -249,6 +249,20 @@ def encode_labels(
     return labels, tuple(classes)
 
 
+def require_classes(source: str, declared: Sequence[Label] | None, classes: Sequence[Label]) -> None:
+    """Raise InputError if the declared classes are not those of the data.
+
+    Args:
+        source: name of the data in messages.
+        declared: labels in the scenario; None if they are left out.
+        classes: labels of the data.
+    """
+    if declared is not None and list(declared) != list(classes):
+        raise InputError(
+            f"problem.classes: {source!r} has the classes {list(classes)} (got {list(declared)}). Fix: leave it out."
+        )
+
+
 def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None = None) -> IntArray:
     """Convert a column to agent numbers, (n,).
 

@@ -19,10 +19,10 @@ import numpy as np
 from decentral_dp import annexes
 from decentral_dp.data import synthetic, tables
 from decentral_dp.data.columns import ColumnRules
-from decentral_dp.data.dataset import Dataset, Label, nearest
+from decentral_dp.data.dataset import Dataset, Label, nearest, require_classes
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.tables import DeclaredColumns, frame_dataset
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, converting, quoted
 
 _SHAPES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points")
 _WINE = """
@@ -126,17 +126,17 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     # Slow to import.
     from sklearn.datasets import fetch_openml
 
-    try:
-        with warnings.catch_warnings():
-            # Warnings of retries are repeated in the error.
-            warnings.simplefilter("ignore", UserWarning)
-            bunch = fetch_openml(**version, as_frame=True, n_retries=1)
-    except (OSError, ValueError) as error:
+    def sentence(error: BaseException) -> str:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
-        raise InputError(
+        return (
             f"problem.data: {data} is not in scikit-learn's cache, and could not be downloaded ({reason}). Fix: run "
             "once with a network, copy the folder that SCIKIT_LEARN_DATA names, or save the records as CSV or NPZ."
-        ) from None
+        )
+
+    with converting((OSError, ValueError), sentence), warnings.catch_warnings():
+        # Warnings of retries are repeated in the error.
+        warnings.simplefilter("ignore", UserWarning)
+        bunch = fetch_openml(**version, as_frame=True, n_retries=1)
     if column_spec.label is None and len(bunch.target_names) != 1:
         raise InputError(
             f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: name one."
@@ -251,7 +251,7 @@ def load_dataset(
     if keys := [key for key, is_unused in unused_keys.items() if is_unused]:
         raise InputError(f"problem.{keys[0]}: not supported by {data!r}. Fix: leave it out.")
     if data in _CLASSES:
-        _check_classes(data, classes, _CLASSES[data])
+        require_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, values, draws_records)
     if data in ENVIRONMENTS:
@@ -287,17 +287,9 @@ def _load_file(data: str, path: Path, column_spec: tables.DeclaredColumns) -> Da
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories
         trajectories: Dataset | None = reader(path, column_spec.agent, column_spec.split)
         if trajectories is not None:
-            _check_classes(data, column_spec.classes or None, ())
+            require_classes(data, column_spec.classes or None, ())
             return trajectories
     return FORMATS[suffix](path, column_spec)
-
-
-def _check_classes(data: str, classes: Sequence[Label] | None, actual: Sequence[Label]) -> None:
-    """Raise InputError if the declared classes are not those of the data."""
-    if classes is not None and tuple(classes) != actual:
-        raise InputError(
-            f"problem.classes: {data!r} has the classes {list(actual)}, got {list(classes)}. Fix: leave `classes` out."
-        )
 
 
 def _synthetic(name: str, n_agents: int, seed: int, values: Mapping[str, float], draws_records: bool) -> Dataset:

@@ -11,15 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, ValidationError
 
 from decentral_dp.data.dataset import Dataset, FloatArray, near_name
-from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Finite, Table, first_complaint
+from decentral_dp.errors import InputError, converting
+from decentral_dp.files.tables import Checks, Finite, Table, first_complaint
 
 Normalisation = Literal["none", "l1", "l2", "box"]
 
@@ -237,21 +237,25 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
 
 def _ranges(table: Mapping[str, Any], dataset: Dataset, location: str) -> Ranges:
     names, ranges, logs = dataset.feature_names, dataset.ranges, dataset.logs
-    for name in table:
-        if name != "*" and (name not in names or name in ranges):
-            by_rule = name in ranges or any(key.startswith(f"{name}=") for key in ranges)
-            problem = f"by its rule in problem.columns {name!r} needs no range"
-            missing = f"the data have no feature {name!r}{near_name(name, names, 'feature')}"
-            raise InputError(f"{location}: {problem if by_rule else missing}. Fix: leave it out.")
+    unused = [name for name in table if name != "*" and (name not in names or name in ranges)]
+    lacking = [k for k, name in enumerate(names) if not {name, "*"} & table.keys() and name not in ranges]
+    problem = ""
+    if unused:
+        by_rule = unused[0] in ranges or any(key.startswith(f"{unused[0]}=") for key in ranges)
+        missing = f"the data have no feature {unused[0]!r}{near_name(unused[0], names, 'feature')}"
+        rule = f"by its rule in problem.columns {unused[0]!r} needs no range"
+        problem = f"{rule if by_rule else missing}. Fix: leave it out"
+    elif lacking:
+        # Without a header line, the name would be a cell of the first record.
+        problem = (
+            f"no range for feature {lacking[0] + 1} of {len(names)}, in the order of the data. Fix: add it, or "
+            '"*" for all features not named'
+        )
+    if problem:
+        raise InputError(f"{location}: {problem}.")
     limits = []
-    for k, name in enumerate(names):
+    for name in names:
         subject = f"{location}: the range of {name if name in table or name in ranges else '*'!r}"
-        if name not in table and "*" not in table and name not in ranges:
-            # Without a header line, the name would be a cell of the first record.
-            raise InputError(
-                f"{location}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
-                '"*" for all features not named.'
-            )
         entry = _range_of(ranges.get(name, table.get(name, table.get("*"))), subject)
         low, high, log = entry.low, entry.high, entry.log
         if name in logs and (log or low < 0):
@@ -275,18 +279,17 @@ class _Range(Table):
     log: bool = False
     placeholder: bool = False
 
-    @model_validator(mode="after")
-    def _check_order(self) -> _Range:
-        if not (self.low < self.high and math.isfinite(self.high - self.low)) or (self.log and self.low <= 0):
-            raise ValueError("expected low < high, with a finite difference, and low > 0 for a log scale")
-        return self
+    checks: ClassVar[Checks] = {
+        "expected low < high, with a finite difference, and low > 0 for a log scale": lambda ends: (
+            not ends.low < ends.high or not math.isfinite(ends.high - ends.low) or (ends.log and ends.low <= 0)
+        )
+    }
 
 
 def _range_of(entry: Any, subject: str) -> _Range:
     """Parse a declared range, a table or a pair. Raises InputError."""
     if isinstance(entry, list | tuple) and len(entry) == 2:
         entry = {"low": entry[0], "high": entry[1]}
-    try:
+    fix = "give [low, high] or {low, high, log}"
+    with converting(ValidationError, lambda error: f"{subject}: {first_complaint(error)}. Fix: {fix}."):
         return _Range.model_validate(entry)
-    except ValidationError as error:
-        raise InputError(f"{subject}: {first_complaint(error)}. Fix: give [low, high] or {{low, high, log}}.") from None

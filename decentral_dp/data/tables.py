@@ -38,7 +38,7 @@ from decentral_dp.data.dataset import (
     near_name,
     nearest,
 )
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_above, regular
 
 
@@ -444,14 +444,13 @@ def _open_parquet(path: Path, location: str) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with regular(path, location).open("rb") as file:
-            yield pq.ParquetFile(file)
-    except InputError:
-        raise
-    except (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
+    def sentence(error: BaseException) -> str:
         reason = getattr(error, "strerror", None) or "it is damaged, or no Parquet file"
-        raise InputError(f"{location} cannot be read: {reason}. Fix: give the path of a Parquet file.") from error
+        return f"{location} cannot be read: {reason}. Fix: give the path of a Parquet file."
+
+    damages = (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError)
+    with converting(damages, sentence), regular(path, location).open("rb") as file:
+        yield pq.ParquetFile(file)
 
 
 def _read_parquet(path: Path, names: Sequence[str], location: str) -> Columns:
@@ -509,22 +508,21 @@ def read_archive(
     Raises:
         InputError: a required array is missing, or the file is not an archive of plain arrays.
     """
-    try:
+
+    def sentence(error: BaseException) -> str:
+        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
+        return f"{location} cannot be read: {reason}. Fix: save arrays of numbers or text with np.savez({arguments})."
+
+    arguments = f"path, {example}"
+    with converting((OSError, *DAMAGED), sentence):
         names = names_in(path, location)
         missing = [name for name in required_names if name not in names]
         if missing:
             raise InputError(
                 f"{location} has no array {missing[0]!r}, {nearest(missing[0], names)}. Fix: save it with "
-                f"np.savez(path, {example})."
+                f"np.savez({arguments})."
             )
         return read_arrays(path, location, [*required_names, *(n for n in optional if n in names)])
-    except InputError:
-        raise
-    except (OSError, *DAMAGED) as error:
-        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
-        raise InputError(
-            f"{location} cannot be read: {reason}. Fix: save arrays of numbers or text with np.savez(path, {example})."
-        ) from error
 
 
 def real_numbers(values: NDArray[Any], axes: int, location: str, shape: str) -> FloatArray:

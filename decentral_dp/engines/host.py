@@ -33,6 +33,7 @@ from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
+    author_of,
     error_of_round,
     running_step,
     wrong_exchanges,
@@ -161,6 +162,8 @@ class Host:
         self._solution: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = getattr(
             node.program, "solution", None
         )
+        # Without it, every round sends messages.
+        self._sends: Callable[[int], bool] | None = getattr(node.program, "sends", None)
         # Weights of the block, and of all agents if they change by round.
         self._weights, self._all_weights = node.mixing, None
         # Row of the block and number of the neighbour, for each weight.
@@ -183,10 +186,9 @@ class Host:
         parts: dict[str, Any] = {c: getattr(self._state, c, None) for c in node.program.channels}
         for channel, value in parts.items():
             if np.ndim(getattr(value, "value", value)) != 2:
-                author = type(getattr(node.program, "program", node.program)).__name__
                 raise UserCodeError(
-                    f"round 1: init of {author} returns no rows of {channel}, which is among its channels. Fix: return "
-                    f"a state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author_of(node.program)} returns no rows of {channel}, which is among its "
+                    f"channels. Fix: return a state with a field {channel} of one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
@@ -324,7 +326,8 @@ class Host:
             # Before a message has arrived, the same exchange of the first round.
             short = len(self._late) < (self._late.maxlen or 1)
             messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
-        weighted_values = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        mixing = self._weights if self._sends is None or self._sends(self._round) else 0.0 * self._weights
+        weighted_values = np.asarray(mixing @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
         agents = self._node.agents.size
         if len(weighted_values) != agents:
             # A server sends the mean of all answers to every agent.
@@ -393,10 +396,9 @@ class Host:
         for channel, value in exchange.values.items():
             rows = len(value.value if isinstance(value, Bounded) else value)
             if rows != agents:
-                author = type(getattr(self._node.program, "program", self._node.program)).__name__
                 raise UserCodeError(
-                    f"round {self._round + 1}: step of {author} sends {channel} with {rows} rows (expected {agents}, "
-                    "one for each agent of its block). Fix: keep axis 0 of values."
+                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} with "
+                    f"{rows} rows (expected {agents}, one for each agent of its block). Fix: keep axis 0 of values."
                 )
         self._open = exchange
         return exchange.values

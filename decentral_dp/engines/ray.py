@@ -47,7 +47,7 @@ from decentral_dp.engines.protocol import (
     boundaries,
     last_common,
 )
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.privacy.recorder import assemble
 
 # Smallest amount of a resource in Ray, for resources that are places, not capacities.
@@ -152,14 +152,13 @@ def _ask_for_token() -> None:
     """
     if "RAY_AUTH_MODE" in os.environ:
         return
-    try:
+    insecure = (
+        f"run.engine: ray {ray.__version__} lets any client that reaches this machine run code on it. Fix: install ray "
+        '2.52 or later, which requires a token: pip install "ray>=2.52".'
+    )
+    with converting((ImportError, AttributeError), lambda _: insecure):
         importlib.import_module("ray._private.authentication.authentication_token_setup")
         config = importlib.import_module("ray._raylet").Config
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"run.engine: ray {ray.__version__} lets any client that reaches this machine run code on it. Fix: install "
-            'ray 2.52 or later, which requires a token: pip install "ray>=2.52".'
-        ) from error
     token = Path.home() / ".ray" / "auth_token"
     os.environ["RAY_AUTH_MODE"] = "token"
     config.initialize("")

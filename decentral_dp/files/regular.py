@@ -160,10 +160,8 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
 @contextmanager
 def _archive(path: Path, subject: str) -> Iterator[Any]:
     with regular(path, subject).open("rb") as file:
-        archive: Any = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise ValueError(f"{path.name} is a single array")
-        yield archive
+        # A single array has no names, and raises AttributeError.
+        yield np.load(file, allow_pickle=False)
 
 
 def read_array(path: Path, subject: str) -> NDArray[Any]:

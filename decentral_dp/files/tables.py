@@ -70,13 +70,29 @@ Target = Annotated[float, Field(ge=1e-9, le=1e5)]
 Channel = Literal["x", "y", "z"]
 
 
+# Sentence of an error → condition on a table.
+Checks = Mapping[str, Callable[[Any], bool]]
+
+
 class Table(BaseModel):
     """Table of a scenario, without unknown keys and silent conversions.
 
     The docstring below a field describes its key.
+
+    Args:
+        checks: checks of several keys together.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    checks: ClassVar[Checks] = {}
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        for problem, applies in self.checks.items():
+            if applies(self):
+                raise ValueError(problem)
+        return self
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from decentral_dp.bounded import Split
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.models.devices import default_device, is_of_device, repeatable, tensor
 from decentral_dp.user_code import USER_ERRORS, blame
 
@@ -290,22 +290,16 @@ def _check_shapes(
     return call
 
 
-@contextmanager
-def _blame(name: str, device: str) -> Iterator[None]:
+def _blame(name: str, device: str) -> AbstractContextManager[None]:
     """Convert exceptions of a custom function to an InputError with its line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        sentence = f"{name}: {blame(error)}. Fix: {_advice(name)}."
-        if device != "cpu":
-            sentence = (
-                f'{name}: it runs on the CPU but not on device = "{device}": {blame(error)}. Fix: create tensors '
-                "inside of the function, where they are created on the device, or move captured tensors, as in "
-                "weights.to(y.device)."
-            )
-        raise InputError(sentence) from error
+    place, fix = name, _advice(name)
+    if device != "cpu":
+        place = f'{name}: it runs on the CPU but not on device = "{device}"'
+        fix = (
+            "create tensors inside of the function, where they are created on the device, or move captured tensors, as "
+            "in weights.to(y.device)"
+        )
+    return converting(USER_ERRORS, lambda error: f"{place}: {blame(error)}. Fix: {fix}.")
 
 
 def _advice(name: str) -> str:

@@ -39,13 +39,13 @@ from torch.func import functional_call, grad, vmap
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
 from decentral_dp.models.devices import default_device, module_on, shared, tensor, to_numpy
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.user_code import USER_ERRORS, blame, call, reason
+from decentral_dp.user_code import USER_ERRORS, blame, reason
 
 # Float64 numbers of one group of rows: 32 MiB on a processor, 1 GiB on a device that is slow to start.
 _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -284,25 +284,15 @@ def custom_model(
             outputs) float64 numbers.
     """
     location = f"problem.model: {name}"
-    sizes = {"n_features": n_features, "outputs": outputs}
-    with _public_draws(seed):
-        module = call(
-            lambda **sizes: make(*sizes.values()),
-            sizes,
-            lambda e: f"{location} does not run: {blame(e)}. Fix it there.",
-        )
+    fails = converting(USER_ERRORS, lambda error: f"{location} does not run: {blame(error)}. Fix it there.")
+    with _public_draws(seed), fails:
+        module = make(n_features, outputs)
     if not isinstance(module, nn.Module):
         raise InputError(f"{location} returned {type(module).__name__}, expected a torch module. Fix it there.")
-    try:
-        with quiet_torch():
-            model = _checked_model(module, location, n_features, outputs, seed)
-            return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(
-            f"{location}: the module does not run on one record at a time: {reason(error)}. Fix: {_FIX}."
-        ) from error
+    problem = f"{location}: the module does not run on one record at a time"
+    with quiet_torch(), converting(USER_ERRORS, lambda e: f"{problem}: {reason(e)}. Fix: {_FIX}."):
+        model = _checked_model(module, location, n_features, outputs, seed)
+        return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
 
 
 @contextmanager

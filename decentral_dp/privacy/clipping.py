@@ -237,13 +237,6 @@ class Unit(NamedTuple):
         return rate if self.records == 1 else np.minimum(1.0, self.records * rate)
 
     @property
-    def protected(self) -> str:
-        """The unit as a noun phrase: "one record of one agent"."""
-        if self.records is None:
-            return "all records of one agent"
-        return "one record of one agent" if self.records == 1 else f"any {self.records} records of one agent"
-
-    @property
     def neighbours(self) -> Literal["replace", "zero_out"]:
         """Adjacency of data sets."""
         return "zero_out" if self.zeroed else "replace"

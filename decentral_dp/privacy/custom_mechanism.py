@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import (
     MECHANISMS,
@@ -80,10 +80,9 @@ class OutsideMechanism(NoiseMechanism):
         delta, s = broadcast(sensitivity, scale)
         # The user's formula receives finite sensitivities and positive scales only.
         is_regular = np.isfinite(delta) & (s > 0.0)
-        costs = _numbers(self.definition, "cost", np.where(is_regular, delta, 0.0), np.where(is_regular, s, 1.0), width)
-        if costs.shape != delta.shape or not (costs >= 0.0).all():
-            expected = "costs of at least 0, one for each sensitivity"
-            raise _refusal(self.definition, "cost", f"returns {_value_text(costs)}, expected {expected}")
+        pairs = np.where(is_regular, delta, 0.0), np.where(is_regular, s, 1.0)
+        costs = _numbers(self.definition, "cost", *pairs, width)
+        _require(self.definition, "cost", costs, delta.shape, "costs of at least 0, one for each sensitivity")
         return limit_cost(costs, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
@@ -91,10 +90,8 @@ class OutsideMechanism(NoiseMechanism):
         if not hasattr(self.definition, "float_slack"):
             return np.zeros_like(loss), np.zeros_like(loss)
         slack = _numbers(self.definition, "float_slack", loss, width)
-        # NaN fails this comparison, too.
-        if slack.shape != (2, *loss.shape) or not (slack >= 0.0).all():
-            expected = "an ε and a δ of at least 0 for each cost"
-            raise _refusal(self.definition, "float_slack", f"returns {_value_text(slack)}, expected {expected}")
+        expected = "an ε and a δ of at least 0 for each cost"
+        _require(self.definition, "float_slack", slack, (2, *loss.shape), expected)
         return slack[0], slack[1]
 
     def sample(self, request: Unnoised) -> Array:
@@ -247,13 +244,16 @@ def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(author: Any, method: str, *args: Any) -> Array:
-    try:
-        with np.errstate(all="ignore"):
-            return np.asarray(getattr(author, method)(*args)).astype(np.float64, casting="same_kind")
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise _refusal(author, method, f"fails with {blame(error)}") from error
+    fails = converting(USER_ERRORS, lambda error: str(_refusal(author, method, f"fails with {blame(error)}")))
+    with fails, np.errstate(all="ignore"):
+        return np.asarray(getattr(author, method)(*args)).astype(np.float64, casting="same_kind")
+
+
+def _require(author: Any, method: str, values: Array, shape: tuple[int, ...], expected: str) -> None:
+    """Raise InputError for another shape, or for numbers that are not at least 0."""
+    # NaN fails this comparison, too.
+    if values.shape != shape or not (values >= 0.0).all():
+        raise _refusal(author, method, f"returns {_value_text(values)}, expected {expected}")
 
 
 def _refusal(author: Any, method: str, problem: str) -> InputError:

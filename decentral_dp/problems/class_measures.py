@@ -145,13 +145,14 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
         x: upper variables, (b, p).
         y: models, (b, q).
         records: held-out records.
-        names: keys of `CLASS_MEASURES`.
+        names: keys of `CLASS_MEASURES`; others are ignored.
 
     Returns:
         Name → (b,), the mean over tasks. Classes without records are ignored. "auc" needs records of two classes,
         "recall" and "precision" a problem of two classes. Empty for a problem without probabilities.
     """
     out: dict[str, Array] = {}
+    names = [name for name in names if name in CLASS_MEASURES]
     for row in range(len(y)) if names and isinstance(problem, Classifying) else ():
         tasks = [
             _Predictions(np.nan_to_num(share, nan=1.0 / share.shape[1]), label)

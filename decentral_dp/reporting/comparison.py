@@ -25,10 +25,11 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
+from decentral_dp.formatting import delta_text, epsilon_text, score_text, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.page import render
-from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, scenario_text
+from decentral_dp.reporting.privacy import adjacency_text, adversary_text, certainty_text
+from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, reason_text, scenario_text
 from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.result import (
     RunResult,
@@ -96,13 +97,13 @@ class ComparedRun:
     @property
     def remark(self) -> str | None:
         """A sentence on a run that did not end as planned, else None."""
-        status, reason = self.result.status, sentence(self.result.reason, "it has not ended.")
+        status = self.result.status
         if self.complete:
-            return None if status == "ok" else f"{self.name}: {status}: {reason}"
+            return None if status == "ok" else f"{self.name}: {status}: {reason_text(self.result)}"
         measured = (
             "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
         )
-        return f"{self.name} is not complete ({reason.removesuffix('.')}); {measured}."
+        return f"{self.name} is not complete ({self.result.reason or 'it has not ended'}); {measured}."
 
 
 class ComparisonTable(NamedTuple):
@@ -202,10 +203,10 @@ class Comparison:
         noisy = [p for p in privacy if p.is_noisy]
         if len({p.delta for p in noisy}) > 1:
             remarks.append("The runs have different δ: do not compare their ε.")
-        threats = {"adversaries": [p.adversary for p in noisy], "adjacencies": [p.adjacency for p in noisy]}
+        threats = {"adversaries": map(adversary_text, noisy), "adjacencies": map(adjacency_text, noisy)}
         for name, texts in threats.items():
-            if len(set(texts)) > 1:
-                differing = "; ".join(dict.fromkeys(texts))
+            if len(different := dict.fromkeys(texts)) > 1:
+                differing = "; ".join(different)
                 remarks.append(f"The runs have different {name} ({differing}): do not compare their ε.")
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
@@ -338,7 +339,7 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     budgets: list[tuple[str, Sequence[str]]] = [
         ("status", [f"{r.status.replace('_', ' ')}, {count}" for r, count in zip(results, rounds, strict=True)]),
         ("algorithm", [result.method for result in results]),
-        ("guarantee", [p.certainty if p.is_noisy else "none: no noise" for p in statements]),
+        ("guarantee", [certainty_text(p) if p.is_noisy else "none: no noise" for p in statements]),
         ("δ", [delta_text(p.delta) for p in statements]),
         (
             "ε of the published models, worst agent",
@@ -349,8 +350,8 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
             [epsilon_text(p.epsilon_max) for p in statements],
         ),
         ("pure ε of the worst agent", [epsilon_text(p.epsilon_pure_max) for p in statements]),
-        ("adjacency", [p.adjacency if p.is_noisy else "" for p in statements]),
-        ("adversary", [p.adversary if p.is_noisy else "" for p in statements]),
+        ("adjacency", [adjacency_text(p) if p.is_noisy else "" for p in statements]),
+        ("adversary", [adversary_text(p) if p.is_noisy else "" for p in statements]),
         (
             "claimed by a paper, not certified",
             ["" if p.claimed is None else epsilon_text(p.claimed_epsilon) for p in statements],

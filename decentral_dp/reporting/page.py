@@ -23,7 +23,8 @@ from decentral_dp.bounded import SPLITS
 from decentral_dp.errors import InputError, Stopped, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
-from decentral_dp.reporting.report import Report, read_report
+from decentral_dp.reporting import privacy
+from decentral_dp.reporting.report import Report, read_report, reason_text
 from decentral_dp.simulation.metrics import metric_words
 from decentral_dp.simulation.result import mode_of
 
@@ -81,7 +82,7 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
     if "settled" not in ran:
         plain = {k: v for k, v in plain.items() if type(v) in (int, float) and k != "rounds"}
     scales = {k: v for k, v in scenario.get("privacy", {}).items() if isinstance(v, Mapping) and "scale" in v}
-    clip, printed = result.privacy.clip, {text for _, text in report.lines}
+    clip = result.privacy.clip
     plots = sorted(own(folder / "plots", folder, "report").glob("*.svg"))
     markup = render(
         "run",
@@ -93,7 +94,7 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
         plain=plain,
         # A channel that reads no record gets no noise.
         noises={k: v for k, v in scales.items() if clip is None or k in clip},
-        notes=[(head, items) for head, items in result.privacy.grouped_notes if head not in printed],
+        notes=privacy.notes(result.privacy, result.rounds_planned),
         price_kinds=[k for k in SPLITS if any(k in price.price for price in result.privacy.prices)],
         pictures={path.stem: own(path, folder, "report").read_bytes() for path in plots},
         files=sorted(path.name for path in folder.iterdir()),
@@ -244,7 +245,8 @@ def _environment() -> Environment:
         # Only markup of templates and of this module is no text.
         finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
     )
-    texts = {name.removesuffix("_text"): f for name, f in vars(formatting).items() if name.endswith("_text")}
+    functions = vars(formatting) | vars(privacy)
+    texts = {name.removesuffix("_text"): f for name, f in functions.items() if name.endswith("_text")}
     made.filters |= texts | {
         "article": formatting.article,
         "anchor": lambda text: text.lower().replace(" ", "-"),
@@ -259,6 +261,10 @@ def _environment() -> Environment:
         "formula": formula,
         "inline_svg": inline_svg,
         "margin": _margin,
+        "reason": reason_text,
+        "threat_model": privacy.threat_model,
+        "unverified": privacy.unverified_texts,
+        "epsilons": privacy.stated_epsilons,
         "metric_words": metric_words,
         "minus": lambda text: str(text).replace("-", "−"),
         "number": lambda value: None if value is None else float(value),

@@ -17,6 +17,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
 from decentral_dp.reporting import style
+from decentral_dp.reporting.privacy import certainty_text
 from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
 from decentral_dp.simulation.metrics import JUDGES
 from decentral_dp.simulation.result import mode_of
@@ -43,6 +44,7 @@ METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ("test_accuracy", "test_auc", "test_f1", "test_accuracy_last", "test_worst_class_accuracy"),
     ),
     "explained": ("R² on held-out records", "share", ("test_r2",)),
+    "optimality": ("optimality gap on the train records", "log", ("optimality_gap", "optimality_gap_last")),
     "hypergradient": ("‖∇F(x)‖₂", "log", ("hypergradient_norm", "hypergradient_gap")),
     "consensus": ("consensus error (ℓ2)", "log", ("consensus_x", "consensus_y", "consensus_z")),
     "primal": ("Φ(x) on the train records", "values", ("primal",)),
@@ -104,7 +106,7 @@ def epsilon(figure: Figure, r: Report) -> bool:
     for (name, value), dash in zip(levels.items(), ("--", "-.", ":"), strict=False):
         colour = style.VERMILLION if name in claim else style.GREY
         ax.axhline(value, color=colour, linestyle=dash, label=f"{name}: {epsilon_text(value)}")
-    style.draw_curves(ax, {privacy.certainty: (spent, style.BLUE, "-")})
+    style.draw_curves(ax, {certainty_text(privacy): (spent, style.BLUE, "-")})
     style.log_axis(ax, "y", [*levels.values(), *spent.mean])
     ax.set_ylabel(
         f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
@@ -298,7 +300,7 @@ def topology(figure: Figure, r: Report) -> bool:
     for drawn in lines:
         drawn.set_rasterized(len(edges) > _DRAWN_EDGES)
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
-    label = f"at δ = {delta_text(privacy.delta)}, {privacy.certainty}"
+    label = f"at δ = {delta_text(privacy.delta)}, {certainty_text(privacy)}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
     nodes = ax.scatter(
         positions[:, 0],

@@ -26,10 +26,12 @@ from decentral_dp.formatting import (
     epsilon_text,
     power_text,
     score_text,
+    sentence,
     spans,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.metrics import JUDGES, MEASURES
+from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
+from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
 
@@ -95,22 +97,13 @@ class ScoreTable(NamedTuple):
 
 
 class BudgetColumn(NamedTuple):
-    """A column of the budget table: its group, its name, and ε of each row."""
+    """A column of the budget table: its group, its name, both as briefly as a terminal needs, and ε of each row."""
 
     group: str
     name: str
+    head: str
     values: Sequence[float | None]
     is_claimed: bool = False
-
-    @property
-    def head(self) -> str:
-        """The group and the name, as briefly as a terminal needs."""
-        if self.name.startswith("at δ"):
-            return self.group
-        kind = "pure ε" if self.name.startswith("pure") else "ε"
-        if self.group.startswith("Channel "):
-            return f"{kind} of {self.group.removeprefix('Channel ')}"
-        return "claimed" if self.is_claimed else kind if self.group == "Whole run" else self.name
 
 
 class BudgetTable(NamedTuple):
@@ -149,6 +142,7 @@ class Report:
         task: the problem that was solved, as a verb phrase.
         judge: the main score: its name and text; None if the run has none.
         score: the main score or the loss, in words.
+        evaluated: the evaluated values, in words.
         lines: head and sentence of each note on data, algorithm and privacy.
         budgets: ε of every agent; None without noise.
         scores: the metrics of the last evaluation.
@@ -165,6 +159,7 @@ class Report:
     task: str
     judge: Mapping[str, str] | None
     score: str
+    evaluated: str
     lines: Sequence[tuple[str, str]]
     budgets: BudgetTable | None
     scores: ScoreTable
@@ -240,7 +235,8 @@ def make_report(
         task=task,
         judge=judge,
         score=score,
-        lines=[*method_lines(result), *result.privacy.lines],
+        evaluated=evaluated_text(result),
+        lines=[*method_lines(result), *privacy_lines(result.privacy)],
         budgets=tabulate_budgets(result.privacy, result.topology),
         scores=_tabulate_scores(result),
         baselines=compare_with_baselines(result, baselines),
@@ -375,6 +371,25 @@ def method_lines(result: RunResult) -> list[tuple[str, str]]:
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
 
 
+def reason_text(result: RunResult) -> str:
+    """Return why a run ended early or diverged, in sentences; "" for a run that ended as planned."""
+    if (cause := result.divergence) is None:
+        return "" if result.status == "ok" else sentence(result.reason)
+    if cause.is_released:
+        growth = "grew above 10⁶ times its public scale" if cause.is_finite else "stopped being finite"
+        return (
+            f"the released value of {cause.name} {growth} at round {result.rounds}; metrics are kept up to the last "
+            "evaluation before it. Use smaller step sizes or a start nearer to 0."
+        )
+    if cause.first is None:
+        return "what is minimised is not finite at the published x. Use smaller step sizes."
+    last = f"{cause.last:.3g}" if cause.is_finite else "a value that is not finite"
+    return (
+        f"{cause.name} grew from {cause.first:.3g} to {last}, more than 1000 times max(start, 1), by an evaluation "
+        "that no ε covers. Use smaller step sizes or a start nearer to 0."
+    )
+
+
 def headline(result: RunResult) -> str:
     """Return the algorithm, the graph and the number of rounds: "LDP-DSBO (bilevel) · ring, 10 agents · 150 rounds"."""
     return headline_text(result.method, result.topology, result.privacy, result.rounds)
@@ -391,10 +406,11 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     """
     n = len(privacy.agents)
     agents = "1 agent" if n == 1 else f"{n} agents"
-    central = privacy.network_text or topology["central"]
-    network = f"{agents} and {'a trusted' if privacy.network_text else 'an untrusted'} server" if central else ""
+    network = f"{topology['kind']}, {agents}"
+    if privacy.publishes_all or topology["central"]:
+        network = f"{agents} and {'a trusted' if privacy.publishes_all else 'an untrusted'} server"
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
-    return " · ".join([method, network or f"{topology['kind']}, {agents}", count])
+    return " · ".join([method, network, count])
 
 
 def data_text(result: RunResult) -> str:
@@ -406,8 +422,19 @@ def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent by split, and the sampling, from a summary of a problem."""
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    sampling = f", {text}" if (text := problem.get("sampling")) else ""
-    return f"{problem['data']}: {' + '.join(counts)} per agent{sampling}"
+    return f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
+
+
+def _sampling_text(sampling: Mapping[str, Any]) -> str:
+    """Return how a round samples records, after a comma; "" if it is unknown."""
+    batch, rate = sampling.get("batch"), sampling.get("rate")
+    return {
+        "full": ", full batch",
+        "fixed_batch": f", batches of {batch} records",
+        "cyclic": f", cyclic batches of {batch} records",
+        "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
+        "streaming": f", stream of {batch} new records per round",
+    }.get(sampling.get("kind", ""), "")
 
 
 def _count_range(counts: Sequence[int]) -> str:
@@ -443,8 +470,62 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
     if result.labels_cut:
         clipped.append(f"{result.labels_cut:.1%} of the labels, to problem.label_range")
     notes += [("Clipped", f"{'; '.join(clipped)}.")] if clipped else []
-    notes += [("Warning", text) for text in (result.unmeasured, *result.failed_callbacks, *result.learning) if text]
-    return notes
+    return notes + [("Warning", text) for text in _warnings(result)]
+
+
+def _warnings(result: RunResult) -> list[str]:
+    """Return sentences on metrics that were not computed, on failed callbacks, and on a run that learned little."""
+    out = [hypergradient_note(result.problem)] if result.skips_hypergradient else []
+    if result.absent_measures:
+        out.append(f"Not measured, for this run has none: {', '.join(result.absent_measures)} (run.measures).")
+    for failure in result.failed_callbacks:
+        moment = "the end" if failure.done is None else f"round {failure.done}"
+        out.append(f"The callback {failure.callback} failed at {moment} ({failure.error}). Results do not change.")
+    if (score := result.weak_score) is not None:
+        records = f"{result.problem['records']['test']} held-out records"
+        if score.name == "test_auc":
+            text = f"test AUC of {score.value:.3f} over {records} does not exceed {score.baseline:g} by more than the "
+            text += f"sampling error ({score.margin:.2g})"
+        elif score.interval is not None:
+            low, high = score.interval
+            text = f"test accuracy of {score.value:.3f} (95 % interval {low:.3f} to {high:.3f} over {records}) does "
+            text += f"not exceed {score.baseline:.3f}, the majority-class baseline"
+        else:
+            text = f"R² of {score.value:.3g} on {records} does not exceed {score.baseline:.3g}, that of the mean "
+            text += f"label, by {score.margin:g}"
+        out.append(f"The run learned little: the {text}.")
+    if (trend := result.loss_trend) is not None:
+        steps = "the steps" if result.privacy.is_trusted else "algorithm.learning_rate.scale"
+        change = "was still decreasing. Fix: increase algorithm.rounds"
+        if trend.increased:
+            change = f"increased from {trend.first:.2g} to {trend.last:.2g}. Fix: decrease {steps}"
+        out.append(f"The {trend.name.replace('_', ' ')} {change}.")
+    return out
+
+
+def hypergradient_note(problem: Mapping[str, Any]) -> str:
+    """Return the reason why the hypergradient is not computed, from a summary of a problem."""
+    return (
+        "The hypergradient is not measured: it takes the exact lower solution, and for "
+        f"{problem['q']} coordinates of y on {sum(problem['records']['train'])} train records that would take minutes "
+        "each time."
+    )
+
+
+def evaluated_text(result: RunResult) -> str:
+    """Return the evaluated values, in words."""
+    n = result.topology["agents"]
+    average = (
+        f"average of the last {result.averaged} released values" if result.averaged > 1 else "last released values"
+    )
+    n_scored = scored_agents(n).size
+    some = "" if n_scored == n else f" of {n_scored} of the {n} agents"
+    return {
+        "released_values": f"{average}{some}",
+        "final_average": f"average of the {n} final models",
+        "x_and_y": "published x and y",
+        "lower_solution": "exact lower solution at the published x",
+    }[result.evaluated_on]
 
 
 # There is no upper level where x is not tuned, and agents never differ in x.
@@ -497,28 +578,32 @@ def tabulate_budgets(
     rows = budgets[:] if claims else budgets.different
     members = [[k] for k in range(len(budgets))] if claims else budgets.members()
     delta, spent = f"at δ = {delta_text(privacy.delta)}", [row.epsilon for row in rows]
-    columns = [BudgetColumn("Whole run", f"ε {delta}", spent)]
+    columns = [BudgetColumn("Whole run", f"ε {delta}", "ε", spent)]
     if privacy.view != "all_messages":
-        (published, _), (every, _) = privacy.epsilons
+        (published, _), (every, _) = stated_epsilons(privacy)
         values_published = [row.epsilon_published for row in rows]
-        columns = [BudgetColumn(published, delta, values_published), BudgetColumn(every, delta, spent)]
+        columns = [
+            BudgetColumn(published, delta, published, values_published),
+            BudgetColumn(every, delta, every, spent),
+        ]
     # Gaussian noise has no pure ε.
     if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
-        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", [row.epsilon_pure for row in rows]))
+        columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", "pure ε", [row.epsilon_pure for row in rows]))
     if claim is not None and claims:
         # A claim without a δ is of pure ε.
         name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"
-        columns.append(BudgetColumn("Claimed, not certified", name, claims, is_claimed=True))
+        columns.append(BudgetColumn("Claimed, not certified", name, "claimed", claims, is_claimed=True))
     for channel in rows[0].channels:
         if channel in privacy.free_channels:
             continue
         costs = [row.channels.get(channel, Cost()) for row in rows]
-        columns.append(BudgetColumn(f"Channel {channel}", "ε", [cost.epsilon for cost in costs]))
+        group = f"Channel {channel}"
+        columns.append(BudgetColumn(group, "ε", f"ε of {channel}", [cost.epsilon for cost in costs]))
         if not claims and any(cost.epsilon_pure is not None and math.isfinite(cost.epsilon_pure) for cost in costs):
-            columns.append(BudgetColumn(f"Channel {channel}", "pure ε", [cost.epsilon_pure for cost in costs]))
+            columns.append(BudgetColumn(group, "pure ε", f"pure ε of {channel}", [cost.epsilon_pure for cost in costs]))
     # With one split the cost of a record is that of the whole run.
     kinds = rows[0].records if len(rows[0].records) > 1 else ()
-    columns += [BudgetColumn("ε of one record", kind, [row.records.get(kind) for row in rows]) for kind in kinds]
+    columns += [BudgetColumn("ε of one record", kind, kind, [row.records.get(kind) for row in rows]) for kind in kinds]
     values = list(zip(*(column.values for column in columns), strict=True))
     merged: dict[tuple[str, ...], list[int]] = {}
     for agents, row in zip(members, values, strict=True):
@@ -571,12 +656,12 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
 
     guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
-    budget_heads = [head for head, _ in result.privacy.epsilons]
+    budget_heads = [head for head, _ in stated_epsilons(result.privacy)]
     cells = [[constant, *guess, *("" for _ in budget_heads)]] if any(cell != "–" for cell in guess) else []
     for label, run in runs.items():
-        epsilons = [epsilon for _, epsilon in run.privacy.epsilons]
+        costs = [epsilon for _, epsilon in stated_epsilons(run.privacy)]
         # A baseline has one adversary.
-        stated = [epsilons[0], *([epsilons[-1]] if len(budget_heads) > 1 else [])]
+        stated = [costs[0], *([costs[-1]] if len(budget_heads) > 1 else [])]
         cells.append([label, *(text(run.score(name)) for name in names), *map(epsilon_text, stated)])
     heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
@@ -598,7 +683,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     sentence = f"{listed}. One run each{chance}." if parts else ""
 
     noisy = [result, *(run for name, run in baselines.items() if name != "none")]
-    spent = [(run.privacy.epsilons[0][1] or 0.0, run.privacy.delta) for run in noisy]
+    spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
     price = "All runs read the same records and have the same held-out records."
     if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):

@@ -1,4 +1,4 @@
-"""Advice after a run: scores near those of a baseline, losses that still decrease or increased, clipped gradients.
+"""Signs after a run: scores near those of a baseline, losses that still decrease or increased, clipped gradients.
 
 All of it is part of the non-private evaluation. Only the same run without noise, on public or synthetic records, shows
 whether noise is the cause. A record is clipped on a channel if an unclipped term of the channel exceeds the clip.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.engines.protocol import Outcome
@@ -24,6 +26,7 @@ from decentral_dp.problems.records import take
 from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
+from decentral_dp.simulation.result import LossTrend, WeakScore
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 from decentral_dp.simulation.summary import baselines
 from decentral_dp.user_code import USER_ERRORS
@@ -44,7 +47,8 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Return the clipped fraction of per-example gradients at the last values, of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
+    algorithm = strip_centring(job.algorithm)
+    if isinstance(algorithm, DpDsgd) and algorithm.local_steps:
         # The steps of an agent are clipped together, not its records.
         return {}
     values = outcome.last_snapshot.published
@@ -60,17 +64,17 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
 
 def learning(
     job: PlannedJob, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]
-) -> list[str]:
-    """Return signs that the run learned little, with advice; none after divergence."""
+) -> dict[str, Any]:
+    """Return signs that the run learned little, as fields of a result; none after divergence."""
     if outcome.last_snapshot.divergence is not None:
-        return []
-    score = score_sentence(ends, baselines(job), int(job.shards.test.size))
-    step = "algorithm.learning_rate.scale" if job.sends_steps else "the steps"
-    return [text for text in (score, loss_sentence(metrics, step, bool(score))) if text]
+        return {}
+    score = weak_score(ends, baselines(job), int(job.shards.test.size))
+    signs = {"weak_score": score, "loss_trend": loss_trend(metrics, score is not None)}
+    return {name: asdict(sign) for name, sign in signs.items() if sign is not None}
 
 
-def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, float], records: int) -> str:
-    """Return a sentence if the score does not exceed that of a constant prediction, else "".
+def weak_score(ends: Mapping[str, float], baseline_scores: Mapping[str, float], records: int) -> WeakScore | None:
+    """Return the score if it does not exceed that of a constant prediction.
 
     Args:
         ends: last metrics.
@@ -78,11 +82,11 @@ def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, floa
         records: number of held-out records.
 
     Example:
-        >>> score_sentence({"test_accuracy": 0.66}, {"test_accuracy": 0.65}, 100)[:44]
-        'The run learned little: the test accuracy of'
+        >>> weak_score({"test_accuracy": 0.66}, {"test_accuracy": 0.65}, 100).baseline
+        0.65
     """
     if not records:
-        return ""
+        return None
     accuracy, r2 = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
     guess, area = baseline_scores.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
     if math.isfinite(area):
@@ -90,54 +94,41 @@ def score_sentence(ends: Mapping[str, float], baseline_scores: Mapping[str, floa
         commonest = guess * records
         chance = 2.0 * math.sqrt((records + 1) / (12.0 * commonest * (records - commonest))) if 0 < guess < 1 else 0.0
         if not chance or area > 0.5 + chance:
-            return ""
-        return (
-            f"The run learned little: the test AUC of {area:.3f} over {records} held-out records does not exceed 0.5 "
-            f"by more than the sampling error ({chance:.2g})."
-        )
+            return None
+        return WeakScore(name="test_auc", value=area, baseline=0.5, margin=chance)
     if math.isfinite(accuracy) and math.isfinite(guess):
         hits = round(accuracy * records)
         low, high = float(rate_at_least(hits, records, 0.025)), float(rate_at_most(hits, records, 0.025))
         if low <= guess:
-            return (
-                f"The run learned little: the test accuracy of {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f} "
-                f"over {records} held-out records) does not exceed {guess:.3f}, the majority-class baseline."
-            )
+            return WeakScore(name="test_accuracy", value=accuracy, baseline=guess, interval=(low, high))
     guess = baseline_scores.get("test_r2", math.nan)
     if r2 - guess < _LEAST_R2_GAIN:
-        return (
-            f"The run learned little: its R² of {r2:.3g} on held-out records does not exceed {guess:.3g}, that "
-            f"of the mean label, by {_LEAST_R2_GAIN:g}."
-        )
-    return ""
+        return WeakScore(name="test_r2", value=r2, baseline=guess, margin=_LEAST_R2_GAIN)
+    return None
 
 
-def loss_sentence(metrics: Columns, steps: str, learned_little: bool = False) -> str:
-    """Return a sentence if a loss still decreased in the last fifth of the rounds, or increased, else "".
+def loss_trend(metrics: Columns, learned_little: bool = False) -> LossTrend | None:
+    """Return a loss that still decreased in the last fifth of the rounds, or increased.
 
     Args:
         metrics: columns round, agent, name, value.
-        steps: the key of the learning rate.
         learned_little: whether the score is that of a constant prediction; only then an increase is reported.
     """
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
-    for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
-        rows = np.flatnonzero((agents == "mean") & (names == name))
+    for ending, stem in itertools.product(_ENDINGS, _LOSSES):
+        rows = np.flatnonzero((agents == "mean") & (names == stem + ending))
         rounds, values = (np.asarray(metrics[column], dtype=np.float64)[rows] for column in ("round", "value"))
         if values.size >= _FEWEST_OF_A_RISE and np.isfinite(values).all():
             break
     else:
-        return ""
-    loss = name.replace("_", " ").replace(" unreleased", "")
+        return None
     first, late, end = float(values[0]), (rounds > 0.6 * rounds[-1]), rounds > 0.8 * rounds[-1]
     last = float(values[end].mean())
-    if learned_little and last > first + _RISEN_SHARE * abs(first):
-        return f"The {loss} increased from {first:.2g} to {last:.2g}. Fix: decrease {steps}."
+    has_increased = learned_little and last > first + _RISEN_SHARE * abs(first)
     # Means over rounds, since noise moves single values.
     fell = float(values[late & ~end].mean()) - last if (late & ~end).any() else 0.0
-    if values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last:
-        return f"The {loss} was still decreasing. Fix: increase algorithm.rounds."
-    return ""
+    falls = values.size >= _FEWEST and fell > 0.0 and _STILL_FALLING_SHARE * (first - last) <= fell <= first - last
+    return LossTrend(name=stem, first=first, last=last) if has_increased or falls else None
 
 
 def _last_value(ends: Mapping[str, float], stem: str) -> float:

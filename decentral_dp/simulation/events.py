@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from decentral_dp.errors import InputError
@@ -99,6 +100,21 @@ class Reporter:
         self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, remaining_s))
 
 
+@dataclass(frozen=True)
+class CallbackFailure:
+    """A callback that raised.
+
+    Args:
+        callback: its name.
+        done: progress at which it raised; None at the end.
+        error: the exception, in one line.
+    """
+
+    callback: str
+    done: int | None
+    error: str
+
+
 class Callbacks:
     """One callback that calls several; one that raises is not called again.
 
@@ -106,7 +122,7 @@ class Callbacks:
         callbacks: in their order.
 
     Attributes:
-        failures: a sentence for each that raised.
+        failures: of each that raised.
 
     Example:
         >>> seen = []
@@ -118,7 +134,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
-        self.failures: list[str] = []
+        self.failures: list[CallbackFailure] = []
 
     def __call__(self, progress: Progress) -> None:
         for callback in tuple(self._callbacks):
@@ -126,20 +142,21 @@ class Callbacks:
                 callback(progress)
             except Exception as error:  # noqa: BLE001 # a run must not end because of a callback
                 self._callbacks.remove(callback)
-                self.warn(callback, f"at {progress.unit} {progress.done} of {progress.total}", error)
+                self.warn(callback, error, progress)
 
-    def warn(self, callback: Callback, moment: str, error: Exception) -> None:
+    def warn(self, callback: Callback, error: Exception, progress: Progress | None = None) -> None:
         """Warn of a callback that failed.
 
         Args:
             callback: the callback.
-            moment: as "at rounds 3 of 10".
             error: its exception.
+            progress: at which it failed; default the end.
         """
         name = getattr(callback, "__qualname__", type(callback).__name__)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        text = f"callbacks: {name} failed {moment} ({reason}) and is not called again. Results do not change."
-        self.failures.append(text)
+        self.failures.append(CallbackFailure(name, progress and progress.done, reason))
+        moment = "the end" if progress is None else f"{progress.unit} {progress.done} of {progress.total}"
+        text = f"callbacks: {name} failed at {moment} ({reason}) and is not called again. Results do not change."
         # If warnings are errors, this one is in the result only.
         with suppress(Warning):
             warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -16,20 +16,23 @@ this ratio.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
+from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Claiming, Counts, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array
-from decentral_dp.formatting import delta_text, schedule_text
+from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
@@ -40,7 +43,6 @@ from decentral_dp.simulation.jobs.gossip_plan import gossip_job, largest_contrib
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.statement import (
-    UNVERIFIED,
     AgentBudget,
     AgentBudgets,
     Cost,
@@ -52,35 +54,25 @@ from decentral_dp.simulation.statement import (
 )
 from decentral_dp.simulation.summary import Setting
 
-# δ above this times 1/N gets a note.
-_LARGE_DELTA = 0.1
 
-
-def statement(
-    job: PlannedJob, ledger: Ledger, notes: Sequence[str], is_central: bool, **entries: Any
-) -> PrivacyStatement:
+def statement(job: PlannedJob, ledger: Ledger, is_central: bool, **entries: Any) -> PrivacyStatement:
     """Make the privacy statement of a job.
 
     Args:
         job: planned, with its ledger and budget.
         ledger: every release of a round once.
-        notes: of its setting, which come last.
         is_central: whether a coordinator releases one value for all.
         entries: the fields of `PrivacyStatement` that depend on the setting.
     """
     table, budget = job.scenario.privacy, job.budget
-    is_certified, word = table.guarantee == "certified", unverified(job)
+    is_certified = table.guarantee == "certified"
     published = job.published if isinstance(job, GossipJob) else None
     # The ledger has a channel for x even if x has no coordinates.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
-    cautions = delta_cautions(job)
     batch = job.sampling.batch if job.sampling.kind == "fixed_batch" else None
-    signal = signals(ledger, job.counts, is_central, job.unit, batch)
-    cautions += signal_cautions(signal, job.n_agents, is_central)
     free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
     # Included in every ε.
     slack = {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
-    before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
         setting=job.setting,
         guarantee=table.guarantee,
@@ -96,48 +88,23 @@ def statement(
         free_channels=free,
         noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
         numerical_slack=slack if is_certified and np.isfinite(budget.epsilon).any() else None,
-        protected=job.unit.protected,
+        unit_records=job.unit.records,
+        most_records=int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()),
         neighbours=job.unit.neighbours,
-        signal=signal,
-        unverified=tuple(word),
-        notes=(*before, *(f"{UNVERIFIED}{text}" for text in word), *notes),
-        cautions=tuple(cautions),
+        signal=signals(ledger, job.counts, is_central, job.unit, batch),
+        unverified=unverified(job),
+        bundles=budget.bundles,
+        has_pure_only=budget.has_pure_only,
         **entries,
     )
 
 
-def delta_cautions(job: PlannedJob) -> list[str]:
-    """Return a caution if δ is not far below one over the number of records of an agent."""
-    most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
-    together = job.unit.records
-    # Publishing one random record of an agent reveals the agent for certain.
-    if job.mechanism == NO_NOISE or together is None or delta * most < _LARGE_DELTA * together:
-        return []
-    return [
-        f"δ = {delta_text(delta)} is large: with probability {min(1.0, delta * most / together):.2g} a "
-        f"mechanism that satisfies it may publish {'a record' if together == 1 else f'{together} records'} of an agent "
-        f"with {most} records. Fix: choose δ far below {together}/{most}."
-    ]
-
-
-def unverified(job: PlannedJob) -> list[str]:
-    """Return the unchecked assumptions on custom components, as sentences after `UNVERIFIED`."""
-    c, entry, parts = job.components, job.components.algorithm, job.components.unverified
-    if job.mechanism == NO_NOISE:
-        return parts
-    if entry.custom:
-        parts.append(
-            f"{entry.kind} reaches records through bounded queries only and opens no bounded value. Its releases are "
-            "recorded and accounted. Only `decentral-dp check` tests the rest of its code."
-        )
-    if isinstance(job.mechanism, OutsideMechanism):
-        parts.append(
-            f"the noise of the mechanism {job.mechanism.name} has the privacy cost that it declares, in "
-            "float64 too. Its releases are composed as the worst mechanism of that cost."
-        )
-    if entry.custom or c.reads_user_code:
-        parts.append("Python code has no access to records by closures or files. Nothing tests this.")
-    return parts
+def unverified(job: PlannedJob) -> dict[str, str]:
+    """Return custom components with unchecked assumptions, with their names."""
+    entry = job.components.algorithm
+    parts = {part.role: part.name for part in job.components.outside_components}
+    parts |= {"algorithm": entry.kind} if entry.custom else {}
+    return parts | ({"mechanism": job.mechanism.name} if isinstance(job.mechanism, OutsideMechanism) else {})
 
 
 def _agent_budgets(budget: Budget, absent: frozenset[str], published: Array | None) -> AgentBudgets:
@@ -253,43 +220,17 @@ def _median(values: Array) -> float | None:
     return float(np.median(finite)) if finite.size else None
 
 
-def signal_cautions(signal: Mapping[str, Signal], n_agents: int, is_central: bool) -> list[str]:
-    """Return a caution on the channels with a signal-to-noise ratio below 1."""
-    all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
-    noisy_channels = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
-    if not noisy_channels:
-        return []
-    average = "" if is_central or n_agents == 1 else f" the average of {n_agents} agents"
-    more = "more records" if is_central else "more records for each agent, more agents"
-    return [
-        f"Noise swamps the steps: over all rounds it moves{average} farther than all records together can, even if all "
-        f"of them agreed ({', '.join(noisy_channels)} as far). Use {more}, fewer coordinates or a larger ε; more "
-        "rounds do not help."
-    ]
-
-
 # The mean of features is released in round 0 only. Limits need a decaying step: this one is 1 in round 0, and its later
 # rounds together add less than one unit of float64.
 _MEAN_STEP = StepSize(1.0, decay=60.0)
 
 # Algorithms with one clipped step of the round in every release, by the formulas of `infinite_horizon`.
-OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
-
-PROTOCOLS = {
-    "released": "released state (gradients at points that follow from released values)",
-    "private": "private state, gradients at the agent's own released point",
-    "published": "private state and private gradient point (as published)",
-}
-# The points of a server are public under every protocol.
-CENTRAL_PROTOCOLS = {
-    "released": "public points, every agent's clipped answer noised by the agent",
-    "published": "public points, answers noised but not clipped",
-}
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | Extra | Dlm | GossipSgda | PushSum
 
 
 def gossip_statement(job: GossipJob) -> PrivacyStatement:
     """Return the privacy statement of a job without a trusted party."""
-    protocols, noise_correlation = CENTRAL_PROTOCOLS if job.central else PROTOCOLS, None
+    noise_correlation = None
     if job.pairs is not None:
         rounds = (0,) if job.topology.over_time is None else range(job.rounds + 1)
         most = np.max([job.pairs.degrees(t) for t in rounds], axis=0)
@@ -300,16 +241,16 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
         job,
         # Noise that is correlated over rounds has no ratio of one release.
         job.ledger if job.factor is None else replace(job.ledger, channels=()),
-        _notes(job),
         is_central=False,
         claimed=gossip_claim(job),
         pools_records=job.pools_records,
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
-        protocol=protocols[job.algorithm.protocol],
+        protocol=job.algorithm.protocol,
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=gossip_horizon(job),
         colluders=job.scenario.privacy.colluders,
         shared=noise_correlation,
+        over_rounds=job.factor is not None,
     )
 
 
@@ -329,6 +270,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
+    algorithm = strip_centring(job.algorithm)
     if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
         return Horizon(math.inf if np.isinf(epsilon).any() else None, job.algorithm.endless_stream(job))
     has_other_sums = _has_other_sums(job)
@@ -338,8 +280,8 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         finite = math.inf
     elif has_other_sums:
         return Horizon(None, None)
-    elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
-        finite = _limit(job, job.algorithm, is_endless=False)
+    elif isinstance(algorithm, OneStep) and not job.central and algorithm.protocol == "released":
+        finite = _limit(job, algorithm, is_endless=False)
     has_finite_horizon = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
     if (
         has_finite_horizon
@@ -353,7 +295,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
 
 def _has_other_sums(job: GossipJob) -> bool:
     """Return whether the budget is another sum than sensitivity/scale of one step per agent and round."""
-    algorithm: Any = job.algorithm
+    algorithm = strip_centring(job.algorithm)
     return bool(
         # Noise that is correlated between agents or over rounds.
         job.pairs is not None
@@ -377,12 +319,12 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
 
     Args:
         job: its noise, records and δ.
-        algorithm: of the job.
+        algorithm: of the job, without centring.
         is_endless: whether every round brings `batch` new records, instead of these records.
     """
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
-    noise, releases = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
+    noise, releases = smallest_noise(job), job.algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
         channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]
@@ -422,23 +364,6 @@ def gossip_claim(job: GossipJob) -> PaperClaim | None:
     """Return the ε that the paper of a published form claims: for comparison only."""
     is_published = job.scenario.privacy.guarantee == "as_published"
     return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
-
-
-def _notes(job: GossipJob) -> list[str]:
-    out = []
-    if job.scenario.privacy.guarantee == "as_published":
-        out = ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
-        if isinstance(job.algorithm, Claiming):
-            out = job.algorithm.paper_notes(job)
-    if job.factor is not None:
-        out.append(
-            "Noise is correlated over rounds. It saves reading, not privacy: at this ε, all records in every round "
-            "with independent noise have no larger error."
-        )
-    average, rounds = job.scenario.run.average, job.scenario.algorithm.rounds
-    if isinstance(average, float) and job.scenario.tail_length == 1:
-        out.append(f"run.average = {average:g} of {rounds} rounds is one released value, and nothing is averaged.")
-    return out
 
 
 GOSSIP = Setting(gossip_job, gossip_statement, gossip_claim)

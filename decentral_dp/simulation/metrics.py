@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +51,15 @@ from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
+from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective
 from decentral_dp.problems.saddle import Minimax
 
 IntArray = NDArray[np.int64]
 # Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
+# Evaluated values: those of each agent or their average, or those of a coordinator; if it publishes only x, the exact
+# lower solution.
+EvaluatedOn: TypeAlias = Literal["released_values", "final_average", "x_and_y", "lower_solution"]
 # Agents of a large network whose values are scored.
 MOST_SCORED = 256
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
@@ -167,6 +171,29 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "estimate": Measure("the published critic's own estimate of the distance (train)", of="wgan"),
         "gradient_norm": Measure("norm of the gradient of Φ (train)"),
         "auc": Measure("AUC (train)", better="higher"),
+        "optimality_gap": Measure(
+            "optimality gap (train)",
+            ("", "_last"),
+            axis="log",
+            meaning="g(x̄, ȳ) − min g, or F(x̄) − min F of a bilevel problem; computed only if asked for",
+        ),
+        "distance_to_solution": Measure(
+            "distance to the solution",
+            ("", "_max", "_last", "_last_max"),
+            axis="log",
+            meaning="‖ȳ − y*‖₂, or ‖x̄ − x*‖₂ of a bilevel problem; computed only if asked for",
+        ),
+        "stationarity": Measure(
+            "squared norm of the gradient (train)",
+            ("", "_last"),
+            axis="log",
+            meaning="‖∇_y g(x̄, ȳ)‖₂², or ‖∇F(x̄)‖₂² of a bilevel problem; computed only if asked for",
+        ),
+        "value_function": Measure(
+            "F(x̄), upper loss at the exact lower solution",
+            ("", "_last"),
+            meaning="F(x̄) = f(x̄, y*(x̄)) of a bilevel problem; computed only if asked for",
+        ),
         "hypergradient_norm": Measure("norm of the hypergradient, ‖∇F‖₂"),
         "hypergradient_gap": Measure("‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records"),
         "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
@@ -179,6 +206,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "diverged": Measure("1 if the run diverged, else 0", reach=OF_RUNS, meaning=_DIVERGED),
         "endless_stream": Measure("ε of the worst agent on an endless stream", reach=OF_PLANS),
         "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
+        "epsilon_mean": Measure("mean ε over agents", reach=FACT),
+        "epsilon_median": Measure("median ε over agents", reach=FACT),
+        "epsilon_min": Measure("ε of the agent with the smallest ε", reach=FACT),
         "epsilon_published": Measure("ε of the worst agent for an adversary of published models only", reach=FACT),
         "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
         "epsilon_spent": Measure("ε spent by the worst agent", axis="log"),
@@ -251,8 +281,10 @@ class Evaluator:
         reads_state: whether agents have an unreleased state; default yes.
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
-        of_classes: metrics of class probabilities to compute, of `CLASS_MEASURES`; by default none.
+        requested: metrics that are computed on request: of `CLASS_MEASURES` and `REFERENCE_MEASURES`; by default none.
         averages: whether the average of the agents' values is scored; by default each agent's values are.
+        one_level: whether y is trained at a fixed x.
+        key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
     """
 
     problem: Problem
@@ -264,8 +296,10 @@ class Evaluator:
     reads_state: bool = True
     label_unit: float | None = None
     measures: Sequence[str] | None = None
-    of_classes: Sequence[str] = ()
+    requested: Sequence[str] = ()
     averages: bool = False
+    one_level: bool = False
+    key: str = ""
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -289,6 +323,11 @@ class Evaluator:
                 if values is published or name.startswith("test"):
                     is_agent = values is published and len(per_row) == len(scored_agents(len(names)))
                     rows += summarise(index, name + suffix, per_row, names if is_agent else ())
+        for values, suffix in ((published, ""), (last, "_last")):
+            measured = {} if values is None else self._reference_scores(values)
+            for name, value in measured.items():
+                stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
+                rows += [(index, "mean", stem + suffix + end, value)] if stem in self.requested else []
         if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
             return rows
         x = published["x"].mean(axis=0)
@@ -304,6 +343,13 @@ class Evaluator:
                         (index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - population_gradient)))
                     )
         return rows
+
+    def _reference_scores(self, values: Mapping[str, Array]) -> dict[str, float]:
+        """Compute metrics of the reference solution, if one is requested and all values are finite."""
+        if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
+            return {}
+        objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level)
+        return objective.measure(values, self.key)
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
         (train, train_weights), (validation, validation_weights) = self._pooled_records
@@ -327,7 +373,7 @@ class Evaluator:
                 accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
-                class_measures = measure_classes(self.problem, x, y, self.test, self.of_classes)
+                class_measures = measure_classes(self.problem, x, y, self.test, self.requested)
                 scores |= {f"test_{name}": value for name, value in class_measures.items()}
                 if self.label_unit is not None and hasattr(self.problem, "regression_scores"):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
@@ -370,13 +416,13 @@ class MinimaxEvaluator:
         problem: the minimax problem.
         train: the records of all agents.
         test: held-out records or None.
-        of_classes: as of `Evaluator`.
+        requested: as of `Evaluator`.
     """
 
     problem: Minimax
     train: Any
     test: Any | None
-    of_classes: Sequence[str] = ()
+    requested: Sequence[str] = ()
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
@@ -394,7 +440,7 @@ class MinimaxEvaluator:
         chosen = scored_agents(len(x))
         score_tables = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
         if self.test is not None:
-            class_measures = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes)
+            class_measures = measure_classes(problem, x[chosen], y[chosen], self.test, self.requested)
             for name, per_row in class_measures.items():
                 for agent_scores, value in zip(score_tables, per_row, strict=True):
                     agent_scores[f"test_{name}"] = value

@@ -25,14 +25,25 @@ from decentral_dp.formatting import (
     schedule_text,
 )
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.reporting.report import data_line, headline_text, tabulate_budgets
+from decentral_dp.reporting.privacy import (
+    UNVERIFIED,
+    VERBOSE_LINES,
+    cautions,
+    mechanism_text,
+    notes,
+    privacy_lines,
+    summary_text,
+    unverified_texts,
+    variables_text,
+)
+from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, tabulate_budgets
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
-from decentral_dp.simulation.statement import UNVERIFIED, VERBOSE_LINES, PrivacyStatement, Setting
+from decentral_dp.simulation.statement import PrivacyStatement, Setting
 from decentral_dp.simulation.summary import (
     method_name,
     problem_summary,
@@ -68,7 +79,7 @@ class Plan:
         settings_text: default hyper-parameters of training; "" for other problems.
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
         problem: the problem, the data and the record counts, as in `result.json`.
-        unmeasured: the metrics that would take too long to compute, or "".
+        skips_hypergradient: whether it would take too long to compute.
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
         communication: messages of the agents; None with a trusted coordinator.
@@ -94,7 +105,7 @@ class Plan:
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
-    unmeasured: str = ""
+    skips_hypergradient: bool = False
     communication: Communication | None = None
     adversary_hint: str = ""
 
@@ -115,7 +126,7 @@ class Plan:
             problem=problem_summary(job),
             settings=settled_parameters(job),
             records=job.ledger,
-            unmeasured=job.unmeasured,
+            skips_hypergradient=job.skips_hypergradient,
             communication=communication(job),
             adversary_hint=_adversary_hint(job),
         )
@@ -142,7 +153,7 @@ class Plan:
         return text_of({**content, "communication": communication, "privacy": self.privacy.to_dict()})
 
     def __repr__(self) -> str:
-        return f"<Plan {self.title!r}: {self.rounds} rounds, {self.privacy.summary}>"
+        return f"<Plan {self.title!r}: {self.rounds} rounds, {summary_text(self.privacy)}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -201,29 +212,29 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items = [("Title", plan.title)] if verbose and plan.title else []
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.
-    if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
+    if not (privacy.publishes_all or graph["central"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
-    items += [line for line in privacy.lines if line[0] != "Note" and (verbose or line[0] not in VERBOSE_LINES)]
-    items += [("Mechanism", text)] if (text := privacy.mechanism_text) else []
+    hidden = ("Note", *(() if verbose else VERBOSE_LINES))
+    items += [line for line in privacy_lines(privacy) if line[0] not in hidden]
+    items += [("Mechanism", text)] if (text := mechanism_text(privacy)) else []
     centred = (
         "x: mean of the features, y: model" if plan.problem["solves"] == "one-level" and "x" in privacy.signal else ""
     )
-    items += [("Variables", text)] if verbose and (text := privacy.variables_text or centred) else []
+    items += [("Variables", text)] if verbose and (text := variables_text(privacy) or centred) else []
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
     )
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
-    # The notes of a guarantee contain those on the data.
-    notes = (*privacy.notes,) if privacy.is_noisy else plan.data_notes
-    if privacy.unverified and not verbose:
-        count = len(privacy.unverified)
-        notes = (
-            *(note for note in notes if not note.startswith(UNVERIFIED)),
-            f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them.",
-        )
-    warnings = [*plan.setting_warnings, *(notes if not verbose else privacy.cautions), plan.unmeasured]
-    items += [("Warning", text) for text in warnings if text]
+    # Assumptions on the data matter to a guarantee only.
+    data_notes = plan.problem["notes"] if privacy.is_noisy else plan.data_notes
+    warnings, limits = [*plan.setting_warnings, *cautions(privacy)], [*data_notes, *notes(privacy, plan.rounds)]
+    if not verbose:
+        count = len(unverified_texts(privacy.unverified))
+        unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
+        warnings += [*limits, *([unverified] if privacy.rests_on_unverified else [])]
+    warnings += [hypergradient_note(plan.problem)] if plan.skips_hypergradient else []
+    items += [("Warning", text) for text in warnings]
     print_items(out, items)
     summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}
     if (budgets := tabulate_budgets(privacy, graph, **summary)) is not None:
@@ -246,7 +257,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     out.print()
     last = [("Defaults", f"{', '.join(texts)}.")] if texts else []
     last += [("Adversary", plan.adversary_hint)] if plan.adversary_hint else []
-    print_items(out, [*(_privacy_facts(privacy) if privacy.is_noisy else []), *last])
+    print_items(out, [*(_privacy_facts(privacy, limits) if privacy.is_noisy else []), *last])
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
@@ -261,8 +272,13 @@ def graph_line(graph: Mapping[str, Any]) -> str:
     return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 
-def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    """Return channels without privacy cost, the signal-to-noise ratio, the limit for T → ∞, and notes."""
+def _privacy_facts(privacy: PrivacyStatement, limits: Sequence[str]) -> list[tuple[str, str]]:
+    """Return channels without privacy cost, the signal-to-noise ratio, the limit for T → ∞, and notes.
+
+    Args:
+        privacy: of the plan.
+        limits: notes on the data and on ε.
+    """
     free: dict[str, list[str]] = {}
     for channel, reason in privacy.free_channels.items():
         free.setdefault(reason, []).append(channel)
@@ -278,6 +294,7 @@ def _privacy_facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
             kind = "pure ε" if privacy.mechanisms == ("laplace",) else "ε"
             text += f", {kind} = {epsilon_text(limit.endless_stream)} on an endless stream of records"
         facts.append(("T → ∞", f"{text}."))
-    for head, under in privacy.grouped_notes:
-        facts += [("Note", head), *(("", f"· {text}") for text in under)]
+    facts += [("Note", text) for text in limits]
+    if privacy.unverified:
+        facts += [("Note", UNVERIFIED), *(("", f"· {text}") for text in unverified_texts(privacy.unverified))]
     return facts

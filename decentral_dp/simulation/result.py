@@ -20,8 +20,9 @@ from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.simulation.events import CallbackFailure
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
-from decentral_dp.simulation.metrics import JUDGES
+from decentral_dp.simulation.metrics import JUDGES, EvaluatedOn
 from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -58,6 +59,63 @@ class Communication:
     by_agent: tuple[int, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class WeakScore:
+    """A held-out score that does not exceed that of a constant prediction.
+
+    Args:
+        name: "test_auc", "test_accuracy" or "test_r2".
+        value: the score.
+        baseline: that of a random score, the majority class or the mean label.
+        margin: the least excess over the baseline that counts.
+        interval: 95 % interval of an accuracy.
+    """
+
+    name: str
+    value: float
+    baseline: float
+    margin: float = 0.0
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTrend:
+    """A loss that increased, or still decreased at the end.
+
+    Args:
+        name: of the loss.
+        first: at the start.
+        last: mean over the last fifth of the rounds.
+    """
+
+    name: str
+    first: float
+    last: float
+
+    @property
+    def increased(self) -> bool:
+        return self.last > self.first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """The value by which a run diverged.
+
+    Args:
+        name: channel of a released value, or name of a loss.
+        is_released: whether the value was released in the last round, instead of a loss at the end.
+        is_finite: whether the value is finite.
+        first: loss at the start; None if it plays no part.
+        last: loss at the end.
+    """
+
+    name: str
+    is_released: bool = False
+    is_finite: bool = False
+    first: Number = None
+    last: Number = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RunResult(Mapping[str, Any]):
     """The result of a run.
@@ -67,22 +125,26 @@ class RunResult(Mapping[str, Any]):
         privacy: the privacy statement.
         title: of the scenario.
         status: "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
-        reason: why the run ended early; None if it did not.
+        reason: the error that ended an interrupted or failed run, else None.
+        divergence: the value by which the run diverged, or None.
         method: the algorithm's name, with every part that is on.
         engine: "local" or "ray".
         rounds: number of rounds that were run.
         rounds_planned: number of rounds of the scenario.
         seconds: running time.
         metrics: name → mean over agents at the last evaluation.
-        evaluated_on: the evaluated values, in words.
+        evaluated_on: the evaluated values.
+        averaged: number of last released values whose mean is evaluated.
         baselines: metric → its value for the majority class, or for the mean label.
         tunes_x: whether x is tuned; False if only the lower level is solved.
-        unmeasured: metrics that were not computed, and why, or "".
+        skips_hypergradient: whether it was not computed because it takes too long.
+        absent_measures: names of `run.measures` that the run does not have.
         labels_cut: share of the labels outside problem.label_range, which were clipped.
         features_cut: feature → share of its values outside problem.scale, if any.
         clipped: channel → clipped fraction of per-example gradients at the last values.
-        failed_callbacks: a sentence for each callback that failed.
-        learning: signs that the run learned little, with advice.
+        failed_callbacks: the callbacks that failed.
+        weak_score: the score, if it is close to that of a constant prediction.
+        loss_trend: a loss, if it increased or still decreased.
         algorithm: the hyper-parameters of a coordinator's program, else empty.
         audit: findings of an audit of the run, or None.
         topology: the graph and its numbers.
@@ -104,21 +166,25 @@ class RunResult(Mapping[str, Any]):
     title: str
     status: str
     reason: str | None
+    divergence: Divergence | None = None
     method: str = ""
     engine: str
     rounds: int
     rounds_planned: int
     seconds: Number = None
     metrics: Mapping[str, Number]
-    evaluated_on: str = ""
+    evaluated_on: EvaluatedOn = "released_values"
+    averaged: int = 1
     baselines: Mapping[str, float] = field(default_factory=dict)
     tunes_x: bool = True
-    unmeasured: str = ""
+    skips_hypergradient: bool = False
+    absent_measures: tuple[str, ...] = ()
     labels_cut: float = 0.0
     features_cut: Mapping[str, float] = field(default_factory=dict)
     clipped: Mapping[str, float] = field(default_factory=dict)
-    failed_callbacks: tuple[str, ...] = ()
-    learning: tuple[str, ...] = ()
+    failed_callbacks: tuple[CallbackFailure, ...] = ()
+    weak_score: WeakScore | None = None
+    loss_trend: LossTrend | None = None
     algorithm: Mapping[str, Any] = field(default_factory=dict)
     audit: Mapping[str, Any] | None = None
     topology: Mapping[str, Any]
@@ -136,7 +202,7 @@ class RunResult(Mapping[str, Any]):
         return len(self.content)
 
     def __repr__(self) -> str:
-        return f"<RunResult: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
+        return f"<RunResult: {self.status}, {self.rounds} rounds, {self.privacy!r}>"
 
     def to_json(self) -> str:
         """Return the text of `result.json`; infinities are "inf" and "-inf", NaN is null."""
@@ -190,7 +256,7 @@ class RunResult(Mapping[str, Any]):
     @property
     def scores_average(self) -> bool:
         """Whether the scores are those of the average of the final models."""
-        return self.evaluated_on.endswith("final models")
+        return self.evaluated_on == "final_average"
 
     @property
     def has_model(self) -> bool:
@@ -209,8 +275,7 @@ class RunResult(Mapping[str, Any]):
     @property
     def solves_lower(self) -> bool:
         """Whether only x was published, so that scores are those of an exact lower solution."""
-        metrics = self.metrics
-        return "upper_loss" not in metrics and "upper_loss_unreleased" in metrics
+        return self.evaluated_on == "lower_solution"
 
 
 @cache

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +39,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.events import Callback, Callbacks, Reporter
+from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
@@ -60,6 +61,7 @@ from decentral_dp.simulation.result import (
     IN_PROGRESS,
     RESULT,
     RUN,
+    Divergence,
     RunResult,
     result_adapter,
     seal,
@@ -151,15 +153,15 @@ class Run:
 
         folder = Path(folder)
         interruption, lock = open_interrupted(folder)
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(lock)
             # Relative paths start at the folder of the run.
             job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
-        except BaseException:
-            lock.close()
-            raise
+            # The journal closes the lock.
+            stack.pop_all()
         with show_progress(callbacks, "rounds") as callback:
             run = _run_in_folder(job, journal, callback, interruption)
         page.draw_run(folder)
@@ -227,8 +229,8 @@ class Run:
         """Draw a figure of this run; notebooks show it, `save` writes it.
 
         Args:
-            name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
-                "gradient", "epsilon", "noise" or "topology".
+            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "hypergradient", "consensus",
+                "primal", "gradient", "epsilon", "noise" or "topology".
 
         Returns:
             The figure.
@@ -275,8 +277,10 @@ class Run:
         return run_view(self.report, dict(drawn[:2]))
 
     def __repr__(self) -> str:
+        from decentral_dp.reporting.privacy import summary_text
+
         result = self.result
-        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {result.privacy.summary}>"
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {summary_text(result.privacy)}>"
 
 
 def evaluated_rounds(rounds: int, interval: int) -> list[int]:
@@ -303,7 +307,7 @@ def collect_result(
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
     seconds: float,
-    failed_callbacks: Sequence[str] = (),
+    failed_callbacks: Sequence[CallbackFailure] = (),
 ) -> RunResult:
     """Collect the numbers of a finished run.
 
@@ -312,35 +316,29 @@ def collect_result(
         outcome: its last values and its ledger.
         metrics: columns round, agent, name, value of all evaluations.
         seconds: running time.
-        failed_callbacks: a sentence for each callback that failed; default none.
+        failed_callbacks: the callbacks that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
-    status, reason = "ok", None
+    cause: Divergence | None
     if divergence is not None:
-        growth = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
-        status = "diverged"
-        reason = (
-            f"the released value of {divergence.channel} {growth} at round {divergence.round}; "
-            f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
-        )
+        cause = Divergence(name=divergence.channel, is_released=True, is_finite=divergence.finite)
     elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
         # It reads records: a certified run must not end because of it.
-        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
-    elif grown := grown_loss(metrics):
-        status, reason = "diverged", grown
+        cause = Divergence(name="primal")
+    else:
+        cause = grown_loss(metrics)
     # A run that ended early counts up to its last evaluation, with fewer releases than planned.
     last_evaluation = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(last_evaluation, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
-    none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
-    reason_unmeasured = " ".join(filter(None, (job.unmeasured, none)))
     statement, parameters, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
         "title": title_of(job.scenario),
-        "status": status,
-        "reason": reason,
+        "status": "ok" if cause is None else "diverged",
+        "reason": None,
+        **({} if cause is None else {"divergence": asdict(cause)}),
         "method": method_name(job),
         "engine": job.scenario.run.engine,
         "rounds": rounds,
@@ -353,11 +351,13 @@ def collect_result(
             **clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"unmeasured": reason_unmeasured} if reason_unmeasured else {}),
-            **({"failed_callbacks": list(failed_callbacks)} if failed_callbacks else {}),
-            **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
+            **({"skips_hypergradient": True} if job.skips_hypergradient else {}),
+            **({"absent_measures": missing} if missing else {}),
+            **({"failed_callbacks": list(map(asdict, failed_callbacks))} if failed_callbacks else {}),
+            **learning(job, outcome, metrics, ends),
         },
-        "evaluated_on": job.evaluated_on(average),
+        "evaluated_on": job.evaluated_on,
+        "averaged": average,
         **({} if job.tunes_x else {"tunes_x": False}),
         **({} if parameters is None else {"algorithm": parameters}),
         "privacy": statement.to_dict(),
@@ -375,8 +375,8 @@ LOSSES = ("upper_loss", "lower_loss", "primal")
 _MOST_GROWTH = 1e3
 
 
-def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
-    """Return the reason if a loss ended above 10³ max(its start, 1), else "".
+def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> Divergence | None:
+    """Return a loss that ended above 10³ max(its start, 1).
 
     The loss reads records and no ε covers it. So it labels a run that has ended, and stops none.
 
@@ -384,18 +384,16 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
         metrics: columns round, agent, name, value of all evaluations.
 
     Example:
-        >>> grown_loss(measuring.tabulate([(0, "mean", "primal", 0.7), (9, "mean", "primal", 2e4)]))[:35]
-        'primal grew from 0.7 to 2e+04, more'
+        >>> grown_loss(measuring.tabulate([(0, "mean", "primal", 0.7), (9, "mean", "primal", 2e4)])).last
+        20000.0
     """
     for name in LOSSES:
         values = metrics["value"][(metrics["agent"] == "mean") & (metrics["name"] == name)]
         # A loss that is infinite at the start has not grown.
         if values.size and math.isfinite(values[0]) and not values[-1] <= _MOST_GROWTH * max(1.0, values[0]):
-            return (
-                f"{name} grew from {values[0]:.3g} to {values[-1]:.3g}, more than 1000 times max(start, 1), by an "
-                "evaluation that no ε covers. Use smaller step sizes or a start nearer to 0."
-            )
-    return ""
+            first, last = float(values[0]), float(values[-1])
+            return Divergence(name=name, is_finite=math.isfinite(last), first=first, last=last)
+    return None
 
 
 def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:

@@ -1,4 +1,4 @@
-"""The privacy statement of a job: its guarantee, the budget of each agent, and notes.
+"""The privacy statement of a job: its guarantee, the budget of each agent, and their context, as numbers and codes.
 
 `to_dict` returns the table "privacy" of `result.json`, and `from_dict` reads it.
 """
@@ -16,7 +16,6 @@ from pydantic import PlainValidator, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import IntArray
-from decentral_dp.formatting import delta_text, epsilon_text
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Trust and problem of a job: agents on a graph, or a trusted coordinator of a bilevel or minimax problem."""
@@ -24,14 +23,6 @@ Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minim
 View: TypeAlias = Literal["all_messages", "final_models", "final_average"]
 """Values that the adversary of the stated ε receives."""
 
-# First word of notes on unverified code.
-UNVERIFIED = "Unverified: "
-# In `PrivacyStatement.seen`, of a coordinator that holds all records.
-HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
-
-
-# Head of ε of all messages next to that of published models.
-OF_ALL = "ε of all messages"
 # Infinity is the string "inf" in result.json.
 Number: TypeAlias = float | None
 
@@ -175,6 +166,7 @@ class PaperClaim:
         agents: the claimed ε of each agent.
         source: theorem and paper.
         delta: the claimed δ; None for pure ε.
+        remarks: on the claim, by the author of its program.
     """
 
     epsilon_max: Number = None
@@ -182,13 +174,7 @@ class PaperClaim:
     agents: tuple[Number, ...] = ()
     source: str = "the paper"
     delta: Number = None
-
-    @property
-    def text(self) -> str:
-        """The claim with its label, "ε = 2.00 at δ = 1e-5 by …; not certified."."""
-        # A claim without δ is of pure ε.
-        delta_suffix = f" at δ = {delta_text(self.delta)}" if self.delta else ""
-        return f"ε = {epsilon_text(self.epsilon_max)}{delta_suffix} by {self.source}; not certified."
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -198,8 +184,6 @@ class ReleasePrice:
     Args:
         channel: its name.
         mechanism: "gaussian", "laplace" or "exponential".
-        releases: number of releases in all rounds.
-        width: coordinates of one release.
         unit: "μ" of a Gaussian pair, or pure "ε".
         price: split → lowest and highest cost of a release.
         rate: split → rate of Poisson sampling, if any.
@@ -207,15 +191,9 @@ class ReleasePrice:
 
     channel: str
     mechanism: str
-    releases: int
-    width: int
     unit: str
     price: Mapping[str, tuple[float, float]]
     rate: Mapping[str, float] = field(default_factory=dict)
-
-
-# Heads of `PrivacyStatement.lines` that the terminal prints with --verbose only.
-VERBOSE_LINES = ("Correlated", "Seen")
 
 
 @dataclass(frozen=True)
@@ -247,16 +225,6 @@ class NoiseCorrelation:
     collusion_threshold: int
     between_agents: str = "pairwise"
 
-    @property
-    def text(self) -> str:
-        """The correlated agents, the ratio, and the collusion threshold."""
-        agents = "every two agents" if self.between_agents == "zero_sum" else "each two neighbours"
-        mean = "on average " if self.between_agents == "optimised" else ""
-        return (
-            f"{agents} share noise that cancels, {mean}{self.ratio:.3g} times an agent's own. Against "
-            f"{self.collusion_threshold} colluders an agent may be left with its own noise only."
-        )
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
@@ -266,9 +234,9 @@ class PrivacyStatement:
         setting: of the job.
         guarantee: "certified", "as_published" or "none".
         mechanisms: noise mechanisms; none without noise.
-        protocol: in words.
-        seen: the threat model of a trusted coordinator, sentence by sentence; else empty.
-        seen_briefly: the same in a line.
+        protocol: "released", "private" or "published", as of the algorithm.
+        queries: terms that read records and that a trusted coordinator queries.
+        releases: channel → number of releases in all rounds, and coordinates of one, of a trusted coordinator.
         pools_records: whether a coordinator or a server holds the agents' records, instead of sums over them.
         constants: "analytic" if a coordinator's problem has known constants, else None.
         prices: privacy cost of a coordinator's releases.
@@ -287,22 +255,25 @@ class PrivacyStatement:
         free_channels: channel → reason why it has no privacy cost.
         noise: "off", "secret" or "reproducible".
         numerical_slack: what float64 sampling adds to ε and δ; included in every ε.
-        protected: the difference of neighbouring data sets, as "one record of one agent".
+        unit_records: number of records of one agent in which neighbouring data sets differ; None for all.
+        most_records: largest number of records of an agent.
         neighbours: "replace" or "zero_out".
         colluders: number of colluding agents.
         shared: pairwise correlated noise, or None.
+        over_rounds: whether noise is correlated over rounds.
         signal: channel → signal-to-noise ratio.
-        unverified: unchecked assumptions on custom components.
-        notes: sentences on these numbers.
-        cautions: the notes on a large δ and a low signal.
+        unverified: custom component with unchecked assumptions → its name.
+        uncertified: channel → reason why its mechanism has no proof.
+        bundles: number of bundles of agents whose ε is composed together; 0 if each is composed.
+        has_pure_only: whether some agents have only the pure ε of ideal samplers.
     """
 
     setting: Setting
     guarantee: Literal["certified", "as_published", "none"]
     mechanisms: tuple[str, ...]
     protocol: str
-    seen: tuple[str, ...] = ()
-    seen_briefly: str = ""
+    queries: tuple[str, ...] = ()
+    releases: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     pools_records: bool = False
     constants: str | None = None
     prices: tuple[ReleasePrice, ...] = ()
@@ -320,22 +291,30 @@ class PrivacyStatement:
     free_channels: Mapping[str, str]
     noise: str
     numerical_slack: Mapping[str, float] | None
-    protected: str
+    unit_records: int | None
+    most_records: int
     neighbours: Literal["replace", "zero_out"]
     colluders: int = 0
     shared: NoiseCorrelation | None = None
+    over_rounds: bool = False
     signal: Mapping[str, Signal] = field(default_factory=dict)
-    unverified: tuple[str, ...] = ()
-    notes: tuple[str, ...]
-    cautions: tuple[str, ...] = ()
+    unverified: Mapping[str, str] = field(default_factory=dict)
+    uncertified: Mapping[str, str] = field(default_factory=dict)
+    bundles: int = 0
+    has_pure_only: bool = False
 
     def __repr__(self) -> str:
-        return f"<PrivacyStatement of {len(self.agents)} agents: {self.summary}>"
+        return f"<PrivacyStatement: {self.guarantee}, epsilon_max={self.epsilon_max:.4g}, delta={self.delta:g}>"
 
     @property
     def is_trusted(self) -> bool:
         """Whether agents trust a coordinator."""
         return self.setting != "gossip"
+
+    @property
+    def publishes_all(self) -> bool:
+        """Whether a trusted coordinator or server publishes all that the adversary observes."""
+        return self.is_trusted or self.pools_records
 
     @property
     def rests_on_unverified(self) -> bool:
@@ -356,168 +335,10 @@ class PrivacyStatement:
         """Whether the recorded seed reproduces the noise."""
         return self.noise not in ("", "off", "secret")
 
-    @property
-    def adjacency(self) -> str:
-        """The neighbouring relation: "replace one record of one agent"."""
-        return f"{'zero out' if self.neighbours == 'zero_out' else self.neighbours} {self.protected}"
-
-    @property
-    def adversary(self) -> str:
-        """The threat model: what the adversary observes.
-
-        An adversary of published models receives nothing else, except the messages to colluding agents. With
-        independent noise of each agent the guarantee for all messages holds against any number of colluding agents.
-        Pairwise correlated noise needs a bound on their number.
-        """
-        if self.is_trusted or self.pools_records:
-            return f"observes all that the trusted {'coordinator' if self.is_trusted else 'server'} publishes"
-        q = self.colluders
-        colluders = f"colludes with {q} agent{'s' * (q > 1)}" if q else "no agent colludes"
-        if self.view != "all_messages":
-            return f"receives {self.published_text} and {colluders}" if q else f"receives only {self.published_text}"
-        if self.shared is None:
-            return "observes all messages"
-        return f"observes all messages, {colluders}"
-
-    @property
-    def published_text(self) -> str:
-        """The models that the adversary of `view` receives: "the average of the 16 final models"."""
-        models = f"the {len(self.agents)} final models"
-        return f"the average of {models}" if self.view == "final_average" else models
-
-    @property
-    def assumptions(self) -> str:
-        """The assumptions of ε of published models; "" if the adversary observes all messages."""
-        if self.view == "all_messages":
-            return ""
-        others = "all other agents" if self.colluders else "agents"
-        return (
-            f"The first ε assumes that {others} follow the protocol and keep messages to themselves, and that no score "
-            "or model of an earlier round is shown"
-        )
-
-    @property
-    def epsilons(self) -> list[tuple[str, Number]]:
-        """ε of the worst agent for each adversary: its name in tables and ε, that of all messages last."""
-        if self.view == "all_messages":
-            return [("ε", self.epsilon_max)]
-        return [(f"ε of the {self.view.replace('_', ' ')}", self.epsilon_published), (OF_ALL, self.epsilon_max)]
-
-    @property
-    def certainty(self) -> str:
-        """The kind of guarantee: "certified", or its limits."""
-        word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
-        return f"{word}, with unverified components (listed by plan --verbose)" if self.rests_on_unverified else word
-
-    @property
-    def summary(self) -> str:
-        """ε of the worst agent with its context: certainty, δ, adjacency, adversary, simulation.
-
-        Every output with the ε of a run prints this text.
-
-        Example:
-            >>> import decentral_dp
-            >>> decentral_dp.plan("ring_breast_cancer").privacy.summary.split(". ")[1:3]
-            ['Adjacency: replace one record of one agent', 'Adversary: observes all messages']
-        """
-        if not self.is_noisy:
-            return "none: noise is off, ε = ∞."
-        different = self.agents.different
-        most, most_published = (
-            "at most " if len(set(map(epsilon_text, values))) > 1 else ""
-            for values in ([b.epsilon for b in different], [b.epsilon_published for b in different])
-        )
-        # Gaussian noise has no pure ε.
-        pure = f" (pure ε = {epsilon_text(self.epsilon_pure_max)})" if math.isfinite(self.epsilon_pure_max) else ""
-        delta = f"at δ = {delta_text(self.delta)}"
-        if self.view == "all_messages":
-            budget = [f"{most}ε = {epsilon_text(self.epsilon_max)} {delta} for every agent{pure}"]
-        else:
-            published = epsilon_text(self.epsilon_published)
-            budget = [
-                f"{most_published}ε = {published} {delta} for an adversary that {self.adversary}",
-                f"{most.capitalize()}ε = {epsilon_text(self.epsilon_max)} for one that observes every message",
-                self.assumptions,
-            ]
-        parts = [
-            f"{self.certainty}: {'. '.join(budget)}",
-            f"Adjacency: {self.adjacency}",
-            *([f"Adversary: {self.adversary}"] if self.view == "all_messages" else []),
-            "SIMULATION: the recorded seed reproduces the noise" if self.is_simulation else f"Noise: {self.noise}",
-        ]
-        return f"{'. '.join(parts)}."
-
-    @property
-    def lines(self) -> list[tuple[str, str]]:
-        """Head and sentence of the summary, correlated noise, a paper's claim, cautions and the threat model."""
-        out = [("Privacy", self.summary)]
-        if not self.is_noisy:
-            return out
-        out += [] if self.shared is None else [("Correlated", self.shared.text)]
-        out += [] if self.claimed is None else [("Claimed", self.claimed.text)]
-        out += [("Note", note) for note in self.cautions]
-        return [*out, ("Seen", self.seen_briefly)] if self.seen_briefly else out
-
-    @property
-    def mechanism_text(self) -> str:
-        """The mechanism with the clipping norms and noise multipliers of its channels; "" without noise.
-
-        The noise multiplier z of a channel is the standard deviation of the noise over the largest contribution of one
-        record to the release. A sum of clipped per-example gradients then has noise of standard deviation z·C. The
-        variables of bilevel problems are explained.
-        """
-        if not self.is_noisy or not self.mechanisms:
-            return ""
-        parts = [self.mechanism.capitalize()]
-        # A channel of another name has the clip of its first term.
-        norms = {c: bound for c, bound in (self.clip or {}).items() if c != "norm"}
-        parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
-        parts += [f"noise multiplier {text}"] if (text := self.noise_multipliers_text) else []
-        return ", ".join(parts)
-
-    @property
-    def noise_multipliers_text(self) -> str:
-        """The noise multiplier of each channel."""
-        levels = {c: s.noise_multiplier for c, s in self.signal.items() if s.noise_multiplier}
-        return _by_channel(levels, is_single=len(self.signal) == 1) if levels else ""
-
-    @property
-    def variables_text(self) -> str:
-        """The variables that the channels of a bilevel problem release; "" for other problems."""
-        # Bilevel problems have records of two splits.
-        is_bilevel = any(len(budget.records) > 1 for budget in self.agents.different)
-        names = [f"{c}: {_BILEVEL_VARIABLES[c]}" for c in self.signal if c in _BILEVEL_VARIABLES]
-        return ", ".join(names) if is_bilevel and len(self.signal) > 1 else ""
-
-    @property
-    def network_text(self) -> str:
-        """The trusted party that agents answer; "" if agents use the graph."""
-        if self.pools_records:
-            whom = "coordinator" if self.is_trusted else "server"
-            return f"every agent hands its records to a trusted {whom}; the scenario's graph plays no part"
-        if self.is_trusted:
-            return "a trusted coordinator asks every agent; the scenario's graph plays no part"
-        return ""
-
-    @property
-    def mechanism(self) -> str:
-        """The noise mechanisms, such as "exponential and gaussian"; "none" without noise."""
-        return " and ".join(self.mechanisms) or "none"
-
-    @property
-    def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The notes in their order, with those on unverified code as one: head and items of each."""
-        words = {f"{UNVERIFIED}{word}": word for word in self.unverified}
-        items = tuple(words[note] for note in self.notes if note in words)
-        if len(items) < 2:
-            return [(note, ()) for note in self.notes]
-        heads = dict.fromkeys(UNVERIFIED.rstrip() if note in words else note for note in self.notes)
-        return [(head, items if head == UNVERIFIED.rstrip() else ()) for head in heads]
-
     def to_dict(self) -> dict[str, Any]:
         """Return the table "privacy" of result.json, infinities as floats."""
-        texts = {name: getattr(self, name) for name in ("mechanism", "summary", "adjacency", "adversary")}
-        return {**_as_json(self), **texts}
+        table: dict[str, Any] = _as_json(self)
+        return table
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> PrivacyStatement:
@@ -535,17 +356,6 @@ class PrivacyStatement:
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-
-
-_BILEVEL_VARIABLES = {"x": "outer variable", "y": "inner variable", "z": "inverse Hessian times a gradient"}
-
-
-def _by_channel(values: Mapping[str, Any], is_single: bool) -> str:
-    """Return numbers with three digits, each after its channel if there are several."""
-    texts = {c: f"{v:.3g}" if isinstance(v, float) else str(v) for c, v in values.items()}
-    return (
-        next(iter(texts.values())) if is_single and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
-    )
 
 
 @cache
@@ -575,7 +385,6 @@ def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
     budgets = statement.agents
     published = None if statement.view == "all_messages" else math.inf
     different = tuple(AgentBudget(b.agent, math.inf, math.inf, epsilon_published=published) for b in budgets.different)
-    note = "The run released values that were not planned. No ε holds for it."
     return replace(
         statement,
         epsilon_max=math.inf,
@@ -583,5 +392,4 @@ def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
         epsilon_published=published,
         agents=AgentBudgets(different, budgets.budget_index),
         at_infinity=None,
-        notes=(note, *statement.notes),
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp import annexes
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
@@ -106,6 +107,7 @@ _METHODS = {
     "gbdsbo": "GBDSBO (bilevel)",
     "vrdsbo": "VRDSBO (bilevel)",
     "spdb": "SPDB (bilevel)",
+    "dsoba": "D-SOBA (bilevel)",
     "bsa": "BSA (bilevel)",
     "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",
@@ -118,6 +120,9 @@ _METHODS = {
     "choco": "CHOCO-SGD",
     "exact_diffusion": "exact diffusion",
     "gradient_tracking": "gradient tracking",
+    "extra": "EXTRA",
+    "dlm": "DLM",
+    "kgt": "K-GT",
 }
 
 
@@ -130,11 +135,11 @@ def method_name(job: PlannedJob) -> str:
         >>> [method_name(decentral_dp.build("dp_dsgd", set=keys).simulation()) for keys in (plain, {})]
         ['D-SGD', 'D-SGD + momentum 0.9, centred features, tail average']
     """
-    kind, algorithm = job.scenario.algorithm.kind, job.algorithm
+    kind, algorithm = job.scenario.algorithm.kind, strip_centring(job.algorithm)
     parts = []
     if momentum := getattr(algorithm, "momentum", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if getattr(algorithm, "centring_rounds", 0):
+    if isinstance(job.algorithm, Centring):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
         parts.append("tail average")
@@ -199,20 +204,14 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
-        "sampling": _sampling_text(job),
+        "sampling": _sampling(job),
     }
 
 
-def _sampling_text(job: PlannedJob) -> str:
-    """Return how a round samples records: "full batch", "batches of 32 records", "Poisson samples of rate 0.1"."""
+def _sampling(job: PlannedJob) -> dict[str, Any]:
+    """Return how a round samples records: its kind, and the batch size or the rate."""
     rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
     if job.central and isinstance(rate, float):
-        return "full batch" if rate >= 1.0 else f"Poisson samples of rate {rate:g}"
-    texts = {
-        "full": "full batch",
-        "fixed_batch": f"batches of {sampling.batch} records",
-        "cyclic": f"cyclic batches of {sampling.batch} records",
-        "poisson": f"Poisson samples of rate {sampling.share:g}" if sampling.share else "",
-        "streaming": f"stream of {sampling.batch} new records per round",
-    }
-    return texts[sampling.kind]
+        return {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
+    numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
+    return {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})

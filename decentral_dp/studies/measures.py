@@ -114,7 +114,8 @@ def group_measures() -> dict[str, dict[str, Measure]]:
 
 
 GUARANTEES = {"certified": "certified", "as_published": "provable as published", "none": "no guarantee"}
-BUDGETS = ("epsilon_max", "epsilon_published", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
+_AGENTS = ("epsilon_max", "epsilon_mean", "epsilon_median", "epsilon_min")
+BUDGETS = (*_AGENTS, "epsilon_published", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
 CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.noise_multiplier")
 # Prefixes of the measures of network DP.

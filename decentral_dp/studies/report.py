@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.reporting.page import render
+from decentral_dp.reporting.privacy import unverified_texts
 from decentral_dp.reporting.report import TextTable
 from decentral_dp.reporting.terminal import GAP, console, longest, split_columns
 from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
@@ -94,7 +95,7 @@ _WIDE = 460.0
 def study_page(
     findings: Findings,
     plots: Path,
-    notes: Sequence[str],
+    unverified: Sequence[Mapping[str, str]],
     files: Sequence[str],
 ) -> str:
     """Return the HTML page of a study.
@@ -102,10 +103,12 @@ def study_page(
     Args:
         findings: finished study.
         plots: folder of its figures.
-        notes: unverified parts of each cell.
+        unverified: custom components of each cell, as of `PrivacyStatement`.
         files: names of the files in the folder.
     """
     study, cells = findings.study, findings.cells
+    # Absolute paths would identify the author.
+    names = [{k: name.replace(f"{study.folder}/", "") for k, name in parts.items()} for parts in unverified]
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     pictures = []
     for name, title in named:
@@ -129,8 +132,7 @@ def study_page(
         linear=any(measure.startswith(LINEAR) for measure in study.measure),
         models=models,
         simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_published"]).any(),
-        # Absolute paths would identify the author.
-        notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
+        notes=list(dict.fromkeys(text for parts in names for text in unverified_texts(parts))),
         pictures=pictures,
         toml=to_toml(study),
         files=files,

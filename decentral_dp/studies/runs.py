@@ -24,12 +24,14 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
+from decentral_dp.reporting.privacy import adjacency_text, adversary_text
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statement import UNVERIFIED, Horizon, PrivacyStatement
+from decentral_dp.simulation.statement import Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks import Stream, Workers, in_parallel, write
@@ -39,8 +41,8 @@ Status = Literal["ok", "diverged", "refused", "failed"]
 # Statuses of cells with results.
 GOOD = ("ok",)
 Record = dict[str, Any]
-"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes:
-unverified parts; threat_model: adjacency and adversary; method: the algorithm with its options."""
+"""status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]];
+unverified: custom components; threat_model: adjacency and adversary; method: the algorithm with its options."""
 
 
 class Task(NamedTuple):
@@ -52,7 +54,7 @@ class Task(NamedTuple):
         folder: start of relative paths.
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
-        of_classes: additional measures of probabilities, from `CLASS_MEASURES`; default none.
+        requested: measures that are computed on request, as of `requested_measures`; default none.
     """
 
     key: str
@@ -60,7 +62,7 @@ class Task(NamedTuple):
     folder: str
     rounds: Literal["last", "all"] | list[int] | None
     network: bool = False
-    of_classes: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
 
 
 def make_task(
@@ -69,23 +71,23 @@ def make_task(
     rounds: Literal["last", "all"] | list[int],
     network: bool = False,
     salt: bytes = b"",
-    of_classes: tuple[str, ...] = (),
+    requested: tuple[str, ...] = (),
 ) -> Task | Record:
     """Return the task of a cell, or the record of a refused one. salt: Salt of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
-        key = make_key(scenario, priced, network, salt, of_classes)
+        key = make_key(scenario, priced, network, salt, requested)
     except InputError as error:
         return _make_record("refused", str(error))
-    return Task(key, cell.content, str(cell.folder), priced, network, of_classes)
+    return Task(key, cell.content, str(cell.folder), priced, network, requested)
 
 
-def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
+def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, requested: tuple[str, ...] = ()) -> str:
     """Return the digests of the settings, of the contents of their files, and of this package."""
     # The digest of the package covers defaults.
     content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
-    parts = [content, priced, *(["network"] if network else []), *of_classes]
+    parts = [content, priced, *(["network"] if network else []), *requested]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
@@ -124,7 +126,7 @@ def _make_record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "seconds": 0.0,
         "finals": {"ok": float(status in GOOD)},
         "curves": {},
-        "notes": [],
+        "unverified": {},
         "threat_model": ["", ""],
         "method": "",
     }
@@ -134,7 +136,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     # Before the run, since network DP may not support the job.
     job = build_job(scenario)
     if scenario.run.measures is None:
-        job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
+        job = replace(job, requested=tuple(dict.fromkeys((*job.requested, *task.requested))))
     pairs = _measure_network(job) if task.network else {}
     done = run_job(job)
     result = done.result
@@ -152,7 +154,8 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
-    record = _make_record(cast(Status, result.status), result.reason, result.rounds) | {"method": result.method}
+    record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)
+    record["method"] = result.method
     rounds = sorted({*means["round"].tolist(), result.rounds})
     return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
@@ -189,7 +192,11 @@ def _add_facts(
 ) -> Record:
     """Add values, messages, network and threat model to a record."""
     sent = count_sent(job, rounds)
+    epsilons = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     network = {
+        "epsilon_min": float(epsilons.min()),
+        "epsilon_median": float(np.median(epsilons)),
+        "epsilon_mean": float(epsilons.mean()),
         "spectral_gap": job.topology.spectral_gap,
         "neighbour_weight": float(job.topology.neighbour_weight.min()),
         "agents": job.n_agents,
@@ -197,8 +204,8 @@ def _add_facts(
     return record | {
         "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},
         "finals": record["finals"] | finals | network | {name: counts[-1] for name, counts in sent.items()},
-        "notes": [f"{UNVERIFIED}{word}" for word in privacy.unverified],
-        "threat_model": [privacy.adjacency, privacy.adversary] if privacy.is_noisy else ["", ""],
+        "unverified": dict(privacy.unverified),
+        "threat_model": [adjacency_text(privacy), adversary_text(privacy)] if privacy.is_noisy else ["", ""],
     }
 
 
@@ -225,10 +232,7 @@ def _compute_spending(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[A
 
 def _measure_network(job: PlannedJob) -> dict[str, float]:
     """Return the measures of network DP. Raises InputError."""
-    try:
-        view = annex("prepare")(job).view()
-    except InputError as error:
-        raise InputError(f"measure: network_epsilon is not supported for this cell. {error}") from error
+    view = annex("prepare")(job).view()
     linear = {} if view.linear is None else view.at_distance(view.reference)
     certified = view.certified[~np.isnan(view.certified)]
     return {

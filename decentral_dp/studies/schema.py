@@ -21,7 +21,7 @@ from decentral_dp.config.loading import (
     python_value,
     read_toml,
 )
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Table
@@ -253,14 +253,11 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         keys, value = parse_change(override)
         is_key = keys[0] in Study.model_fields
         content = assign(content, keys if is_key else ["set", *keys], value)
-    try:
+    with converting(ValidationError, lambda error: explain(error, Study)):
         loaded = Study.model_validate(content)
-        tomli_w.dumps(loaded.model_dump(exclude_none=True, by_alias=True))
-    except ValidationError as error:
-        raise InputError(explain(error, Study)) from None
-    except TypeError as error:
+    with converting(TypeError, lambda error: f"study: {error}. Fix: use numbers, text, lists and tables."):
         # The folder keeps it as a TOML file.
-        raise InputError(f"study: {error}. Fix: use numbers, text, lists and tables.") from None
+        tomli_w.dumps(loaded.model_dump(exclude_none=True, by_alias=True))
     loaded._folder = folder
     return loaded
 
@@ -377,13 +374,14 @@ def cells(study: Study) -> list[Cell]:
     """
     varied = axes(study)
     seeds = study.seed_list
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition.")
     count = math.prod([len(seeds), *(len(axis.values) for axis in varied)])
-    if count > MOST_CELLS:
-        raise InputError(
-            f"grid: too many cells (got {count}, expected at most {MOST_CELLS}). Fix: vary fewer keys at a time."
-        )
+    problem = ""
+    if not seeds or len(set(seeds)) < len(seeds):
+        problem = f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition."
+    elif count > MOST_CELLS:
+        problem = f"grid: too many cells (got {count}, expected at most {MOST_CELLS}). Fix: vary fewer keys at a time."
+    if problem:
+        raise InputError(problem)
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
     covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
     if not covered:

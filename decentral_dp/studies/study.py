@@ -17,14 +17,14 @@ from typing import Any
 import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
-from decentral_dp.errors import InputError, Stopped, quoted
+from decentral_dp.errors import InputError, Stopped, converting, quoted
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
 from decentral_dp.reporting.style import write_figure
 from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import measures_of_classes
+from decentral_dp.simulation.jobs.build import requested_measures
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.comparisons import decide_claim, gain_table
 from decentral_dp.studies.figures import gain_figures, study_figures
@@ -92,15 +92,14 @@ def _lock_folder(out: Path) -> Iterator[Path]:
     """Create and lock out/cells for this process. Raises InputError for a folder with other files."""
     folder = out / CELLS
     with ExitStack() as stack:
-        try:
+        problem = f"--out: {out} cannot be written"
+        with converting(OSError, lambda error: f"{problem} ({error.strerror}). Fix: give another folder."):
             if os.path.lexists(out) and not folder.is_dir() and (not out.is_dir() or any(out.iterdir())):
                 raise InputError(f"--out: {out} is not a study. Fix: give a new folder, or that of a study.")
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 hold_folder(folder, f"{out}: this study is running. Fix: wait until it ends, or stop it.")
             )
-        except OSError as error:
-            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Fix: give another folder.") from None
         yield folder
 
 
@@ -114,8 +113,8 @@ def _compute_cells(
 ) -> tuple[list[str], list[Record], int]:
     """Return the key and the record of every cell, and the number of computed cells."""
     salt, named = salt_in(folder), named_measures(study)
-    network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
-    tasks = [make_task(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
+    network, requested = any(name.startswith(NETWORK) for name in named), requested_measures(named)
+    tasks = [make_task(cell, study.kind, study.rounds, network, salt, requested) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
     if len(refused) == len(tasks):
@@ -183,7 +182,7 @@ def _write(
     page = study_page(
         findings,
         out / "plots",
-        [note for record in records for note in record["notes"]],
+        [record["unverified"] for record in records],
         [path.name for path in out.iterdir()],
     )
     write_whole(out / "report.html", page.encode())

@@ -21,13 +21,14 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 
-from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.errors import InputError, converting, printable, quoted
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import DAMAGED, names_in, read_array, read_arrays, refuse_above, regular
 from decentral_dp.topology.graphs import Array, Graph, unknown
@@ -298,14 +299,10 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
         endings = ", ".join([*_READERS, ".csv", *MATRICES])
         fix = "convert it, for example with networkx.write_graphml"
         raise _refusal(place, f"got the ending {quoted(path.suffix)}, expected one of {endings}", fix)
-    try:
+    with _reading(place):
         content: Any = regular(path, "topology.file").read_bytes()
         # XML declares its own encoding.
         content = content if ending == ".graphml" else content.decode("utf-8-sig")
-    except OSError as error:
-        raise _unreadable(place, error) from error
-    except UnicodeDecodeError as error:
-        raise _refusal(place, "the file is not UTF-8 text", "save it as UTF-8") from error
     if ending == ".csv":
         return _edge_list(content, place, directed)
     name, reader = _READERS[ending]
@@ -327,8 +324,15 @@ def _refusal(place: str, problem: str, fix: str) -> InputError:
     return InputError(f"{place}: {problem}. Fix: {fix}.")
 
 
-def _unreadable(place: str, error: OSError) -> InputError:
-    return _refusal(place, f"the file cannot be read ({error.strerror})", "check the path")
+def _reading(place: str) -> AbstractContextManager[None]:
+    """Convert errors of the system, and of a text in another encoding."""
+
+    def sentence(error: Any) -> str:
+        if isinstance(error, UnicodeDecodeError):
+            return f"{place}: the file is not UTF-8 text. Fix: save it as UTF-8."
+        return f"{place}: the file cannot be read ({error.strerror}). Fix: check the path."
+
+    return converting((OSError, UnicodeDecodeError), sentence)
 
 
 def _edge_list(text: str, place: str, directed: bool) -> Graph:
@@ -471,8 +475,9 @@ def read_matrix(path: Path) -> Array:
     """
     import scipy.sparse
 
-    place = f"topology.file: {path}"
-    try:
+    place, fix = f"topology.file: {path}", "use numpy.save or scipy.sparse.save_npz for an adjacency matrix"
+    damaged = converting(DAMAGED, lambda _: f"{place}: the file holds no matrix. Fix: {fix}.")
+    with _reading(place), damaged:
         if path.suffix.lower() == ".npy":
             matrix: Any = read_array(path, place)
         else:
@@ -491,12 +496,6 @@ def read_matrix(path: Path) -> Array:
                 entries.sum_duplicates()
                 problem = "an entry occurs twice" if entries.nnz < matrix.nnz else ""
                 matrix = entries.toarray()
-    except InputError:
-        raise
-    except OSError as error:
-        raise _refusal(place, f"the file cannot be read ({error.strerror})", "check the path") from error
-    except DAMAGED:
-        problem = "the file holds no matrix"
     if problem:
-        raise _refusal(place, problem, "use numpy.save or scipy.sparse.save_npz for an adjacency matrix")
+        raise _refusal(place, problem, fix)
     return np.asarray(matrix, dtype=np.float64)

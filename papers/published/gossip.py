@@ -202,26 +202,22 @@ class PublishedLdpDsbo(dp.Algorithm):
         return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
 
     def paper_claim(self, job: GossipJob) -> PaperClaim:
-        """Return ε of Theorem 4.5 as published."""
+        """Return ε of Theorem 4.5 as published, what is proven of the protocol, and why it is no certificate."""
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
         weight = float(job.topology.neighbour_weight.min())
         claim = theorem_4_5(steps, job.noise, weight, job.rounds)
         endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-        return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
-
-    def paper_notes(self, job: GossipJob) -> list[str]:
-        """Return what is proven of the protocol, and why Theorem 4.5 is no certificate."""
-        out = "The provable ε of the published protocol holds in exact arithmetic, for the boxed arguments declared."
+        proven = "The provable ε of the published protocol holds in exact arithmetic, for the boxed arguments declared."
         if np.isinf(job.budget.epsilon).any():
-            out = (
+            proven = (
                 "The protocol as published has certified ε = ∞ here: its state is private and unclipped, and the terms "
                 "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
             )
-        return [
-            out,
+        refuted = (
             "Theorem 4.5 as published is no certificate: its constants do not depend on the size of the gradients, and "
-            "there are losses whose exact ε exceeds it.",
-        ]
+            "there are losses whose exact ε exceeds it."
+        )
+        return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source, remarks=(proven, refuted))
 
     def endless_stream(self, job: GossipJob) -> float | None:
         """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
@@ -437,10 +433,9 @@ class PublishedDpDsgd(single_level.OneLevel):
 
     momentum: float = 0.0
     local_steps: int | None = None
-    centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("momentum", "local_steps", "centring"):
+        for key in ("momentum", "local_steps"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 

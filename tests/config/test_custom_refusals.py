@@ -66,9 +66,9 @@ REFUSED: dict[Change, str] = {
     ("my_problem.py", "return error[:, None] * features", OWN): "Own: own",
     ("my_problem.py", "return error[:, None] * features", "return error"): "returns shape (7,)",
     ("my_problem.py", "def lower_grad_y(self, x, ", "def lower_grad_y(self, "): "takes 4 positional arguments",
-    ("my_problem.py", "return np.where(error", "return 1j * np.where(error"): "TypeError: complex numbers",
+    ("my_problem.py", "return np.where(error", "return 1j * np.where(error"): "dtype('complex128')",
     ("my_problem.py", "return (features @ y > 0.5).astype(float)", 'return ["a"] * len(features)'): (
-        "could not convert string to float"
+        "Cannot cast array data"
     ),
     ("my_problem.py", "return self.ridge * (y - x),", "return np.nan * (y - x),"): "is not finite",
     ("my_problem.py", "self.ridge * z, -self.ridge * z", "self.ridge * z"): "regulariser returns shapes [(30,), (30,)]",

@@ -50,7 +50,7 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
     assert (privacy["claimed"] is not None) == (
         published and (trusted or isinstance(run.simulation().algorithm, Claiming))
     )
-    assert bool(privacy["seen"]) == trusted
+    assert bool(privacy["releases"]) == trusted
     if run.result["problem"]["solves"] == "minimax":
         # The best critic of a generator is unknown.
         own = {"estimate"} if run.scenario.problem.kind == "wgan" else {"primal", "gradient_norm"}

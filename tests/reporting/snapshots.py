@@ -36,13 +36,15 @@ STUDY = {
         }
     ],
 }
+DIVERGED = {"status": "diverged", "divergence": {"name": "y", "is_released": True}}
 DIAGNOSTICS = {
     "baselines": {"test_accuracy": 0.63},
     "labels_cut": 0.125,
     "features_cut": {"age": 0.25},
     "clipped": {"y": 0.5},
-    "unmeasured": "The hypergradient is not measured.",
-    "learning": ["The run learned little.", "Enlarge algorithm.rounds."],
+    "skips_hypergradient": True,
+    "weak_score": {"name": "test_accuracy", "value": 0.64, "baseline": 0.63, "interval": [0.6, 0.68]},
+    "loss_trend": {"name": "lower_loss", "first": 0.7, "last": 0.3},
 }
 
 
@@ -86,7 +88,7 @@ def texts(folder: Path) -> dict[str, str]:
     claim = {"epsilon_max": 320.61, "epsilon_max_at_infinity": None, "agents": [320.61] * 10, "source": "Theorem 1"}
     privacy = privacy_of(folder / "known", **printed, claimed=claim, clip={"norm": "l2", "y": 1.0})
     page_of(folder / "run", changes=changes)
-    page_of(folder / "published", guarantee="as_published", changes={"privacy": privacy, "status": "diverged"})
+    page_of(folder / "published", guarantee="as_published", changes={"privacy": privacy, **DIVERGED})
     compared = decentral_dp.compare(folder / "run", folder / "published")
     findings = decentral_dp.study(STUDY, workers=1, out=folder / "study")
     compared.write(folder / "compared")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decentral_dp.simulation.advice import loss_sentence, score_sentence
+from decentral_dp.simulation.advice import loss_trend, weak_score
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from decentral_dp.simulation.advice import loss_sentence, score_sentence
     ],
 )
 def test_score_beside_a_guess(ends: dict[str, float], known: dict[str, float], records: int, little: bool) -> None:
-    assert bool(score_sentence(ends, known, records)) == little
+    assert (weak_score(ends, known, records) is not None) == little
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_score_beside_a_guess(ends: dict[str, float], known: dict[str, float], r
 def test_loss_still_falls(course: object, falls: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
-    assert bool(loss_sentence(pd.DataFrame(rows), "algorithm.learning_rate.scale")) == falls
-    assert loss_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.learning_rate.scale") == ""
+    assert (loss_trend(pd.DataFrame(rows)) is not None) == falls
+    assert loss_trend(pd.DataFrame(rows).iloc[-4:]) is None
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_loss_still_falls(course: object, falls: bool) -> None:
 def test_loss_rose(course: object, rises: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
-    said = loss_sentence(pd.DataFrame(rows), "algorithm.learning_rate.scale", True)
-    assert said.endswith("Fix: decrease algorithm.learning_rate.scale.") == rises
+    trend = loss_trend(pd.DataFrame(rows), learned_little=True)
+    assert (trend is not None and trend.increased) == rises

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import toml_value
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import MOST_OF_SCALE, RunControl, SavedState, Snapshot, release_scale
+from decentral_dp.reporting.report import reason_text
 
 # Fixed scales, so that fewer rounds have the same noise.
 NOISE = {
@@ -51,10 +51,6 @@ def _content(step: float, rounds: int, *, noisy: bool = False, seed: int = 1, **
     }
 
 
-def _toml(content: dict[str, Any]) -> str:
-    return "\n".join(f"{key} = {toml_value(value)}" for key, value in content.items())
-
-
 @cache
 def _rounds_to_growth(noisy: bool) -> int:
     """The first round by which a loss is above 1000 and nothing has stopped the run."""
@@ -69,7 +65,7 @@ def test_a_loss_a_thousand_times_its_start_labels_a_run_that_has_ended(noisy: bo
     content = _content(1.0, rounds, noisy=noisy)
     run = decentral_dp.run(content, out=tmp_path / "run")
     assert (run.result.status, run.result.rounds, run.result.rounds_planned) == ("diverged", rounds, rounds)
-    assert "by an evaluation that no ε covers" in str(run.result.reason)
+    assert "by an evaluation that no ε covers" in reason_text(run.result)
     # The label reads records, and takes nothing from what was released.
     assert run.simulation().ledger.same_releases(run.records)
     assert run.model.agents or run.model.weights
@@ -80,7 +76,7 @@ def test_a_release_above_a_million_public_scales_stops_a_run_wherever_its_agents
     done = [decentral_dp.run(_content(1.0, 400, noisy=noisy, blocks=blocks)) for blocks in (1, 3, 4)]
     first = done[0]
     assert first.result.status == "diverged"
-    assert "public scale" in str(first.result.reason)
+    assert "public scale" in reason_text(first.result)
     assert first.result.rounds < 400
     # Post-processing: the round follows from what was released, and from public numbers.
     limit = MOST_OF_SCALE * first.simulation().public_scale
@@ -112,7 +108,7 @@ def test_a_release_above_a_million_public_scales_stops_a_coordinator(guarantee: 
     done = [decentral_dp.run("dptd", set={**changes, "run.blocks": blocks}) for blocks in (1, 2)]
     first = done[0]
     assert first.result.status == "diverged"
-    assert "public scale" in str(first.result.reason)
+    assert "public scale" in reason_text(first.result)
     assert first.result.rounds < 20
     assert done[1].result.rounds == first.result.rounds
     recorded = first.records

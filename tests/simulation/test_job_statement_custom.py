@@ -10,6 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.reporting.privacy import unverified_texts
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.summary import statement_of
 
@@ -60,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_custom_component_of_agents_is_unverified(scenario: Any, folder: Path, what: str) -> None:
     statement = statement_of(build_job(load(scenario(**GOSSIP[what]), folder=folder)))
     assert statement.rests_on_unverified
-    assert any(note.startswith("Unverified") for note in statement.notes)
+    assert unverified_texts(statement.unverified)
 
 
 def test_objects_are_unverified(scenario: Any) -> None:
@@ -79,4 +80,4 @@ def test_components_of_the_package_are_verified(scenario: Any) -> None:
     for job in (build_job(scenario()), build_job(MINIMAX)):
         statement = statement_of(job)
         assert not statement.rests_on_unverified
-        assert not any("unverified" in note.lower() for note in statement.notes)
+        assert not unverified_texts(statement.unverified)

@@ -11,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.reporting.privacy import cautions
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
@@ -39,7 +40,7 @@ def test_a_sample_carries_one_clip(rate: float) -> None:
     run = decentral_dp.run(load("dp_sgda", [f"algorithm.rate={rate}", "algorithm.rounds=1"]))
     (price,) = (p for p in run.result.privacy.prices if p.channel == "gx")
     records, clip = sum(run.result.problem["records"]["train"]), 0.7
-    (mu, _), width = price.price["train"], price.width
+    (mu, _), width = price.price["train"], run.result.privacy.releases["gx"][1]
     noise = 2.0 * clip / (rate * records) / mu * math.sqrt(width)
     assert run.result.privacy.signal["gx"].one_release == pytest.approx(clip / noise, rel=1e-6)
 
@@ -50,15 +51,14 @@ def test_what_noise_swamps_is_said_before_and_after_a_run(scenario: Callable[...
     ratio = plan.privacy.signal["y"].all_releases
     assert ratio is not None
     assert ratio < 1.0
-    (caution,) = plan.privacy.cautions
+    (caution,) = cautions(plan.privacy)
     assert caution.startswith("Noise swamps the steps: over all rounds it moves the average of 5 agents")
     assert f"y {1.0 / ratio:.2g} times" in caution
-    assert caution in plan.privacy.notes
     assert "Noise swamps the steps" in " ".join(str(plan).split())
-    assert not decentral_dp.plan(scenario(privacy={"epsilon": 16.0})).privacy.cautions
+    assert not cautions(decentral_dp.plan(scenario(privacy={"epsilon": 16.0})).privacy)
 
 
 @pytest.mark.parametrize(("delta", "is_large"), [(0.02, True), (0.002, True), (0.0001, False)])
 def test_a_delta_that_is_not_far_below_one_over_the_records_is_noted(delta: float, is_large: bool) -> None:
     plan = decentral_dp.plan("classification", set={"algorithm.rounds": 20, "privacy.delta": delta})
-    assert any("choose δ far below 1/" in caution for caution in plan.privacy.cautions) == is_large
+    assert any("choose δ far below 1/" in caution for caution in cautions(plan.privacy)) == is_large

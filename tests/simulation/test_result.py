@@ -50,22 +50,20 @@ def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("setting", "other"), ("guarantee", None), ("protected", None), ("neighbours", ""), ("neighbours", "add")],
+    [("setting", "other"), ("guarantee", None), ("unit_records", "one"), ("neighbours", ""), ("neighbours", "add")],
 )
 def test_a_statement_with_another_meaning_is_refused(field: str, value: str | None) -> None:
     with pytest.raises(ValueError, match=rf"^privacy\.{field}: [^\n]*$"):
         PrivacyStatement.from_dict({**STATEMENT, field: value})
 
 
-def test_what_is_unverified_is_a_field_and_no_search_of_sentences() -> None:
+def test_unverified_components_are_a_field() -> None:
     job = build_job("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
     statement = statement_of(job)
     written = statement.to_dict()
     assert statement.rests_on_unverified
     assert PrivacyStatement.from_dict(written) == statement
-    # Sentences of other notes on authors make no component unverified.
-    said = {**written, "unverified": [], "notes": ["Unverified: nothing."]}
-    assert not PrivacyStatement.from_dict(said).rests_on_unverified
+    assert not PrivacyStatement.from_dict({**written, "unverified": {}}).rests_on_unverified
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -26,7 +26,7 @@ Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
@@ -85,7 +85,8 @@ class Budget:
         records: split → cost of one of its records.
         slack_epsilon: largest part of any ε for float64 samplers.
         slack_delta: largest part of δ for float64 samplers.
-        notes: sentences on the computation.
+        bundles: number of bundles of agents whose ε is composed together; 0 if each is composed.
+        has_pure_only: whether some agents have only the pure ε of ideal samplers.
     """
 
     delta: float
@@ -95,7 +96,8 @@ class Budget:
     records: Mapping[Split, PrivacyCost]
     slack_epsilon: float
     slack_delta: float
-    notes: tuple[str, ...] = field(default=())
+    bundles: int = 0
+    has_pure_only: bool = False
 
 
 def price(ledger: Ledger, delta: float) -> Budget:
@@ -125,23 +127,22 @@ def price(ledger: Ledger, delta: float) -> Budget:
     """
     _check_delta(delta)
     ledger_charges = charges(ledger)
-    notes: list[str] = []
     free = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
-    costs_of_lines: dict[tuple[int, ...], tuple[PrivacyCost, float, float]] = {}
+    costs_of_lines: dict[tuple[int, ...], _SplitCost] = {}
 
-    def settle(split: Split, channel: str | None = None) -> tuple[PrivacyCost, float, float]:
+    def settle(split: Split, channel: str | None = None) -> _SplitCost:
         # Equal charges are one object, and are composed once.
         lines = tuple(id(line) for line in ledger_charges.lines[split] if channel in (None, line.channel))
         if lines not in costs_of_lines:
-            costs_of_lines[lines] = _cost_of_split(ledger_charges, split, channel, delta, notes)
+            costs_of_lines[lines] = _cost_of_split(ledger_charges, split, channel, delta)
         return costs_of_lines[lines]
 
     split_costs = {split: settle(split) for split in ledger_charges.kinds}
-    records = {split: cost for split, (cost, _, _) in split_costs.items()}
+    records = {split: settled.cost for split, settled in split_costs.items()}
     by_channel: dict[str, list[PrivacyCost]] = {name: [free] for name in ledger_charges.names}
     for split in ledger_charges.kinds:
         for line in ledger_charges.lines[split]:
-            by_channel[line.channel].append(settle(split, line.channel)[0])
+            by_channel[line.channel].append(settle(split, line.channel).cost)
     channels = {name: _largest(costs) for name, costs in by_channel.items()}
     whole = _largest([free, *records.values()])
     return Budget(
@@ -150,9 +151,10 @@ def price(ledger: Ledger, delta: float) -> Budget:
         whole.epsilon_pure,
         channels,
         records,
-        max((epsilon for _, epsilon, _ in split_costs.values()), default=0.0),
-        max((lost_delta for _, _, lost_delta in split_costs.values()), default=0.0),
-        tuple(dict.fromkeys(notes)),
+        max((settled.slack_epsilon for settled in split_costs.values()), default=0.0),
+        max((settled.slack_delta for settled in split_costs.values()), default=0.0),
+        max((settled.bundles for settled in costs_of_lines.values()), default=0),
+        any(settled.has_pure_only for settled in costs_of_lines.values()),
     )
 
 
@@ -171,7 +173,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     """
     _check_delta(delta)
     ledger_charges = charges(ledger)
-    costs = [_cost_of_split(ledger_charges, split, None, delta, [])[0] for split in ledger_charges.kinds]
+    costs = [_cost_of_split(ledger_charges, split, None, delta).cost for split in ledger_charges.kinds]
     return _largest([PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -299,17 +301,21 @@ def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
     return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in cost_list], axis=0))
 
 
-def _cost_of_split(
-    ledger_charges: Charges, split: Split, channel: str | None, delta: float, notes: list[str]
-) -> tuple[PrivacyCost, float, float]:
-    """Compute the cost of one record of a split for every agent, over all channels or over one.
+class _SplitCost(NamedTuple):
+    """The cost of one record of a split; the other fields are as of `Budget`."""
 
-    Returns:
-        The cost, and its largest parts for float64 samplers, in ε and in δ.
-    """
+    cost: PrivacyCost
+    slack_epsilon: float
+    slack_delta: float
+    bundles: int
+    has_pure_only: bool
+
+
+def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> _SplitCost:
+    """Compute the cost of one record of a split for every agent, over all channels or over one."""
     composition = accounts(ledger_charges, split, channel)
     pure, size = composition.pure(), composition.size()
-    hidden = np.isfinite(size) & (size > 0.0)
+    hidden, bundles = np.isfinite(size) & (size > 0.0), 0
     has_bound = np.zeros(size.shape, dtype=bool)
     bounds = sampling_slack(ledger_charges, split, channel, delta)
     first = next(bounds)
@@ -322,7 +328,7 @@ def _cost_of_split(
         elif composition.has_only(DominatingPair.GAUSSIAN):
             ideal = gaussian_epsilon(composition.mu(), remaining_delta)
         else:
-            ideal = _compose(composition, pure, remaining_delta, notes)
+            ideal, bundles = _compose(composition, pure, remaining_delta)
         total = slack.total(ideal)
         better = total < epsilon
         epsilon = np.where(better, total, epsilon)
@@ -332,13 +338,9 @@ def _cost_of_split(
         )
         if settles(composition, added_epsilon[hidden], epsilon[hidden]):
             break
-    if (hidden & ~has_bound).any() and delta > 0.0:
-        notes.append(
-            f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: for them only pure ε is "
-            "stated, and it holds for ideal samplers."
-        )
     cost = PrivacyCost(epsilon[ledger_charges.group], (pure + first.epsilon)[ledger_charges.group])
-    return cost, float(added_epsilon.max()), float(lost_delta.max())
+    has_pure_only = delta > 0.0 and bool((hidden & ~has_bound).any())
+    return _SplitCost(cost, float(added_epsilon.max()), float(lost_delta.max()), bundles, has_pure_only)
 
 
 def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon: Array | float) -> bool:
@@ -353,21 +355,21 @@ def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon:
     return bool((np.isfinite(epsilon) & (added_epsilon <= worth * epsilon)).all())
 
 
-def _compose(composition: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
-    """Compute (G,) ε(δ) column by column; equal columns share one composition, and so do bundles of too many."""
+def _compose(composition: ComposedCharges, pure: Array, delta: Array) -> tuple[Array, int]:
+    """Compute (G,) ε(δ) column by column; equal columns share one composition, and so do bundles of too many.
+
+    Returns:
+        ε(δ), and the number of such bundles, 0 without.
+    """
     size = composition.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
     bundles = composition.equal_groups(open_columns)
-    if len(bundles) > MOST_COLUMNS:
+    if has_too_many := len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
-        notes.append(
-            f"More than {MOST_COLUMNS} different schedules: agents were bundled by cost into {len(bundles)} bundles, "
-            "and each agent's ε(δ) is that of the elementwise largest releases of its bundle."
-        )
     for bundle in bundles:
         out[bundle] = epsilon_at(composition.releases(bundle), float(delta[bundle].min()))
-    return np.minimum(out, pure)
+    return np.minimum(out, pure), len(bundles) if has_too_many else 0
 
 
 def _check_delta(delta: float) -> None:

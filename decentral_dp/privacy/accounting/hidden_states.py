@@ -181,6 +181,21 @@ def hidden_mu(
     return mu
 
 
+def add_release(mu: Array, earlier: Array) -> Array:
+    """Bound μ of the rounds together with a value that was released before them, rounded up.
+
+        √(μ_0² + μ²)
+
+    Args:
+        mu: μ, (V,) of the rounds, whatever the value.
+        earlier: μ_0, (V,) of its release.
+
+    References:
+        docs/proofs/37.
+    """
+    return np.asarray(np.hypot(mu, earlier) * (1.0 + 8.0 * _UNIT))
+
+
 def _rounded(values: NDArray[Any]) -> Array:
     """Return values with `_DIGITS` significant digits, for comparison."""
     mantissa, exponent = np.frexp(values * 1.0)

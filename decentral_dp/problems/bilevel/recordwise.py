@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm, Split
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.models.autodiff import rows_or_nan
 from decentral_dp.models.linear_terms import as_features
 from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
@@ -178,12 +178,9 @@ class RecordwiseProblem:
                 trial_records,
             )
         if hasattr(self.author, "regulariser"):
-            try:
+            fails = converting(USER_ERRORS, lambda error: f"{self.name}: regulariser does not run: {blame(error)}.")
+            with fails, converting(UserCodeError, str):
                 values = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
-            except UserCodeError as error:
-                raise InputError(str(error)) from error
-            except USER_ERRORS as error:
-                raise InputError(f"{self.name}: regulariser does not run: {blame(error)}.") from error
             if not all(np.isfinite(part).all() for part in values):
                 raise InputError(f"{self.name}: regulariser, or its value, is not finite at a synthetic point.")
         classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
@@ -258,10 +255,9 @@ def check_has(author: Any, members: Sequence[str], name: str, noun: str) -> None
 
 def author_sizes(author: Any, name: str, noun: str, **facts: int) -> tuple[int, int]:
     """Return the two integers of `sizes`. Raises InputError."""
-    try:
+    problem = f"{name}: sizes({', '.join(facts)}) does not give {noun}"
+    with converting(USER_ERRORS, lambda error: f"{problem}: {blame(error)}."):
         first, second = author.sizes(**facts)
-    except USER_ERRORS as error:
-        raise InputError(f"{name}: sizes({', '.join(facts)}) does not give {noun}: {blame(error)}.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise InputError(f"{name}: sizes returns {value!r}; {noun} are whole numbers of at least 1.")
@@ -288,10 +284,7 @@ def try_rows(
     def rows(features: Array, labels: Array) -> dict[str, Array]:
         expected_shape, arguments = (len(labels), *shape), (features, labels) if has_labels else (features,)
         try:
-            values = np.array(call(*arguments))
-            if np.iscomplexobj(values):
-                raise TypeError("complex numbers (expected real numbers)")
-            values = values.astype(np.float64)
+            values = np.array(call(*arguments)).astype(np.float64, casting="same_kind")
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # A formula may raise on an outlier, which then counts as zero.

@@ -32,12 +32,13 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
-from decentral_dp.errors import InputError, option_error, quoted, quoted_path
+from decentral_dp.errors import InputError, converting, option_error, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, lock_file, require_locks, write_synced
 from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
@@ -101,13 +102,10 @@ class Interruption:
         if self.saved_state is None:
             return None
         t, content = self.saved_state
-        try:
+        fix = "resume with the versions of decentral_dp and of the algorithm's file that the run was begun with"
+        problem = f"resume: the state after round {t} cannot be read"
+        with converting(UnreadableError, lambda error: f"{problem} ({error}). Fix: {fix}."):
             parts = tuple(from_bytes(content, module_of(job.algorithm)))
-        except UnreadableError as error:
-            raise InputError(
-                f"resume: the state after round {t} cannot be read ({error}). Fix: resume with the versions of "
-                "decentral_dp and of the algorithm's file that the run was begun with."
-            ) from error
         # A coordinator's state is one.
         blocks = 1 if job.plans_ahead else len(job.sizes())
         if len(parts) != blocks:
@@ -161,15 +159,13 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
     """
     place = folder / IN_PROGRESS
     if place.is_dir():
-        lock = lock_folder(folder)
-        try:
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context(lock_folder(folder))
             if not is_complete(folder):
-                return _read_interruption(folder), lock
+                interruption = _read_interruption(folder)
+                stack.pop_all()
+                return interruption, lock
             shutil.rmtree(place)
-        except BaseException:
-            lock.close()
-            raise
-        lock.close()
     state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
     raise InputError(f"resume: {folder} {state}. Fix: give the folder of a run that was interrupted.")
 
@@ -178,12 +174,16 @@ def _read_interruption(folder: Path) -> Interruption:
     import pandas as pd
 
     place = folder / IN_PROGRESS
-    try:
+    damaged = partial(
+        converting,
+        (ValueError, FileNotFoundError, IsADirectoryError),
+        lambda error: (
+            f"resume: {place} is damaged ({error}), and the run cannot resume. Fix: run the scenario again in another "
+            'folder. "decentral-dp plan" of its scenario.toml lists the releases that it may have made.'
+        ),
+    )
+    with damaged():
         first_line, *entries = read_lines(own(place / JOURNAL, folder, "resume")).entries
-    except (ValueError, FileNotFoundError, IsADirectoryError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise _damage_error(place, error) from error
     lease_end = max((e["leased"] for e in entries if "leased" in e), default=0)
     saves = [e for e in entries if "saved" in e]
     # A state is written before its line, and a result after its rounds are leased.
@@ -196,8 +196,9 @@ def _read_interruption(folder: Path) -> Interruption:
                 f"resume: {quoted_path(folder / RESULT)} is the result of another run. Fix: remove it, then resume."
             )
         lacks_lines |= result.status in ("interrupted", "failed") and result.rounds > lease_end
-    if lacks_lines:
-        raise _damage_error(place, ValueError(f"{JOURNAL} lacks lines"))
+    with damaged():
+        if lacks_lines:
+            raise ValueError(f"{JOURNAL} lacks lines")
     read_bound(folder / SCENARIO, folder, first_line["scenario"])
     about = json.loads(read_bound(place / ROOT, folder, first_line["noise_key"]))
     state, rows = None, list[Row]()
@@ -222,13 +223,6 @@ def _read_interruption(folder: Path) -> Interruption:
         rows=rows,
         releases=releases,
         machines=next((tuple(e["machines"]) for e in reversed(entries) if "machines" in e), ()),
-    )
-
-
-def _damage_error(place: Path, error: Exception) -> InputError:
-    return InputError(
-        f"resume: {place} is damaged ({error}), and the run cannot resume. Fix: run the scenario again in another "
-        'folder. "decentral-dp plan" of its scenario.toml lists the releases that it may have made.'
     )
 
 
@@ -524,27 +518,18 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str, is_planne
         ledger = job.ledger.truncate(released)
         budget = price(ledger, job.scenario.privacy.delta)
         spending_job = replace(spending_job, rounds=released, ledger=ledger, budget=budget)
-    rounds = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
-    reasons = {
-        "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
-        "interrupted": f"This run was interrupted and has no result. The budget is that of releases so far: {rounds}.",
-        "failed": f"This run failed and has no result. The budget is that of releases so far: {rounds}."
-        if is_planned
-        else "This run failed and has no result. It released values that were not planned, so no ε holds.",
-    }
     statement = statement_of(spending_job) if is_planned else without_bound(statement_of(spending_job))
     content = {
         "format": RESULT_FORMAT,
         "title": title_of(job.scenario),
         "status": status,
-        "incomplete": reasons[status],
         "reason": reason,
         "engine": job.scenario.run.engine,
         "rounds": 0 if status == "running" else released,
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
         # The budget is that of the released rounds, not of the complete run.
-        "privacy": {"incomplete": reasons[status], **statement.to_dict()},
+        "privacy": statement.to_dict(),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -1,9 +1,9 @@
 """The folder of published models: all that an adversary of `privacy.adversary` may receive, and nothing else.
 
-    model.npz           named weights, and y: the same numbers as the agents send them
+    model.npz           named weights, and x and y: the centre of features and the weights as the agents send them
     metadata.json       features, classes and ranges of the model
     scenario.toml       the scenario of the run
-    statement.json      ε of the published models, ε of all messages, and their assumptions
+    statement.json      the privacy statement: ε of the published models and of all messages
 
 All other files of a run folder show more than the published models.
 """
@@ -21,7 +21,6 @@ from decentral_dp.bounded import Array
 from decentral_dp.simulation.metrics import average_agents
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.result import METADATA, MODEL, PUBLISHED, STATEMENT, RunResult, text_of
-from decentral_dp.simulation.statement import PrivacyStatement
 
 README = "README.txt"
 _README = (
@@ -47,37 +46,22 @@ def write_published(result: RunResult, model: TrainedModel, published: Mapping[s
     privacy = result.privacy
     target = place / PUBLISHED
     target.mkdir()
-    y = published["y"]
+    values = {name: published[name] for name in ("x", "y")}
     if privacy.view == "final_average":
-        y, weights = average_agents(published)["y"], model.weights
+        values, weights = average_agents(values), model.weights
     else:
-        named = [model.of_agent(agent).weights for agent in range(len(y))]
+        named = [model.of_agent(agent).weights for agent in range(len(values["y"]))]
         weights = {name: np.stack([agent[name] for agent in named]) for name in named[0]}
-    np.savez(target / MODEL, allow_pickle=False, **weights, y=y)
+    np.savez(target / MODEL, allow_pickle=False, **weights, **values)
     problem = result.problem
     metadata: dict[str, Any] = {
         "model": model.problem.description,
-        "agents": list(result.topology["labels"]) if len(y) > 1 else [],
+        "agents": list(result.topology["labels"]) if len(values["y"]) > 1 else [],
         "linked": model.linked,
         "problem": {key: problem[key] for key in _READ if key in problem},
     }
     (target / METADATA).write_text(text_of(metadata), encoding="utf-8")
-    (target / STATEMENT).write_text(text_of(summarise_published(privacy)), encoding="utf-8")
+    (target / STATEMENT).write_text(text_of(privacy.to_dict()), encoding="utf-8")
     shutil.copyfile(place / "scenario.toml", target / "scenario.toml")
     (place / README).write_text(_README, encoding="utf-8")
     return [README, *(f"{PUBLISHED}/{name}" for name in (MODEL, METADATA, "scenario.toml", STATEMENT))]
-
-
-def summarise_published(privacy: PrivacyStatement) -> dict[str, Any]:
-    """Return the content of `statement.json`: both ε with their adversaries and assumptions."""
-    return {
-        "guarantee": privacy.guarantee,
-        "adversary": privacy.view,
-        "epsilon_published": privacy.epsilon_published,
-        "epsilon_all_messages": privacy.epsilon_max,
-        "delta": privacy.delta,
-        "adjacency": privacy.adjacency,
-        "assumptions": privacy.assumptions,
-        "noise": privacy.noise,
-        "summary": privacy.summary,
-    }

@@ -98,9 +98,6 @@ _REFUSALS: tuple[Refusal[Components], ...] = (
         "use a scenario with all records",
     ),
     Refusal(
-        lambda c: list(c.objects), "shards", "Python objects cannot be written (got {it})", "use a scenario of files"
-    ),
-    Refusal(
         lambda c: c.problem_entry is not None and c.problem_entry.trajectories and c.scenario.problem.data,
         "problem.data",
         'trajectories have no file of each agent (got "{it}")',

@@ -116,10 +116,8 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
         return {"value": value}
     if type(value) is float:
         return {"float": value.hex()}
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS:
         array, name = np.asarray(value), f"a{len(arrays)}"
-        if array.dtype.kind not in _KINDS:
-            raise TypeError(f"an array of {array.dtype} cannot be kept; a state is made of numbers")
         arrays[name] = array
         description: dict[str, Any] = {"array": name, "scalar": isinstance(value, np.generic)}
         if not (array.flags.c_contiguous or array.flags.f_contiguous) and min(array.strides) >= 0:

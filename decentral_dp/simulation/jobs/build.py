@@ -22,6 +22,7 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.randomness import secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
+from decentral_dp.problems.reference import REFERENCE_MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.summary import setting_of
@@ -96,9 +97,9 @@ def plan_job(c: Components) -> PlannedJob:
     if unknown is not None:
         raise InputError(f"run.measures: no measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
     # One-level training has all measures of probabilities by default.
-    of_classes = tuple(CLASS_MEASURES) if measures is None and c.one_level else measures_of_classes(measures or ())
+    requested = tuple(CLASS_MEASURES) if measures is None and c.one_level else requested_measures(measures or ())
     with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-        job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
+        job = replace(setting_of(c.algorithm.setting).build(c), requested=requested)
     _check_probabilities(job)
     seed = c.scenario.seed
     # A seeded key depends on the seed only: draws of one agent, channel and release are identical in every scenario. An
@@ -123,20 +124,21 @@ def with_blocks(job: PlannedJob) -> PlannedJob:
     return replace(job, components=replace(job.components, scenario=scenario))
 
 
-def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the `CLASS_MEASURES` that occur in names of metrics.
+def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the `CLASS_MEASURES` and `REFERENCE_MEASURES` that occur in names of metrics.
 
     Example:
-        >>> measures_of_classes(["rounds_to_test_auc_0.9", "test_brier_min", "auc"])
-        ('auc', 'brier')
+        >>> requested_measures(["rounds_to_test_auc_0.9", "test_brier_min", "auc", "optimality_gap_last"])
+        ('auc', 'brier', 'optimality_gap')
     """
     text = " ".join(names)
-    return tuple(name for name in CLASS_MEASURES if f"test_{name}" in text)
+    of_classes = (name for name in CLASS_MEASURES if f"test_{name}" in text)
+    return (*of_classes, *(name for name in REFERENCE_MEASURES if name in text))
 
 
 def _check_probabilities(job: PlannedJob) -> None:
     """Refuse metrics of probabilities if the problem has no probabilities; no record is read."""
-    if not job.of_classes or job.scenario.run.measures is None or job.solves != "bilevel":
+    if not job.requested or job.scenario.run.measures is None or job.solves != "bilevel":
         return
     problem, classes = job.problem, 0
     has_probabilities = isinstance(problem, Classifying)
@@ -144,7 +146,11 @@ def _check_probabilities(job: PlannedJob) -> None:
         synthetic = problem.prepare(np.zeros((1, job.shards.features.shape[1])), np.zeros(1), job.clip.norm)
         tasks = problem.probabilities(np.zeros(problem.p), np.zeros(problem.q), synthetic)
         classes = tasks[0][0].shape[1] if tasks else 0
-    missing = [name for name in job.of_classes if not classes or (classes > 2 and name in OF_TWO_CLASSES)]
+    missing = [
+        name
+        for name in job.requested
+        if name in CLASS_MEASURES and (not classes or (classes > 2 and name in OF_TWO_CLASSES))
+    ]
     if missing:
         note = ", whose records are with their agents," if job.shards.is_elsewhere else ""
         raise InputError(

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
@@ -538,7 +539,9 @@ def _noise_tables(r: Resolved) -> dict[str, Any]:
 # Rows that need the problem or the algorithm.
 _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
-        lambda r: r.is_private and r.unit.records is not None and getattr(r.algorithm, "local_steps", None),
+        lambda r: (
+            r.is_private and r.unit.records is not None and getattr(strip_centring(r.algorithm), "local_steps", None)
+        ),
         "algorithm.local_steps",
         "local steps have no noise of their own, and one record may move their sum arbitrarily far",
         'set privacy.unit = "agent", or remove it',
@@ -570,6 +573,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "topology.compression",
         "replicas of an agent's messages diverge if some agents miss a message, and do not conserve mass",
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
+    ),
+    Refusal(
+        lambda r: (
+            not all(map(r.algorithm.sends, range(r.s.algorithm.rounds)))
+            and _first({key: getattr(r.s.topology, key) for key in ("compression", "delay")})
+        ),
+        "topology.{it}",
+        "{of.kind} has rounds that send no messages, whose values must not reach a neighbour",
+        "remove it",
     ),
     # Problems.
     Refusal(

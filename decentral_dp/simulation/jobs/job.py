@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.components import Components
@@ -47,10 +48,10 @@ from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
     AgentEvaluator,
     AgentScorer,
+    EvaluatedOn,
     Evaluator,
     MinimaxEvaluator,
     Unscored,
-    scored_agents,
 )
 from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
@@ -250,7 +251,7 @@ class PlannedJob(Protocol):
         budget: ε at privacy.delta.
         settings_text: hyper-parameters of training in a sentence.
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
-        of_classes: metrics of probabilities that are computed.
+        requested: metrics that are computed on request: of probabilities, and of the reference solution.
         root: the noise key; secret without a seed.
 
     Example:
@@ -283,7 +284,7 @@ class PlannedJob(Protocol):
     budget: Budget
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
-    of_classes: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
 
     def __repr__(self) -> str:
@@ -310,9 +311,17 @@ class PlannedJob(Protocol):
         return True
 
     @property
-    def unmeasured(self) -> str:
-        """The metric that is skipped because it takes too long, in a sentence, or ""."""
-        return ""
+    def skips_hypergradient(self) -> bool:
+        """Whether the hypergradient is not computed because it takes too long, by public counts."""
+        is_measured = self.solves == "bilevel" and self.tunes_x and not self.shards.is_elsewhere
+        return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
+
+    @property
+    def reference_key(self) -> str:
+        """Key of the reference solution: the problem and its records; "" for a problem outside the package."""
+        if self.components.problem.is_outside:
+            return ""
+        return f"{self.setting} {self.scenario.problem.model_dump_json()} {self.shards.digest.hex()}"
 
     @property
     def posed_problem(self) -> Any:
@@ -375,8 +384,9 @@ class PlannedJob(Protocol):
         """Return the evaluator of released values."""
         ...
 
-    def evaluated_on(self, average: int) -> str:
-        """Describe the values that are evaluated; average: number of released values that are averaged."""
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
+        """The values that are evaluated."""
         ...
 
     def covers(self, ledger: Ledger) -> bool:
@@ -451,11 +461,6 @@ class GossipJob(PlannedJob):
     def posed_problem(self) -> Any:
         return self.problem.minimax if isinstance(self.problem, Saddle) else self.problem
 
-    @property
-    def unmeasured(self) -> str:
-        measures_x = self.tunes_x and not self.shards.is_elsewhere and self.solves == "bilevel"
-        return unmeasured_reason(self.problem, self.counts) if measures_x else ""
-
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
@@ -496,7 +501,7 @@ class GossipJob(PlannedJob):
             if c.sensitivity:
                 moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
                 scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most_records, growth)
-        return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "momentum", 0.0)))
+        return 1.0 + scale / (1.0 - float(getattr(strip_centring(self.algorithm), "momentum", 0.0)))
 
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
@@ -545,20 +550,20 @@ class GossipJob(PlannedJob):
             self.problem,
             RecordPairs(self.records["train"], self.records["validation"]),
             self.test,
-            self.tunes_x and not self.unmeasured,
+            self.tunes_x and not self.skips_hypergradient,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
-            of_classes=self.of_classes,
+            requested=self.requested,
+            one_level=self.components.one_level,
+            key=self.reference_key,
             averages=self.publishes_average,
         )
 
-    def evaluated_on(self, average: int) -> str:
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
         # Agents that hold their records score their own models.
-        if self.publishes_average and not isinstance(self.records, RecordsElsewhere):
-            return f"average of the {self.n_agents} final models"
-        values = f"average of the last {average} released values" if average > 1 else "last released values"
-        n_scored = scored_agents(self.n_agents).size
-        return values if n_scored == self.n_agents else f"{values} of {n_scored} of the {self.n_agents} agents"
+        is_average = self.publishes_average and not isinstance(self.records, RecordsElsewhere)
+        return "final_average" if is_average else "released_values"
 
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
@@ -602,14 +607,4 @@ def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | U
     """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
-    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes)
-
-
-def unmeasured_reason(problem: Problem, counts: Counts) -> str:
-    """Return the reason why the hypergradient is not computed, by public counts, or ""."""
-    if solved_quickly(problem, int(counts["train"].sum())):
-        return ""
-    return (
-        f"The hypergradient is not measured: it takes the exact lower solution, and for {problem.q} coordinates of y "
-        f"on {int(counts['train'].sum())} train records that would take minutes each time."
-    )
+    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.requested)

@@ -14,6 +14,10 @@ minibatch is accounted as if the record were read in every round, without amplif
 and R are those of the edges of a round. An agent that is offline in the next round does not send. Its neighbours keep
 its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run.
 
+With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
+centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
+intercept of a model with one output are then clipped apart, and h is that of `apart_factor`.
+
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.
 
@@ -36,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -43,7 +48,7 @@ from decentral_dp.exchange import senders_of
 from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.accounting.float_slack import noise_alone
-from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_release, hidden_mu
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.training import CrossEntropy, Training
@@ -99,24 +104,29 @@ class Steps(NamedTuple):
 
 def compute_steps(job: GossipJob) -> Steps:
     """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(Training, job.problem)
-    length = cast(float, problem.length)
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, strip_centring(job.algorithm)), cast(Training, job.problem)
+    features, intercept = cast("tuple[float, float]", gradient_lengths(job))
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
     averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
-    curvature, sends = problem.loss.curvature * length**2, sent_messages(job)
+    curvatures, sends = [problem.loss.curvature * length**2 for length in (features, intercept)], sent_messages(job)
     # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
     scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
+    has_parts = len(problem.parts_of_clip) > 1
     factors: dict[tuple[int, float, bytes], Array] = {}
     keys = []
     for omega, eta, senders in zip(mixing, step.tolist(), sends, strict=True):
         keys.append((id(omega), eta, senders.tobytes()))
         if keys[-1] in factors:
             continue
-        own_factor = step_factor(np.diag(omega) if own_point else 1.0, curvature, eta, problem.l2, scalar)
+        weight = np.diag(omega) if own_point else 1.0
+        if has_parts:
+            own_factor = apart_factor(weight, curvatures[0], curvatures[1], eta, problem.l2)
+        else:
+            own_factor = step_factor(weight, sum(curvatures), eta, problem.l2, scalar)
         factor = np.abs(omega)
         if own_point:
             np.fill_diagonal(factor, own_factor)
@@ -131,6 +141,19 @@ def compute_steps(job: GossipJob) -> Steps:
     rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged, clip, own_point)
     covariance = None if job.pairs is None else job.pairs.covariance(0, np.arange(m))
     return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest, problem.q, covariance)
+
+
+def gradient_lengths(job: GossipJob) -> tuple[float, float] | None:
+    """Bound the parts of ∇φ of features minus any centre that training may read, and of the intercept.
+
+    None for a network.
+    """
+    problem, centre = cast(Training, job.problem), 0.0
+    if isinstance(job.algorithm, Centring):
+        start = abs(job.algorithm.start.get("x", 0.0)) * math.sqrt(problem.p)
+        # Room for the rounding of a projection and of public averages.
+        centre = max(start, job.algorithm.radius) * (1.0 + 2.0**-40)
+    return problem.centred_lengths(centre)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -194,6 +217,37 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
     return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
 
 
+def apart_factor(weight: float | Array, features: float, intercept: float, step: float, ridge: float) -> float | Array:
+    """Bound the factor of a step whose gradients of features and intercept are clipped apart, as `step_factor`.
+
+        max(|u|, |u − X_1 − X_2|, e(X_1), e(X_2)),     u = w − ηm,     X_1 = ηL_1,  X_2 = ηL_2,  Y = √(X_1 X_2)
+        e(X) = ½ (√(X² + Y²) + √((2u − X)² + Y²))
+
+    Args:
+        weight: w, of the point.
+        features: L_1, the largest curvature of a record's loss in the weights of features.
+        intercept: L_2, in the intercept.
+        step: η.
+        ridge: m.
+
+    Returns:
+        The bound, with the shape of `weight`.
+
+    References:
+        Proof in docs/proofs/38.
+
+    Example:
+        >>> round(float(apart_factor(1.0, 1.0, 0.04, 0.5, 0.0)), 4), float(apart_factor(1.0, 1.0, 0.0, 0.5, 0.0)) < 1.1
+        (1.0422, True)
+    """
+    left = np.asarray(weight, dtype=np.float64) - step * ridge
+    first, second, both = step * features, step * intercept, step * math.sqrt(features * intercept)
+    parts = [0.5 * (np.hypot(x, both) + np.hypot(2.0 * left - x, both)) for x in (first, second)]
+    bound = np.max([np.abs(left), np.abs(left - first - second), *parts], axis=0)
+    upwards = np.asarray(bound * (1.0 + 32.0 * 2.0**-53))
+    return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
+
+
 def _bound_rounding(
     job: GossipJob, mixing: tuple[Array, ...], factors: Array, step: Array, noise: Array, averaged: Array, clip: Array,
     own_point: bool,
@@ -203,7 +257,11 @@ def _bound_rounding(
     Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
     """
     problem = cast(Training, job.problem)
-    q, outputs, length = problem.q, float(problem.model.outputs), cast(float, problem.length)
+    q, outputs, length = (
+        problem.q,
+        float(problem.model.outputs),
+        math.hypot(*cast("tuple[float, float]", gradient_lengths(job))),
+    )
     # An agent that does not send keeps a rounded message.
     sends = noise > 0.0
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
@@ -258,8 +316,8 @@ NO_DELTA: Refusal[Any] = Refusal(
 
 def is_unbounded(job: Any) -> bool:
     """Return whether a step of training may move two models apart without a bound."""
-    length = job.problem.length if isinstance(job.problem, Training) else None
-    return length is None or not math.isfinite(length)
+    lengths = gradient_lengths(job) if isinstance(job.problem, Training) else None
+    return lengths is None or not math.isfinite(math.hypot(*lengths))
 
 
 def _seconds_of_colluders(job: GossipJob) -> float:
@@ -271,7 +329,7 @@ def _seconds_of_colluders(job: GossipJob) -> float:
 _HIDDEN = "privacy.adversary"
 _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
-        lambda job: not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central,
+        lambda job: not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd) or job.central,
         _HIDDEN,
         "ε of published models is not derived for {of.scenario.algorithm.kind}",
         'use "dp_dsgd" or "ldp_single_level"',
@@ -290,19 +348,13 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "momentum", 0.0),
+        lambda job: getattr(strip_centring(job.algorithm), "momentum", 0.0),
         "algorithm.momentum",
         "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
         "set it to 0, and the learning rate to λ/(1 − β)",
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "centring_rounds", 0),
-        "algorithm.centring",
-        "features and intercept are clipped apart, and such a step may move two models apart",
-        "set it to false",
-    ),
-    Refusal(
-        lambda job: job.unit != RECORD or getattr(job.algorithm, "local_steps", None),
+        lambda job: job.unit != RECORD or getattr(strip_centring(job.algorithm), "local_steps", None),
         "privacy.unit",
         "ε of published models is derived for one replaced record and a step of one gradient",
         "remove unit, neighbours and local_steps",
@@ -342,6 +394,12 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         "remove compression and delay",
     ),
     Refusal(
+        lambda job: job.pairs is not None and isinstance(job.algorithm, Centring),
+        "privacy.correlation",
+        "ε of published models is derived for correlated noise or for centred features, not for both",
+        "remove it, or set algorithm.centring = false",
+    ),
+    Refusal(
         lambda job: job.scenario.privacy.domain,
         "privacy.box",
         "the average of projected models shows more than the average of the models",
@@ -379,16 +437,16 @@ def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], 
 
     Args:
         job: planned, for which `refuse_hidden` raises nothing.
-        with_noise: c → the job with its noise times c.
+        with_noise: c → the job with the noise of its models times c.
         view: the published models.
 
     Raises:
         InputError: no noise meets the target.
     """
-    mu = _published_mu(job, view)
+    mu = _hidden_mu(job, view)
     if job.scenario.privacy.epsilon is not None:
         job, mu = _calibrate(job, mu, with_noise, view)
-    return replace(job, published=_epsilon(job, mu, job.budget.epsilon))
+    return replace(job, published=_epsilon(job, add_release(mu, _centre_mu(job)), job.budget.epsilon))
 
 
 def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
@@ -400,40 +458,49 @@ def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
         links, own = pairs.links(), pairs.own_deviations(np.arange(job.n_agents))
         variates += len(links)
         bits += math.ceil(math.log2(max(own.max(), pairs.ratios(links).max())))
-    draws = np.array([job.rounds * q * variates])
+    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
+    draws = np.array([job.rounds * q * variates + p * job.n_agents])
+    bits = max(bits, GAUSSIAN.bits(max(p, 1)))
     return epsilon_in_float64(mu, draws, bits, privacy.delta, total_epsilon, privacy.epsilon)
 
 
 def _calibrate(
     job: GossipJob, mu: Array, with_noise: Callable[[float], GossipJob], view: View
 ) -> tuple[GossipJob, Array]:
-    """Return the job with the noise for its target ε, and its μ.
+    """Return the job with the noise for its target ε, and μ of its models.
 
-    μ is nearly A/c + B for all noise times c, B from the rounding of float64. Each step solves this for the last two c.
+    μ is nearly A/c + B for the noise of models times c, B from the rounding of float64. Each step solves this for the
+    last two c. The mean of features keeps its noise, and so its share of the target.
     """
-    aim, factors, reached = _largest_mu(job), [1.0], [float(mu.max())]
+    aim = math.sqrt(max(0.0, _largest_mu(job) ** 2 - float(_centre_mu(job).max()) ** 2)) * (1.0 - 2.0**-40)
+    factors, reached = [1.0], [float(mu.max())]
+    best, met = ((job, mu), reached[0]) if reached[0] <= aim else (None, -math.inf)
     for _ in range(_STEPS):
-        if len(factors) == 1 or factors[-1] == factors[-2]:
-            slope, least = reached[0] * factors[0], 0.0
-        else:
+        slope, least = 0.0, 0.0
+        if len(factors) > 1 and factors[-1] != factors[-2]:
             (first, second), (more, less) = reached[-2:], (1.0 / factors[-2], 1.0 / factors[-1])
             slope = (first - second) / (more - less)
             least = second - slope * less
-        if not (math.isfinite(reached[-1]) and slope > 0.0 and least < aim):
+        if not (slope > 0.0 and least < aim):
+            # The rounding B changes by a power of two with the noise.
+            slope, least = reached[-1] * factors[-1], 0.0
+        if not (math.isfinite(slope) and slope > 0.0 and aim > 0.0):
             break
         # Noise is drawn on grids of powers of two, so that μ is no smooth function.
         factors.append(slope / (aim * (1.0 - 2.0**-20) - least))
         job = with_noise(factors[-1])
-        mu = _published_mu(job, view)
+        mu = _hidden_mu(job, view)
         reached.append(float(mu.max()))
-        if aim * (1.0 - 1e-4) <= reached[-1] <= aim:
+        if met < reached[-1] <= aim:
+            best, met = (job, mu), reached[-1]
+        if met >= aim * (1.0 - 1e-4):
             break
-    if reached[-1] > aim or not math.isfinite(reached[-1]):
+    if best is None:
         raise InputError(
             f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
             "use an epsilon nearer to 1, or a larger delta."
         )
-    return job, mu
+    return best
 
 
 def _largest_mu(job: GossipJob) -> float:
@@ -446,8 +513,16 @@ def _largest_mu(job: GossipJob) -> float:
     return low
 
 
-def _published_mu(job: GossipJob, view: View) -> Array:
-    """Return (m,) μ of each agent, of the worst set of colluders."""
+def _centre_mu(job: GossipJob) -> Array:
+    """Return (m,) μ of the release of each agent's mean of features; 0 without one."""
+    if not isinstance(job.algorithm, Centring):
+        return np.zeros(job.n_agents)
+    release = next(c for c in job.ledger.channels if c.channel == "x")
+    return job.mechanism.cost(release.sensitivity["train"][0], release.scale[0], job.problem.p)[release.group]
+
+
+def _hidden_mu(job: GossipJob, view: View) -> Array:
+    """Return (m,) μ of each agent's models, at any centre of features, for the worst set of colluders."""
     steps, m, colluders = compute_steps(job), job.n_agents, job.scenario.privacy.colluders
     rounds = published_rounds(steps, view)
     if colluders:
@@ -458,7 +533,7 @@ def _published_mu(job: GossipJob, view: View) -> Array:
                 mu[outside], hidden_mu(add_members(rounds, steps, members), outside, steps.movement)
             )
         return mu
-    if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
+    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and _is_complete(steps):
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
             rounds.factors.sum(axis=2, keepdims=True)[:, :1],

@@ -1,26 +1,33 @@
-"""Gradient tracking, exact diffusion and CHOCO against loops and matrices, adversarial neighbours and fixed points."""
+"""Corrected steps and CHOCO against loops and matrices, adversarial neighbours and fixed points."""
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 import decentral_dp
+from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
+from decentral_dp.algorithms.gossip.kgt import Kgt
 from decentral_dp.algorithms.gossip.single_level import Choco
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
 from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
-NAMES = ("gradient_tracking", "exact_diffusion")
+NAMES = ("gradient_tracking", "exact_diffusion", "extra", "dlm", "kgt")
 GRAPHS = ({"kind": "ring", "agents": 5}, {"kind": "star", "agents": 4})
 
 
@@ -65,6 +72,65 @@ class Exact(Loop):
                 adapted = [c[i] - step * self.mean("lower_grad_y", t, i, x[i], c[i], c[i]) for i in range(self.m)]
                 y = [adapted[i] + c[i] - psi[i] for i in range(self.m)]
                 psi = adapted
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+class Extrapolated(Loop):
+    """EXTRA in two steps, with the noise of what was sent in the earlier point as well."""
+
+    def run(self) -> Told:
+        x, y = self.start("x"), self.start("y")
+        total = self.zeros()
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                mixed = [self.toward(i, said[i], said) for i in range(self.m)]
+                step = 0.3 / (t + 1) ** 0.2
+                slopes = [self.mean("lower_grad_y", t, i, x[i], said[i], said[i]) for i in range(self.m)]
+                y = [mixed[i] + total[i] - step * slopes[i] for i in range(self.m)]
+                total = [total[i] + (mixed[i] - said[i]) / 2 for i in range(self.m)]
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+class Multipliers(Loop):
+    """DLM with a multiplier for each agent."""
+
+    def run(self) -> Told:
+        x, y, c = self.start("x"), self.start("y"), 0.1
+        multipliers = self.zeros()
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                apart = [said[i] - self.toward(i, said[i], said) for i in range(self.m)]
+                multipliers = [multipliers[i] + c * apart[i] for i in range(self.m)]
+                step = 1 / ((t + 1) ** 0.2 / 0.3 + 2 * c)
+                slopes = [self.mean("lower_grad_y", t, i, x[i], said[i], said[i]) for i in range(self.m)]
+                y = [said[i] - step * (slopes[i] + multipliers[i] + c * apart[i]) for i in range(self.m)]
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+class LocalSteps(Loop):
+    """K-GT: lists of local changes, and exchanges before rounds 2, 4, …"""
+
+    def run(self) -> Told:
+        x, y, start = self.start("x"), self.start("y"), self.start("y")
+        correction = self.zeros()
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                start = self.say(t, "start", start, False)
+                step = 0.3 / (t + 1) ** 0.2
+                if t in (2, 4):
+                    length = 0.3 / t**0.2 + 0.3 / (t - 1) ** 0.2
+                    z = [(start[i] - said[i]) / length for i in range(self.m)]
+                    correction = [correction[i] + self.toward(i, z[i], z) - z[i] for i in range(self.m)]
+                    said = [self.toward(i, said[i], said) for i in range(self.m)]
+                    start = said
+                slopes = [self.mean("lower_grad_y", t, i, x[i], said[i], said[i]) for i in range(self.m)]
+                y = [said[i] - step * (slopes[i] + correction[i]) for i in range(self.m)]
         self.say(self.job.rounds, "x", x, False)
         return self.told
 
@@ -127,6 +193,40 @@ class UnnoisedExact(ExactDiffusion):
             return after._replace(y=after.y + (reply.released.y - s.y))
 
 
+class HalfExtra(Extra):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
+class UnnoisedExtra(Extra):
+    """Mixes its own value as it was before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step = super().step(t, dataset, s)
+        reply = yield next(step)
+        try:
+            step.send(reply)
+        except StopIteration as done:
+            after = done.value
+            return after._replace(y=after.y - (reply.released.y - s.y))
+
+
+class HalfDlm(Dlm):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
+class HalfKgt(Kgt):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +253,7 @@ class Corrected(GossipConformance):
         return self.kind(StepSize(0.5, 0.3), start={"x": 1.0})
 
     def scene(self, worst: bool) -> Any:
-        channels = ("y", "s") if self.channel == "s" else ("y",)
+        channels = ("y", "s") if self.channel == "s" else ("y", "start") if self.name == "kgt" else ("y",)
 
         def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
             own = {c: rng.normal(size=(1, 2)) * 5 for c in channels}
@@ -195,6 +295,32 @@ class TestExactDiffusion(Corrected):
         return {"x"}
 
 
+class TestExtra(TestExactDiffusion):
+    name, kind, loop = "extra", Extra, Extrapolated
+    table = table(name)
+    bugs = (HalfExtra, UnnoisedExtra)
+
+
+class TestDlm(TestExactDiffusion):
+    name, kind, loop = "dlm", Dlm, Multipliers
+    table = table(name)
+    bugs = (HalfDlm,)
+    refused = (*TestExactDiffusion.refused, ("penalty", 0.0, "algorithm.penalty"))
+
+
+class TestKgt(TestExactDiffusion):
+    name, kind, loop = "kgt", Kgt, LocalSteps
+    table = table(name) | {"period": 2}
+    bugs = (HalfKgt,)
+    refused = (("period", 0, "algorithm.period"),)
+
+    def certified(self) -> Any:
+        return Kgt(StepSize(0.5, 0.3), start={"x": 1.0}, period=2)
+
+    def free(self, kind: str) -> set[str]:
+        return {"x", "start"}
+
+
 class HalfChoco(Choco):
     """Forgets that a replaced record leaves and enters."""
 
@@ -221,8 +347,9 @@ def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
     content["problem"] |= {"sampling": sampling, "partition": {"kind": "dirichlet", "alpha": 3.0}}
     job = made("crossed", content)
     (charged,) = job.ledger.charged_channels
-    steps = 0.3 / np.arange(1, 6) ** 0.2 if name == "exact_diffusion" else np.ones(4)
+    steps = np.ones(4) if name == "gradient_tracking" else 0.3 / np.arange(1, 6) ** 0.2
     np.testing.assert_array_equal(charged.rounds, np.arange(1, steps.size + 1))
+    steps = 1 / (1 / steps + 0.2) if name == "dlm" else steps
     for agent in range(job.n_agents):
         n = int(job.counts["train"][agent])
         seen = {"full": [n] * 5, "streaming": [3, 5, 7, 9, 11], "fixed_batch": [2] * 5}[job.sampling.kind]
@@ -273,6 +400,33 @@ def oracle(name: str, job: Job, step: float) -> list[np.ndarray]:
             out.append(y)
         return out
     half, psi = (np.eye(m) + mixing) / 2, y
+    if name == "kgt":
+        # Algorithm 1 of the paper with K = 5 and server step 1.
+        start, correction = y, np.zeros_like(y)
+        for t in range(job.rounds):
+            if t in (5, 10):
+                z = (start - y) / (5 * step)
+                correction = correction - z + mixing @ z
+                y = start = mixing @ y
+            y = y - step * (slopes(y) + correction)
+            out.append(y)
+        return out
+    if name == "extra":
+        # (2.13) of the paper, in differences of gradients.
+        out.append(mixing @ y - step * slopes(y))
+        for _ in range(job.rounds - 1):
+            before, now = out[-2:]
+            out.append((np.eye(m) + mixing) @ now - half @ before - step * (slopes(now) - slopes(before)))
+        return out
+    if name == "dlm":
+        # (9) and (10) of the paper with φ_0 = c (I − P) y_0 and one step size.
+        laplacian, step = 0.1 * (np.eye(m) - mixing), 1 / (1 / step + 0.2)
+        multiplier = laplacian @ y
+        for _ in range(job.rounds):
+            y = y - step * (slopes(y) + multiplier + laplacian @ y)
+            multiplier = multiplier + laplacian @ y
+            out.append(y)
+        return out
     w = y
     for _ in range(job.rounds):
         adapted = w - step * slopes(w)
@@ -294,7 +448,8 @@ def test_without_noise_it_is_the_recursion_of_its_paper(name: str, graph: dict[s
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str, Any]) -> None:
     """`dp_dsgd` with the same step does not reach it."""
-    job, plain = smooth(name, graph, 600, 0.3), smooth("dp_dsgd", graph, 600, 0.3)
+    rounds = 4000 if name in ("dlm", "kgt") else 600
+    job, plain = smooth(name, graph, rounds, 0.3), smooth("dp_dsgd", graph, rounds, 0.3)
     parts = moments(job)
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
     assert np.abs(finished(job).last_snapshot.released["y"] - best).max() < 1e-10
@@ -322,3 +477,85 @@ def test_noise_of_a_tracker_does_not_add_up() -> None:
 def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
     with pytest.raises(InputError, match="no release of gradient_tracking reads a record so early"):
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})
+
+
+def test_local_rounds_send_no_messages() -> None:
+    """6 rounds with exchanges before the third and the fifth one; every round is released."""
+    job = made("quadratic", base("kgt", algorithm={"rounds": 6, "period": 2}))
+    edges = len(job.topology.edges)
+    assert communication(job).messages == 2 * 2 * edges  # type: ignore[union-attr] # gossip counts messages
+    sent = tabulate_sent(job, "round")
+    assert sent["round"].tolist() == [3, 5]
+    assert (sent["messages"] == 2 * edges).all()
+    assert count_sent(job, [2, 3, 6])["messages"] == [0.0, 2 * edges / job.n_agents, 4 * edges / job.n_agents]
+    (charged,) = job.ledger.charged_channels
+    assert charged.rounds.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("key", ["compression", "delay"])
+def test_local_rounds_are_refused_with_late_and_compressed_messages(key: str) -> None:
+    """Both would carry values of local rounds."""
+    value = {"compression": {"kind": "top_k", "share": 0.5}, "delay": 1}[key]
+    with pytest.raises(InputError, match=rf"topology\.{key}: kgt has rounds that send no messages"):
+        decentral_dp.plan("kgt", set={f"topology.{key}": value})
+
+
+# K-GT in a file of its own, with the names that docs/add_an_algorithm.md teaches.
+OWN_FILE = """
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Gossip
+
+
+class State(NamedTuple):
+    x: Any
+    y: Any
+    start: Any
+    c: Any
+
+
+@dataclass(frozen=True)
+class Mine:
+    learning_rate: StepSize = option("η, of a local step")
+    period: int = option("K", default=5, at_least=1)
+
+    channels = ("x", "y")
+    RELEASES = {"y": {"lower_grad_y": "learning_rate"}, "start": {}}
+    WIDTHS = {"start": "q"}
+
+    def sends(self, t):
+        return t > 0 and t % self.period == 0
+
+    def init(self, dataset, x, y):
+        return State(x, y, y, np.zeros_like(y))
+
+    def step(self, t, dataset, s):
+        own, near = yield Gossip(y=s.y, start=s.start)
+        y, start, c = own.y, s.start, s.c
+        if self.sends(t):
+            a, z = 1.0 - dataset.neighbour_weight, own.start - y
+            length = sum(map(self.learning_rate, range(t - self.period, t)))
+            c = c + (a * z + (near.start - near.y) - z) / length
+            start = y = a * y + near.y
+        rate = self.learning_rate(t)
+        return State(s.x, y - rate * c - rate * dataset.batch(t).lower_grad_y(s.x, y), start, c)
+"""
+
+
+def test_a_custom_algorithm_has_local_rounds_and_a_second_vector(tmp_path: Path) -> None:
+    """K-GT from a file has the releases and the messages of the package's."""
+    content = tomllib.loads((Path(__file__).parents[3] / "scenarios" / "kgt.toml").read_text(encoding="utf-8"))
+    content["algorithm"]["rounds"], content["topology"]["agents"] = 7, 3
+    ours = decentral_dp.run(content)
+    (tmp_path / "mine.py").write_text(OWN_FILE, encoding="utf-8")
+    content["algorithm"]["kind"] = "mine:Mine"
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+    theirs = decentral_dp.run(tmp_path / "mine.toml")
+    np.testing.assert_allclose(theirs.released["y"], ours.released["y"], rtol=1e-12)
+    assert theirs.result.communication == ours.result.communication
+    assert theirs.result.privacy.epsilon_max == ours.result.privacy.epsilon_max

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_release, hidden_mu
 
 
 def metropolis(graph: Any) -> Array:
@@ -95,6 +95,12 @@ def test_values_of_another_solver(
     for view, expected in (("models", models), ("average", average)):
         if expected is not None:
             assert mu(factors, rounds, view, **options) == pytest.approx(expected, abs=1.1e-6)
+
+
+def test_the_value_of_another_solver_with_a_released_mean() -> None:
+    hidden = np.array([mu(ring(5), 20, "average")])
+    assert add_release(hidden, np.array([1.2]))[0] == pytest.approx(2.558974, abs=1.1e-6)
+    assert add_release(hidden, np.zeros(1))[0] >= hidden[0]
 
 
 @pytest.mark.parametrize("factors", [ring(6), torus(3), PATH, metropolis(nx.erdos_renyi_graph(7, 0.5, seed=3))])

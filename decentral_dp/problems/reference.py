@@ -1,0 +1,137 @@
+"""Reference solution of a bilevel problem or of one-level training, for the y axis of optimisation papers.
+
+At one level, with x̄ and ȳ the means of the agents' published values and g the mean train loss with its regulariser,
+
+    optimality_gap        g(x̄, ȳ) − min_y g(x̄, y)
+    distance_to_solution  ‖ȳ − y*‖₂, y* = argmin_y g(x̄, y)
+    stationarity          ‖∇_y g(x̄, ȳ)‖₂²
+
+and of a bilevel problem, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
+
+    value_function        F(x̄)
+    optimality_gap        F(x̄) − F(x*), x* a minimiser of F
+    distance_to_solution  ‖x̄ − x*‖₂
+    stationarity          ‖∇F(x̄)‖₂²
+
+Nothing is clipped, and nothing is private: the solution, by L-BFGS from the start, reads all train and validation
+records. If what is minimised is not convex, it is a local minimum: the gap may then be negative, and `stationarity` is
+the usual measure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from decentral_dp.bounded import Array
+from decentral_dp.problems.lower_level import LowerLevel, Share, partial_hypergradient
+from decentral_dp.problems.protocol import PlannedTraining, Problem
+
+REFERENCE_MEASURES = ("optimality_gap", "distance_to_solution", "value_function", "stationarity")
+# Relative tolerance of gradients: ‖∇‖ ≤ TOLERANCE·‖∇ at the start‖.
+TOLERANCE = 1e-9
+_MOST_STEPS = 5000
+_MOST_CACHED = 32
+_cache: OrderedDict[str, ReferenceSolution] = OrderedDict()
+
+
+class ReferenceSolution(NamedTuple):
+    """A minimiser (d,) and the minimum."""
+
+    point: Array
+    value: float
+
+
+class ReferenceObjective(NamedTuple):
+    """The function that a problem minimises, without clipping.
+
+    Args:
+        problem: the problem.
+        shares: the agents' joined records.
+        one_level: whether y is trained at a fixed x; else x is, with y = y*(x).
+    """
+
+    problem: Problem
+    shares: Sequence[Share]
+    one_level: bool
+
+    @classmethod
+    def unclipped(cls, problem: Problem, shares: Sequence[Share], one_level: bool) -> ReferenceObjective:
+        """Build the objective; a model's log-odds are not corrected for clipping."""
+        return cls(problem.without_clip() if isinstance(problem, PlannedTraining) else problem, shares, one_level)
+
+    def lower(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return g(x, y) and ∇_y g(x, y), (q,)."""
+        value = float(self.problem.regulariser_value(x[None], y[None])[0])
+        for share in self.shares:
+            n = len(share.train[0])
+            value += share.weight * float(self.problem.losses(x[None], y[None], share.train, np.full(n, 1 / n))[0][0])
+        return value, LowerLevel.from_point(self.problem, x, self.shares).gradient(y)
+
+    def upper(self, x: Array) -> tuple[float, Array]:
+        """Return F(x) and ∇F(x), (p,); NaN if the lower level cannot be solved."""
+        level = LowerLevel.from_point(self.problem, x, self.shares)
+        y = level.minimiser(TOLERANCE)
+        value = 0.0
+        for share in self.shares:
+            n = len(share.validation[0])
+            losses = self.problem.losses(x[None], y[None], share.validation, np.full(n, 1 / n))[1]
+            value += share.weight * float(losses[0])
+        return value, partial_hypergradient(self.problem, x, y, level.inverse_hvp(y, TOLERANCE), self.shares)
+
+    def measure(self, published: Mapping[str, Array], key: str) -> dict[str, float]:
+        """Compute `REFERENCE_MEASURES`, and `distance_to_solution_max` over agents.
+
+        Args:
+            published: "x" (m, p) and "y" (m, q) of the agents; y is not read for a bilevel problem.
+            key: identifies the problem and its records, for the cache of solutions; "" caches nothing.
+        """
+        values = published["y" if self.one_level else "x"]
+        x, mean = published["x"].mean(axis=0), values.mean(axis=0)
+        with np.errstate(all="ignore"):
+            solution = self.solution(x, key)
+            value, gradient = self.lower(x, mean) if self.one_level else self.upper(x)
+            return ({} if self.one_level else {"value_function": value}) | {
+                "optimality_gap": value - solution.value,
+                "distance_to_solution": float(np.linalg.norm(mean - solution.point)),
+                "distance_to_solution_max": float(np.linalg.norm(values - solution.point, axis=1).max()),
+                "stationarity": float(gradient @ gradient),
+            }
+
+    def solution(self, x: Array, key: str = "") -> ReferenceSolution:
+        """Return the minimiser of y ↦ g(x, y), or of F, for which x is not read. key: As of `measure`."""
+        key = f"{key}{x.tobytes().hex() if self.one_level else ''}" if key else ""
+        if key in _cache:
+            return _cache[key]
+        found = self._solve(x)
+        if key:
+            _cache[key] = found
+            while len(_cache) > _MOST_CACHED:
+                _cache.popitem(last=False)
+        return found
+
+    def _solve(self, x: Array) -> ReferenceSolution:
+        variable, width = ("y", self.problem.q) if self.one_level else ("x", self.problem.p)
+        start = np.asarray(getattr(self.problem, "start", {}).get(variable, np.zeros(width)))
+        return _minimise(partial(self.lower, x) if self.one_level else self.upper, start)
+
+
+def _minimise(objective: Callable[[Array], tuple[float, Array]], start: Array) -> ReferenceSolution:
+    """Minimise by L-BFGS.
+
+    Args:
+        objective: point (d,) → value and gradient.
+        start: (d,).
+
+    Returns:
+        The best point found: ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞), or no step lowers the value in float64.
+    """
+    scale = max(1.0, float(np.abs(objective(start)[1]).max(initial=0.0)))
+    options = {"gtol": TOLERANCE * scale, "ftol": 0.0, "maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "maxcor": 30}
+    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    return ReferenceSolution(np.asarray(found.x, dtype=np.float64), float(found.fun))
