@@ -45,7 +45,7 @@ _ENDINGS = ("", "_unreleased")
 
 def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Return the clipped fraction of per-example gradients at the last values, of agents that send clipped steps."""
-    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
+    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or not job.holds_records:
         return {}
     algorithm = strip_centring(job.algorithm)
     if isinstance(algorithm, DpDsgd) and algorithm.local_steps:

@@ -92,19 +92,11 @@ def statement(job: PlannedJob, ledger: Ledger, is_central: bool, **entries: Any)
         most_records=int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()),
         neighbours=job.unit.neighbours,
         signal=signals(ledger, job.counts, is_central, job.unit, batch),
-        unverified=unverified(job),
+        unverified=job.components.unverified,
         bundles=budget.bundles,
         has_pure_only=budget.has_pure_only,
         **entries,
     )
-
-
-def unverified(job: PlannedJob) -> dict[str, str]:
-    """Return custom components with unchecked assumptions, with their names."""
-    entry = job.components.algorithm
-    parts = {part.role: part.name for part in job.components.outside_components}
-    parts |= {"algorithm": entry.kind} if entry.custom else {}
-    return parts | ({"mechanism": job.mechanism.name} if isinstance(job.mechanism, OutsideMechanism) else {})
 
 
 def _agent_budgets(budget: Budget, absent: frozenset[str], published: Array | None) -> AgentBudgets:
@@ -302,7 +294,7 @@ def _has_other_sums(job: GossipJob) -> bool:
         or job.factor is not None
         # The cost of a custom mechanism, and the plan of a custom algorithm.
         or isinstance(job.mechanism, OutsideMechanism)
-        or job.components.algorithm.custom
+        or not job.components.algorithm.proved
         # Sampling, several steps a round, or schedules that are no power law.
         or job.sampling.kind == "poisson"
         or getattr(algorithm, "local_steps", None)

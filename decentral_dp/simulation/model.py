@@ -293,7 +293,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
     graph = result.topology
     return _make_model(
-        scenario, result.problem, published, graph.get("labels"), graph.get("edges") != [], result.is_minimax
+        scenario, result.problem, published, graph.get("labels"), graph.get("edges") != [], result.problem_type.weights
     )
 
 
@@ -303,7 +303,7 @@ def _make_model(
     published: Mapping[str, Array],
     labels: Any,
     linked: bool,
-    is_minimax: bool = False,
+    weights: str = "y",
 ) -> TrainedModel:
     """Make a model from its weights.
 
@@ -313,12 +313,12 @@ def _make_model(
         published: as of `model_of`.
         labels: of the agents.
         linked: as of `TrainedModel`.
-        is_minimax: whether x is the model; default False.
+        weights: variable whose value is the model; default "y".
     """
     kind = scenario.problem.kind
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
-    y = published.get("x" if is_minimax else "y")
+    y = published.get(weights)
     facts = ProblemFacts(
         len(names),
         len(classes),

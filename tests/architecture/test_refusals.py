@@ -28,7 +28,7 @@ from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.mechanisms import UNCERTIFIED
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job
 from tests.conftest import BASE
@@ -69,9 +69,6 @@ GOSSIP_RANKING: dict[str, Any] = {
     "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
 }
 """The same problem without a coordinator."""
-
-KL_DRO = {key: value for key, value in RANKING["problem"].items() if key != "positive_share"}
-KL_DRO |= {"kind": "kl_dro", "strength": 1.0, "radius": 1.0, "cap": 1.0}
 
 PUBLISHED = (
     "classification",
@@ -150,7 +147,7 @@ def density(is_convex: bool) -> Callable[[], Any]:
 def with_kind(name: str, model: str | None = None, **facts: Any) -> Callable[[], Any]:
     keys: dict[str, Any] = {"discount": 0.9} if name == "mspbe" else {"latent": 2, "generator": [4], "penalty": 0.3}
     keys |= {} if model is None else {"model": ModelTable(kind=model)}
-    return lambda: MINIMAX[name].build(keys, ProblemFacts(10, 0, **facts))
+    return lambda: SOLVED["minimax"][name].build(keys, ProblemFacts(10, 0, **facts))
 
 
 INPUTS: dict[str, tuple[Input, ...]] = {
@@ -269,7 +266,6 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     ),
     "config.scenario_components._RECORDS": (
         (TRAINING, FILES),
-        lambda: build(TRAINING, MANIFEST, data=RECORDS),
         (TRAINING, MANIFEST),
         (TRAINING, MANIFEST, FILES, "problem.partition='iid'"),
         (TRAINING, MANIFEST, FILES, "problem.validation=0.5", "problem.test=null"),
@@ -322,7 +318,6 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ("push_sum", "algorithm.kind='dp_dsgd'"),
         (TRAINING, "topology.compression={kind='sign'}", "topology.drop=0.1"),
         ("kgt", "topology.delay=1"),
-        ({**GOSSIP_RANKING, "problem": KL_DRO},),
         ("ma_dsbo", "privacy.unit='agent'"),
         ("own_losses", "privacy.unit='agent'"),
         ("ldp_dsbo", "privacy.unit=2"),
@@ -400,3 +395,8 @@ def test_every_row_is_triggered(table: str, k: int) -> None:
             raise
     else:
         pytest.fail(f"no error of {row.key}: {row.problem}")
+
+
+def test_custom_records_with_a_manifest_are_refused() -> None:
+    with pytest.raises(InputError, match=r"problem\.manifest: custom records need no manifest"):
+        build(TRAINING, MANIFEST, data=RECORDS)

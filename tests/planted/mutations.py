@@ -204,7 +204,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
         "unclipped gradients of a minimax problem",
-        "problems/saddle.py",
+        "central/problems/saddle.py",
         "clip.bound(CLIP_OF_TERM[t])",
         "float('inf')",
         (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),

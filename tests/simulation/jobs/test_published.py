@@ -163,7 +163,7 @@ def test_a_released_mean_adds_to_the_cost_of_models_at_any_centre(view: str) -> 
 
 
 def test_no_released_mean_is_outside_the_ball_of_all_features() -> None:
-    """Noise of a mean is unbounded. What training reads is bounded, and agents average it."""
+    """Noise of a mean is unbounded. The mean that training reads is bounded, and agents average it."""
     run = decentral_dp.run(job_of(**{**CENTRED, "privacy.x": {"scale": 5.0}}).scenario)
     lengths = np.linalg.norm(run.published["x"], axis=1)
     assert lengths.max() <= 1.0 + 1e-12
