@@ -21,9 +21,9 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from decentral_dp import annexes
-from decentral_dp.algorithms.options import DOMAIN, Option, options_of
+from decentral_dp.algorithms.options import CENTRING, DOMAIN, Option, options_of
 from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms, unknown_term
-from decentral_dp.algorithms.protocol import AnyAlgorithm
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, AnyAlgorithm
 from decentral_dp.errors import InputError
 from decentral_dp.problems import TYPES
 from decentral_dp.user_code import reason
@@ -223,7 +223,15 @@ class Entry(NamedTuple):
     def keys(self) -> tuple[Option, ...]:
         """All keys, in the order of the fields."""
         domain = DOMAIN._replace(required=getattr(self.algorithm, "needs_domain", False))
-        return (*options_of(self.algorithm), *((domain,) if self.rules.domain else ()))
+        around = ((domain,) if self.rules.domain else ()) + ((CENTRING,) if self.can_centre else ())
+        return (*options_of(self.algorithm), *around)
+
+    @property
+    def can_centre(self) -> bool:
+        """Whether centring is a step around it: training at one level, in which all agents send in every round."""
+        terms, senders = stated_terms(self.algorithm), getattr(self.algorithm, "senders", Algorithm.senders)
+        averages = getattr(self.algorithm, "conserves_mass", False) is not True and senders is Algorithm.senders
+        return self.setting == "gossip" and bool(terms) and set(terms) <= set(ONE_LEVEL) and averages
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
         """Build the algorithm with these values.
@@ -236,7 +244,8 @@ class Entry(NamedTuple):
         starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
         algorithm: Any = self.instance
         if algorithm is None:
-            algorithm = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
+            values = {key: value for key, value in options.values.items() if key != CENTRING.key}
+            algorithm = self.algorithm(**values, **({"start": options.init} if starts else {}))
         # A class that only states its releases is completed to a program.
         plans = hasattr(self.algorithm, "planned_releases")
         program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=options.init)

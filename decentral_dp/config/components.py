@@ -17,6 +17,7 @@ from pydantic import ValidationError, create_model
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.algorithms.options import NO_FIELDS
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import ALGORITHM_KINDS, GRAPH_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
@@ -321,7 +322,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is algorithm_type), None)
     entry = ours or entry_of_class(algorithm_type, algorithm_type.__name__, digest_of(algorithm_type))
     # A scenario does not have the fields that are no keys.
-    keys = {o.key for o in entry.keys if o.key != "domain"}
+    keys = {o.key for o in entry.keys if o.key not in NO_FIELDS}
     internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
     source = f"{entry.source} {digest_of(dict(sorted(internal.items())))}"
     return entry._replace(instance=algorithm, source=source)
@@ -329,12 +330,12 @@ def _entry_of_object(algorithm: Any) -> Entry:
 
 def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     """Return the table [algorithm] with the fields of an instance."""
-    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
+    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key not in NO_FIELDS}
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
     keys = {k: v for k, v in (values | steps | lists).items() if v is not None}
-    if "domain" in s.algorithm.own_keys() and "domain" in (o.key for o in entry.keys):
-        keys["domain"] = s.algorithm.own_keys()["domain"]
+    around = {o.key for o in entry.keys} & set(NO_FIELDS)
+    keys |= {k: v for k, v in s.algorithm.own_keys().items() if k in around}
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | keys)
 

@@ -100,6 +100,12 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
         "add for example {it.line}",
     ),
     Refusal(
+        lambda c: c.keys.get("centring") and c.scenario.privacy.guarantee == "as_published",
+        "algorithm.centring",
+        "the published form has none",
+        "remove it",
+    ),
+    Refusal(
         _points_in_papers,
         "{it}.points",
         "published schedules have scale and decay only",

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.extra import Extra
@@ -261,6 +262,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
+    algorithm = strip_centring(job.algorithm)
     if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
         return Horizon(math.inf if np.isinf(epsilon).any() else None, job.algorithm.endless_stream(job))
     has_other_sums = _has_other_sums(job)
@@ -270,8 +272,8 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         finite = math.inf
     elif has_other_sums:
         return Horizon(None, None)
-    elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
-        finite = _limit(job, job.algorithm, is_endless=False)
+    elif isinstance(algorithm, OneStep) and not job.central and algorithm.protocol == "released":
+        finite = _limit(job, algorithm, is_endless=False)
     has_finite_horizon = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
     if (
         has_finite_horizon
@@ -285,7 +287,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
 
 def _has_other_sums(job: GossipJob) -> bool:
     """Return whether the budget is another sum than sensitivity/scale of one step per agent and round."""
-    algorithm: Any = job.algorithm
+    algorithm = strip_centring(job.algorithm)
     return bool(
         # Noise that is correlated between agents or over rounds.
         job.pairs is not None
@@ -309,12 +311,12 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
 
     Args:
         job: its noise, records and δ.
-        algorithm: of the job.
+        algorithm: of the job, without centring.
         is_endless: whether every round brings `batch` new records, instead of these records.
     """
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
-    noise, releases = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
+    noise, releases = smallest_noise(job), job.algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
         channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp import annexes
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
@@ -134,11 +135,11 @@ def method_name(job: PlannedJob) -> str:
         >>> [method_name(decentral_dp.build("dp_dsgd", set=keys).simulation()) for keys in (plain, {})]
         ['D-SGD', 'D-SGD + momentum 0.9, centred features, tail average']
     """
-    kind, algorithm = job.scenario.algorithm.kind, job.algorithm
+    kind, algorithm = job.scenario.algorithm.kind, strip_centring(job.algorithm)
     parts = []
     if momentum := getattr(algorithm, "momentum", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if getattr(algorithm, "centring_rounds", 0):
+    if isinstance(job.algorithm, Centring):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
         parts.append("tail average")

@@ -272,6 +272,11 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     ),
     "config.scenario_components._ALGORITHM": (
         (BASE, "algorithm.z=null"),
+        (
+            scenario_file("figure_2_as_published"),
+            "algorithm={kind='dp_dsgd', rounds=3, learning_rate={scale=1.0}, centring=true}",
+            "problem={kind='classification', data='breast_cancer', scale='public_ranges'}",
+        ),
         (scenario_file("figure_2_as_published"), "algorithm.x={scale=1.0, points=[[0, 1.0], [5, 0.5]]}"),
     ),
     "simulation.folder.shards._REFUSALS": (
@@ -333,12 +338,13 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (*PUBLISHED, "privacy.delta=0.0"),
         (*PUBLISHED, "problem.model={kind='mlp', hidden=[4]}"),
         (*PUBLISHED, "algorithm.momentum=0.9"),
-        (*PUBLISHED, "algorithm.centring=true", "privacy.epsilon=1.0", "privacy.noise_multiplier=null"),
         (*PUBLISHED, "privacy.unit='agent'"),
         (*PUBLISHED, POISSON),
-        (*PUBLISHED, PAIRS),
+        (*PUBLISHED, PAIRS, "topology.drop=0.1"),
         (*PUBLISHED, "privacy.colluders=1"),
+        (*PUBLISHED, "privacy.colluders=9", "topology.drop=0.1", "topology.agents=24"),
         (*PUBLISHED, "topology.delay=1"),
+        (*PUBLISHED, PAIRS, "algorithm.centring=true", "privacy.epsilon=1.0", "privacy.noise_multiplier=null"),
         (*PUBLISHED, "privacy.box={y=1.0}"),
         (*PUBLISHED, "run.average=3"),
         (

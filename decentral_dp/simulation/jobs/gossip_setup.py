@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
@@ -539,7 +540,9 @@ def _noise_tables(r: Resolved) -> dict[str, Any]:
 # Rows that need the problem or the algorithm.
 _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
-        lambda r: r.is_private and r.unit.records is not None and getattr(r.algorithm, "local_steps", None),
+        lambda r: (
+            r.is_private and r.unit.records is not None and getattr(strip_centring(r.algorithm), "local_steps", None)
+        ),
         "algorithm.local_steps",
         "local steps have no noise of their own, and one record may move their sum arbitrarily far",
         'set privacy.unit = "agent", or remove it',

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.components import Components
@@ -502,7 +503,7 @@ class GossipJob(PlannedJob):
             if c.sensitivity:
                 moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
                 scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most_records, growth)
-        return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "momentum", 0.0)))
+        return 1.0 + scale / (1.0 - float(getattr(strip_centring(self.algorithm), "momentum", 0.0)))
 
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
