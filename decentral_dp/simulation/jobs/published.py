@@ -238,7 +238,7 @@ def apart_factor(weight: float | Array, features: float, intercept: float, step:
 
     Example:
         >>> round(float(apart_factor(1.0, 1.0, 0.04, 0.5, 0.0)), 4), float(apart_factor(1.0, 1.0, 0.0, 0.5, 0.0)) < 1.1
-        (1.0422, True)
+        (1.0423, True)
     """
     left = np.asarray(weight, dtype=np.float64) - step * ridge
     first, second, both = step * features, step * intercept, step * math.sqrt(features * intercept)
