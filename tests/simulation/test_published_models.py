@@ -83,6 +83,12 @@ class TestStatement:
         job: Any = decentral_dp.build("dp_dsgd_published", set={**SMALL, "privacy.epsilon": epsilon}).simulation()
         assert 0.999 * epsilon <= job.published.max() <= epsilon
 
+    def test_the_target_is_met_if_the_rounding_changes_with_the_noise(self) -> None:
+        changes = {"algorithm.rounds": 300, "privacy.epsilon": 0.5}
+        published = decentral_dp.plan("dp_dsgd_published", set=changes).privacy.epsilon_published
+        assert published is not None
+        assert 0.4995 <= published <= 0.5
+
     def test_all_messages_have_one_epsilon(self) -> None:
         privacy = decentral_dp.plan("dp_dsgd").privacy
         assert (privacy.view, privacy.epsilon_published, assumptions_text(privacy)) == ("all_messages", None, "")

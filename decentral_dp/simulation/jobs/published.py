@@ -380,27 +380,32 @@ def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob]
         InputError: no noise meets the target.
     """
     aim, factors, reached = _largest_mu(job), [1.0], [float(_published_mu(job, view).max())]
+    best, met = (job, reached[0]) if reached[0] <= aim else (None, -math.inf)
     for _ in range(_STEPS):
-        if len(factors) == 1 or factors[-1] == factors[-2]:
-            slope, least = reached[0] * factors[0], 0.0
-        else:
+        slope, least = 0.0, 0.0
+        if len(factors) > 1 and factors[-1] != factors[-2]:
             (first, second), (more, less) = reached[-2:], (1.0 / factors[-2], 1.0 / factors[-1])
             slope = (first - second) / (more - less)
             least = second - slope * less
-        if not (math.isfinite(reached[-1]) and slope > 0.0 and least < aim):
+        if not (slope > 0.0 and least < aim):
+            # The rounding B changes by a power of two with the noise.
+            slope, least = reached[-1] * factors[-1], 0.0
+        if not (math.isfinite(slope) and slope > 0.0 and aim > 0.0):
             break
         # Noise is drawn on grids of powers of two, so that μ is no smooth function.
         factors.append(slope / (aim * (1.0 - 2.0**-20) - least))
         job = with_noise(factors[-1])
         reached.append(float(_published_mu(job, view).max()))
-        if aim * (1.0 - 1e-4) <= reached[-1] <= aim:
-            return job
-    if reached[-1] > aim or not math.isfinite(reached[-1]):
+        if met < reached[-1] <= aim:
+            best, met = job, reached[-1]
+        if met >= aim * (1.0 - 1e-4):
+            break
+    if best is None:
         raise InputError(
             f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
             "use an epsilon nearer to 1, or a larger delta."
         )
-    return job
+    return best
 
 
 def _largest_mu(job: GossipJob) -> float:
