@@ -48,10 +48,10 @@ from decentral_dp.files.tables import (
     Target,
 )
 from decentral_dp.models.build import ModelTable
-from decentral_dp.topology.byzantine import AggregationKind, AttackKind
 from decentral_dp.privacy.pair_noise import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.entry import ProblemEntry
+from decentral_dp.topology.byzantine import AggregationKind, AttackKind
 from decentral_dp.user_code import in_module, module_file
 
 
@@ -423,7 +423,7 @@ class AggregationTable(KindTable):
     optional = MappingProxyType({"self_centred_clipping": ["trim"], "trimmed_mean": ["trim"]})
 
     kind: AggregationKind
-    """"clipped_gossip": differences to the own value, clipped to a radius; "self_centred_clipping": clipped to the
+    """ "clipped_gossip": differences to the own value, clipped to a radius; "self_centred_clipping": clipped to the
     distance of the farthest neighbour but `trim`; "trimmed_mean": without the largest and smallest values; "median"."""
 
     radius: Positive | None = None
@@ -440,8 +440,8 @@ class AttackTable(Table):
     """Numbers of the attackers, from 0. Metrics are those of the other agents."""
 
     kind: AttackKind
-    """"sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": mean of
-    the honest releases − s standard deviations; "ipm": −s times their mean."""
+    """ "sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": mean
+    of the honest releases − s standard deviations; "ipm": −s times their mean."""
 
     strength: Positive | None = None
     """s. Default: 1 of sign_flip and noise, 1.5 of alie, 0.5 of ipm."""

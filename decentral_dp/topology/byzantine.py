@@ -11,19 +11,18 @@ honest j. Attackers know all releases of the exchange. With s the strength,
 With a_i = 1 − Σ_j w_ij, aggregation replaces a_i ṽ_i + Σ_j w_ij u_j of agent i by
 
     clipped_gossip           ṽ_i + Σ_j w_ij clip(u_j − ṽ_i, τ), clipped in ℓ2 to the radius τ
-    self_centred_clipping    the same with τ_i the length of u_j − ṽ_i of the nearest neighbour but `trim` from the last:
-                             as if the `trim` farthest neighbours were cut back to the next one
+    self_centred_clipping    the same with τ_i the distance of the neighbour next to the `trim` farthest ones
     trimmed_mean             coordinate by coordinate the mean of ṽ_i and the neighbours' values without the `trim`
                              largest and the `trim` smallest ones
     median                   coordinate by coordinate the median of ṽ_i and the neighbours' values
 
 Aggregation reads released values only, so it is post-processing. The sensitivity of a release holds for any received
-messages: an attacker changes no ε of an honest agent (docs/proofs/03).
+messages: an attacker changes no ε of an honest agent (docs/proofs/02).
 
 References: L. He, S. P. Karimireddy, M. Jaggi, "Byzantine-Robust Decentralized Learning via ClippedGossip",
-arXiv:2202.01545 (clipped gossip, self-centred clipping); Z. Yang, W. U. Bajwa, "ByRDiE", IEEE Transactions on Signal and
-Information Processing over Networks 5(4), 2019 (trimmed mean); G. Baruch, M. Baruch, Y. Goldberg, "A Little Is Enough",
-NeurIPS 2019; C. Xie, S. Koyejo, I. Gupta, "Fall of Empires", UAI 2019 (inner product manipulation).
+arXiv:2202.01545 (clipped gossip, self-centred clipping); Z. Yang, W. U. Bajwa, "ByRDiE", IEEE Transactions on
+Signal and Information Processing over Networks 5(4), 2019 (trimmed mean); G. Baruch, M. Baruch, Y. Goldberg, "A Little
+Is Enough", NeurIPS 2019; C. Xie, S. Koyejo, I. Gupta, "Fall of Empires", UAI 2019 (inner product manipulation).
 """
 
 from __future__ import annotations
