@@ -608,8 +608,8 @@ class PrivacyTable(Table):
     only the "final_models" of all agents, or their "final_average"."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """q: ε holds against an adversary that observes all messages and colludes with any q agents. Read by gossip
-    algorithms."""
+    """q: ε holds against an adversary that also colludes with any q agents. With "final_models" or "final_average",
+    on a network that changes. Read by gossip algorithms."""
 
     correlation: CorrelationTable | None = None
     """Gaussian noise that is correlated between agents or over rounds; independent by default. Read by gossip
@@ -739,7 +739,7 @@ class Scenario(Table):
     # Relative paths start in the folder of its file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → Python object in its place (of an algorithm its entry), and the names of objects in no registry.
-    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=lambda: Secret(OBJECTS, {}))
+    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=lambda: Secret(OBJECTS, dict[str, Any]()))
     _object_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
     # "topology" and "algorithm" if they differ from those of the file, so that its title may not fit.
     _replaced_tables: frozenset[str] = PrivateAttr(default=frozenset())

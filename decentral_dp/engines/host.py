@@ -33,6 +33,7 @@ from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
+    author_of,
     error_of_round,
     running_step,
     wrong_exchanges,
@@ -185,10 +186,9 @@ class Host:
         parts: dict[str, Any] = {c: getattr(self._state, c, None) for c in node.program.channels}
         for channel, value in parts.items():
             if np.ndim(getattr(value, "value", value)) != 2:
-                author = type(getattr(node.program, "program", node.program)).__name__
                 raise UserCodeError(
-                    f"round 1: init of {author} returns no rows of {channel}, which is among its channels. Fix: return "
-                    f"a state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author_of(node.program)} returns no rows of {channel}, which is among its "
+                    f"channels. Fix: return a state with a field {channel} of one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
@@ -411,10 +411,9 @@ class Host:
         for channel, value in exchange.values.items():
             rows = len(value.value if isinstance(value, Bounded) else value)
             if rows != agents:
-                author = type(getattr(self._node.program, "program", self._node.program)).__name__
                 raise UserCodeError(
-                    f"round {self._round + 1}: step of {author} sends {channel} with {rows} rows (expected {agents}, "
-                    "one for each agent of its block). Fix: keep axis 0 of values."
+                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} with "
+                    f"{rows} rows (expected {agents}, one for each agent of its block). Fix: keep axis 0 of values."
                 )
         self._open = exchange
         return exchange.values

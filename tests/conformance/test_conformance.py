@@ -89,7 +89,7 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
 
 def content_of(scenario: Make, algorithm: str, problem: str, guarantee: tuple[str, str], mechanism: str) -> Any:
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l1", **TABLES[problem]})
-    chosen = {key: KEYS[key] for key in ALGORITHMS[algorithm].options}
+    chosen = {o.key: KEYS[o.key] for o in ALGORITHMS[algorithm].keys if o.required}
     content["algorithm"] = {"kind": algorithm, "rounds": 2, **chosen}
     if guarantee[1] == "private":
         content["algorithm"]["protocol"] = "private"

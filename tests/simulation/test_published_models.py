@@ -204,6 +204,28 @@ class TestFolder:
         assert not {"published", "README.txt"} & {path.name for path in (tmp_path / "run").iterdir()}
 
 
+def test_a_centred_average_follows_from_two_averages(tmp_path: Path) -> None:
+    """The average of the agents' intercepts for features that are not centred would show more."""
+    keys = {
+        **SMALL,
+        "algorithm.centring": True,
+        "algorithm.learning_rate": 1.0,
+        "privacy.epsilon": None,
+        "privacy.clip": {"x": 1.0, "y": 0.1},
+        "privacy.x": {"scale": 0.3},
+        "privacy.y": {"scale": 0.01},
+    }
+    run = decentral_dp.run("dp_dsgd_published", set=keys, out=tmp_path / "run")
+    x, y = (run.published[name] for name in ("x", "y"))
+    problem: Any = run.simulation().problem
+    expected = problem.predicting(x.mean(axis=0, keepdims=True), y.mean(axis=0, keepdims=True))
+    assert np.array_equal(run.model.published, expected)
+    assert np.abs(problem.predicting(x, y).mean(axis=0) - expected).max() > 1e-6
+    rows = load_breast_cancer().data[:7]
+    loaded = load_model(tmp_path / "run" / "published")
+    assert np.array_equal(loaded.predict_proba(rows), run.predict_proba(rows))
+
+
 class TestScores:
     def test_scores_are_those_of_the_averaged_model(self, average: Run) -> None:
         job: Any = average.simulation()

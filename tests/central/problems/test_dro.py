@@ -18,7 +18,7 @@ from decentral_dp.central.problems.dro import DroObjective
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 from tests.support.robust_oracle import CASES, Case, context_of, furthest, linear_losses, penalised, slope
 
 CAP = 2.0
@@ -198,7 +198,9 @@ def test_scores(case: Case) -> None:
 
 
 def build(classes: int = 3, **options: Any) -> Any:
-    return MINIMAX["dro"].build({"divergence": "chi2", "cap": 2.0, "strength": 1.0} | options, ProblemFacts(4, classes))
+    return SOLVED["minimax"]["dro"].build(
+        {"divergence": "chi2", "cap": 2.0, "strength": 1.0} | options, ProblemFacts(4, classes)
+    )
 
 
 @pytest.mark.parametrize(

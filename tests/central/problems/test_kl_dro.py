@@ -14,10 +14,10 @@ from scipy.optimize import minimize_scalar
 from decentral_dp.central.problems.composite import Labelled
 from decentral_dp.central.problems.kl_dro import KlDro, kl_robust
 from decentral_dp.central.problems.losses import capped_loss
+from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems import MINIMAX, ProblemFacts
-from decentral_dp.problems.saddle import Attackable
+from decentral_dp.problems import SOLVED, ProblemFacts
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 
 CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4
@@ -176,4 +176,4 @@ def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
 
 def build(**options: Any) -> Any:
     keys = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(keys, ProblemFacts(4, 3))
+    return SOLVED["minimax"]["kl_dro"].build(keys, ProblemFacts(4, 3))

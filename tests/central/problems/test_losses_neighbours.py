@@ -10,9 +10,9 @@ from decentral_dp.central.problems.dro import DIVERGENCES, DroObjective
 from decentral_dp.central.problems.group_dro import GroupDroObjective
 from decentral_dp.central.problems.kl_dro import kl_robust
 from decentral_dp.central.problems.losses import Capped, capped_loss
+from decentral_dp.central.problems.saddle import Minimax
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems.saddle import Minimax
 from tests.support.robust_oracle import Array, context_of, furthest
 
 CAP, CLASSES = 2.0, 3
