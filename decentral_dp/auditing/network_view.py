@@ -574,6 +574,8 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
             ("algorithm.local_steps", getattr(algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "delayed messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
+            ("topology.aggregation", job.scenario.topology.aggregation is not None, "robust aggregation"),
+            ("attack", job.scenario.attack is not None, "Byzantine agents"),
             ("privacy.correlation", correlated, "correlated noise"),
             ("privacy.unit", job.unit != RECORD, job.unit.noun),
         )

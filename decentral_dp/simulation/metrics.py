@@ -277,6 +277,7 @@ class Evaluator:
         hypergradient: whether to compute `hypergradient_norm`, if x is tuned; default yes.
         gap: whether to compute `hypergradient_gap`; default no.
         names: names of the rows of a value; by default their numbers.
+        numbers: scored rows of a value, with the records of `agents`; by default all. Byzantine agents are not scored.
         reads_state: whether agents have an unreleased state; default yes.
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
@@ -299,6 +300,7 @@ class Evaluator:
     averages: bool = False
     one_level: bool = False
     key: str = ""
+    numbers: IntArray | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -311,10 +313,18 @@ class Evaluator:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
+        if self.numbers is not None:
+            honest = {
+                part: {channel: values[self.numbers] for channel, values in getattr(snapshot, part).items()}
+                for part in ("published", "released", "state")
+            }
+            snapshot = snapshot._replace(**honest)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
         unreleased_state = snapshot.state if self.reads_state else None
-        names = self.names or [str(agent) for agent in range(len(self.agents))]
+        names = self.names or [
+            str(agent) for agent in (range(len(self.agents)) if self.numbers is None else self.numbers)
+        ]
         for values, suffix in ((published, ending), (last, "_last"), (unreleased_state, "_unreleased")):
             if values is None:
                 continue

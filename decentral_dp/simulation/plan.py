@@ -12,6 +12,7 @@ from decentral_dp.config.components import Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.formatting import (
     agent_names,
+    byzantine_text,
     communication_text,
     compression_text,
     delta_text,
@@ -214,7 +215,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.
     if not (privacy.publishes_all or graph["central"] or plan.n_agents == 1):
-        changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
+        changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
     hidden = ("Note", *(() if verbose else VERBOSE_LINES))
     items += [line for line in privacy_lines(privacy) if line[0] not in hidden]

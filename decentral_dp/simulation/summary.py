@@ -168,6 +168,8 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": over_time}),
         **({} if (compression := compression_summary(job)) is None else {"compression": compression}),
+        **({} if (aggregation := job.scenario.topology.aggregation) is None else {"aggregation": aggregation.kind}),
+        **({} if (attack := job.scenario.attack) is None else {"attack": attack.model_dump(exclude_none=True)}),
     }
 
 

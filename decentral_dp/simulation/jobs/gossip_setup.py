@@ -333,6 +333,11 @@ def _kinds_with(fact: str) -> str:
     )
 
 
+def _byzantine(s: Scenario) -> bool:
+    """Return whether messages are attacked or aggregated robustly."""
+    return s.attack is not None or s.topology.aggregation is not None
+
+
 def _first(keys: Mapping[str, Any]) -> str:
     """Return the first key whose value is true, or ""."""
     return next((key for key, value in keys.items() if value), "")
@@ -574,6 +579,42 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "topology.compression",
         "replicas of an agent's messages diverge if some agents miss a message, and do not conserve mass",
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
+    ),
+    Refusal(
+        lambda r: (
+            _byzantine(r.s)
+            and _first(
+                {
+                    "topology.compression": r.s.topology.compression,
+                    "topology.delay": r.s.topology.delay,
+                    'run.engine = "ray"': r.s.run.engine == "ray",
+                    "run.blocks": r.s.run.blocks not in (None, 1),
+                    "problem.manifest": r.s.problem.manifest,
+                    "privacy.adversary": r.privacy.adversary != "all_messages",
+                }
+            )
+        ),
+        "{it}",
+        "not supported with attack and topology.aggregation, which read the whole messages of all agents at once",
+        "remove it, or remove attack and topology.aggregation",
+    ),
+    Refusal(
+        lambda r: _byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
+        "topology.aggregation",
+        "{of.kind} has no weighted sum of neighbours' values of agents on an undirected graph",
+        "use a gossip algorithm such as dp_dsgd",
+    ),
+    Refusal(
+        lambda r: r.s.attack is not None and max(r.s.attack.agents) >= r.topology.n_agents,
+        "attack.agents",
+        "no such agent (got {of.s.attack.agents} of {of.topology.n_agents} agents, numbered from 0)",
+        "use numbers of agents",
+    ),
+    Refusal(
+        lambda r: r.s.attack is not None and len(set(r.s.attack.agents)) >= r.topology.n_agents,
+        "attack.agents",
+        "no agent is honest",
+        "leave out some",
     ),
     Refusal(
         lambda r: (

@@ -52,6 +52,7 @@ from decentral_dp.simulation.metrics import (
     Scorer,
 )
 from decentral_dp.topology import Topology
+from decentral_dp.topology.byzantine import STRENGTHS, Aggregation, Attack, honest_agents
 from decentral_dp.topology.compression import Compression
 
 
@@ -465,6 +466,9 @@ class GossipJob(PlannedJob):
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
+        if self.scenario.attack is not None or self.scenario.topology.aggregation is not None:
+            # Attackers and rules read the messages of all agents at once.
+            return [self.n_agents]
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
             return block_sizes(self.n_agents, 1, max(1, _CACHED // weights))
         return PlannedJob.sizes(self)
@@ -473,6 +477,21 @@ class GossipJob(PlannedJob):
     def public_network(self) -> Network:
         """The public part of the network."""
         return public_network(self.topology, self.scenario.public_seed)
+
+    @property
+    def attack(self) -> Attack | None:
+        """The Byzantine agents; None if all are honest."""
+        table = self.scenario.attack
+        if table is None:
+            return None
+        strength = STRENGTHS[table.kind] if table.strength is None else table.strength
+        return Attack(tuple(sorted(set(table.agents))), table.kind, strength, self.scenario.public_seed)
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        """The robust aggregation of messages; None for weighted sums."""
+        table = self.scenario.topology.aggregation
+        return None if table is None else Aggregation(**table.model_dump(exclude_none=True))
 
     @property
     def compression(self) -> Compression | None:
@@ -519,8 +538,12 @@ class GossipJob(PlannedJob):
             sizes = self.sizes() if members is None else [block.size for block in members]
         blocks = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
+        byzantine = {"attack": self.attack, "aggregation": self.aggregation}
         scale = self.public_scale
-        nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in blocks]
+        nodes = [
+            self._agent_node(*block)._replace(compression=compression, public_scale=scale, **byzantine)
+            for block in blocks
+        ]
         if over_time is None:
             return nodes
         columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
@@ -549,11 +572,14 @@ class GossipJob(PlannedJob):
             return evaluator
         if not self.holds_records:
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
+        honest = honest_agents(self.n_agents, self.attack)
+        records = self._records_of(honest)
         return Evaluator(
             self.problem,
-            RecordPairs(self.records["train"], self.records["validation"]),
+            RecordPairs(records["train"], records["validation"]),
             self.test,
             self.tunes_x and not self.skips_hypergradient,
+            numbers=None if self.attack is None else honest,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             requested=self.requested,
