@@ -502,7 +502,6 @@ class CoordinatorBilevelJob(_Coordinated):
             [pool(RecordPairs(self.records["train"], self.records["validation"]))],
             self.test,
             label_unit=self.shards.label_unit,
-            gap=True,
             names=("coordinator",),
             reads_state=False,
             hypergradient=self.tunes_x and not self.skips_hypergradient,

@@ -13,8 +13,8 @@ published, the scores are those of the exact lower solution at x: `…_unrelease
     test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only if x is tuned, and
-                        if that takes no minutes (`problems.lower_level.solved_quickly`)
+    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; on request, if
+                        x is tuned and it takes no minutes (`problems.lower_level.solved_quickly`)
     hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
                         records and population, including the sampling error of P (of trusted coordinators)
 
@@ -54,6 +54,8 @@ from decentral_dp.problems.records import RecordPairs, concatenate, count_record
 from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective
 
 IntArray = NDArray[np.int64]
+# Each evaluation of these solves the lower level.
+HYPERGRADIENTS = ("hypergradient_norm", "hypergradient_gap")
 # Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
 # Evaluated values: those of each agent or their average, or those of a coordinator; if it publishes only x, the exact
@@ -193,8 +195,13 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             ("", "_last"),
             meaning="F(x̄) = f(x̄, y*(x̄)) of a bilevel problem; computed only if asked for",
         ),
-        "hypergradient_norm": Measure("norm of the hypergradient, ‖∇F‖₂"),
-        "hypergradient_gap": Measure("‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records"),
+        "hypergradient_norm": Measure(
+            "norm of the hypergradient, ‖∇F‖₂", meaning="norm of the hypergradient ‖∇F‖₂; computed only if asked for"
+        ),
+        "hypergradient_gap": Measure(
+            "‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records",
+            meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; computed only if asked for",
+        ),
         "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
         "consensus_y": Measure("consensus error of y (ℓ2)", _SPREAD),
         "consensus_z": Measure("consensus error of z (ℓ2)", _SPREAD),
@@ -274,14 +281,14 @@ class Evaluator:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether to compute `hypergradient_norm`, if x is tuned; default yes.
-        gap: whether to compute `hypergradient_gap`; default no.
+        hypergradient: whether a requested hypergradient is computed; default yes.
         names: names of the rows of a value; by default their numbers.
         numbers: scored rows of a value, with the records of `agents`; by default all. Byzantine agents are not scored.
         reads_state: whether agents have an unreleased state; default yes.
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
-        requested: metrics that are computed on request: of `CLASS_MEASURES` and `REFERENCE_MEASURES`; by default none.
+        requested: metrics that are computed on request: of `CLASS_MEASURES`, `REFERENCE_MEASURES` and
+            `HYPERGRADIENTS`; by default none.
         averages: whether the average of the agents' values is scored; by default each agent's values are.
         one_level: whether y is trained at a fixed x.
         key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
@@ -291,7 +298,6 @@ class Evaluator:
     agents: Sequence[tuple[Any, Any]]
     test: Any | None
     hypergradient: bool = True
-    gap: bool = False
     names: Sequence[str] | None = None
     reads_state: bool = True
     label_unit: float | None = None
@@ -337,21 +343,20 @@ class Evaluator:
             for name, value in measured.items():
                 stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
                 rows += [(index, "mean", stem + suffix + end, value)] if stem in self.requested else []
-        if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
+        wanted = [name for name in HYPERGRADIENTS if name in self.requested and self.hypergradient]
+        if not wanted or not np.isfinite(published["x"]).all():
             return rows
         x = published["x"].mean(axis=0)
         gradient = hypergradient_of_joined(self.problem, x, self._shares)
         # Not finite if the lower level could not be solved at x̄.
-        if np.isfinite(gradient).all():
-            rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
-            # Held-out records have no index that a problem could count them by.
-            if self.gap and self.test is not None and not hasattr(self.problem, "place_records"):
-                population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-                if np.isfinite(population_gradient).all():
-                    rows.append(
-                        (index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - population_gradient)))
-                    )
-        return rows
+        if not np.isfinite(gradient).all():
+            return rows
+        lengths = {"hypergradient_norm": np.linalg.norm(gradient)}
+        # Held-out records have no index that a problem could count them by.
+        if "hypergradient_gap" in wanted and self.test is not None and not hasattr(self.problem, "place_records"):
+            population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
+            lengths["hypergradient_gap"] = np.linalg.norm(gradient - population_gradient)
+        return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in wanted and np.isfinite(v)]
 
     def _reference_scores(self, values: Mapping[str, Array]) -> dict[str, float]:
         """Compute metrics of the reference solution, if one is requested and all values are finite."""

@@ -24,7 +24,7 @@ from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.problems.reference import REFERENCE_MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.metrics import MEASURES
+from decentral_dp.simulation.metrics import HYPERGRADIENTS, MEASURES
 from decentral_dp.simulation.summary import setting_of
 
 
@@ -125,7 +125,7 @@ def with_blocks(job: PlannedJob) -> PlannedJob:
 
 
 def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the `CLASS_MEASURES` and `REFERENCE_MEASURES` that occur in names of metrics.
+    """Return the names of metrics that are computed on request.
 
     Example:
         >>> requested_measures(["rounds_to_test_auc_0.9", "test_brier_min", "auc", "optimality_gap_last"])
@@ -133,7 +133,7 @@ def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
     """
     text = " ".join(names)
     of_classes = (name for name in CLASS_MEASURES if f"test_{name}" in text)
-    return (*of_classes, *(name for name in REFERENCE_MEASURES if name in text))
+    return (*of_classes, *(name for name in (*REFERENCE_MEASURES, *HYPERGRADIENTS) if name in text))
 
 
 def _check_probabilities(job: PlannedJob) -> None:

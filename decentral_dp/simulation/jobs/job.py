@@ -45,6 +45,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
+    HYPERGRADIENTS,
     AgentEvaluator,
     AgentScorer,
     EvaluatedOn,
@@ -310,7 +311,9 @@ class PlannedJob(Protocol):
 
     @property
     def skips_hypergradient(self) -> bool:
-        """Whether the hypergradient is not computed because it takes too long, by public counts."""
+        """Whether a requested hypergradient is not computed because it takes too long, by public counts."""
+        if not set(HYPERGRADIENTS) & set(self.requested):
+            return False
         is_measured = self.components.problem_type.levels == 2 and self.tunes_x and self.holds_records
         return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
 
