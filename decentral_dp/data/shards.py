@@ -421,6 +421,19 @@ class Shards:
         return f"<Shards {self.source!r}: {n} records, {d} features, {len(self.train)} agents>"
 
     @property
+    def label_skew(self) -> float | None:
+        """Mean over agents of the total variation between an agent's labels and those of all, from 0 to 1.
+
+        It reads the train records, and no ε covers it. None for numeric labels, one agent, or without records.
+        """
+        if not (self.has_records and self.classes and len(self.train) > 1 and self.labels.size):
+            return None
+        parts = [np.bincount(self.labels[part].astype(np.int64), minlength=len(self.classes)) for part in self.train]
+        counts = np.stack([part for part in parts if part.sum()])
+        shares, pooled = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=0) / counts.sum()
+        return float(0.5 * np.abs(shares - pooled).sum(axis=1).mean())
+
+    @property
     def all_notes(self) -> tuple[str, ...]:
         """`notes` with `deal_assumption` and `placeholders`, without empty ones."""
         return (*self.notes, *filter(None, (self.deal_assumption, self.placeholders)))

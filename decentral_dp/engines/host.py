@@ -373,7 +373,8 @@ class Host:
             arrives = self._arriving_mask()[near]
             weights = sp.csr_array((weights.data[arrives], (rows[arrives], near[arrives])), shape=weights.shape)
         # Programs add the own value times its weight.
-        return self._node.aggregation(own, messages, weights) - (1.0 - self._dataset.neighbour_weight) * own
+        mixed = self._node.aggregation(own, messages, weights)
+        return np.asarray(mixed - (1.0 - self._dataset.neighbour_weight) * own)
 
     def _neighbours(self, stacked_values: Array, released: Bundle) -> NeighbourReleases:
         """Return the releases of every neighbour, in the order of the sums."""

@@ -13,6 +13,11 @@ and of a bilevel problem, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
     distance_to_solution  ‖x̄ − x*‖₂
     stationarity          ‖∇F(x̄)‖₂²
 
+Heterogeneity of the agents is, at both levels,
+
+    heterogeneity              ζ² = (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at (x̄, ȳ)
+    heterogeneity_at_solution  the same at the solution: (x̄, y*), or (x*, y*(x*)) of a bilevel problem
+
 Nothing is clipped, and nothing is private: the solution, by L-BFGS from the start, reads all train and validation
 records. If what is minimised is not convex, it is a local minimum: the gap may then be negative, and `stationarity` is
 the usual measure.
@@ -29,10 +34,13 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import Array
-from decentral_dp.problems.lower_level import LowerLevel, Share, partial_hypergradient
+from decentral_dp.problems.lower_level import Agents, LowerLevel, Share, mean_term, partial_hypergradient
 from decentral_dp.problems.protocol import PlannedTraining, Problem
 
-REFERENCE_MEASURES = ("optimality_gap", "distance_to_solution", "value_function", "stationarity")
+REFERENCE_MEASURES = (
+    *("optimality_gap", "distance_to_solution", "value_function", "stationarity"),
+    *("heterogeneity", "heterogeneity_at_solution"),
+)
 # Relative tolerance of gradients: ‖∇‖ ≤ TOLERANCE·‖∇ at the start‖.
 TOLERANCE = 1e-9
 _MOST_STEPS = 5000
@@ -84,11 +92,12 @@ class ReferenceObjective(NamedTuple):
             value += share.weight * float(losses[0])
         return value, partial_hypergradient(self.problem, x, y, level.inverse_hvp(y, TOLERANCE), self.shares)
 
-    def measure(self, published: Mapping[str, Array], key: str) -> dict[str, float]:
+    def measure(self, published: Mapping[str, Array], key: str, agents: Agents) -> dict[str, float]:
         """Compute `REFERENCE_MEASURES`, and `distance_to_solution_max` over agents.
 
         Args:
-            published: "x" (m, p) and "y" (m, q) of the agents; y is not read for a bilevel problem.
+            published: "x" (m, p) and "y" (m, q) of the agents.
+            agents: (train, validation) records of each agent.
             key: identifies the problem and its records, for the cache of solutions; "" caches nothing.
         """
         values = published["y" if self.one_level else "x"]
@@ -96,12 +105,28 @@ class ReferenceObjective(NamedTuple):
         with np.errstate(all="ignore"):
             solution = self.solution(x, key)
             value, gradient = self.lower(x, mean) if self.one_level else self.upper(x)
-            return ({} if self.one_level else {"value_function": value}) | {
-                "optimality_gap": value - solution.value,
-                "distance_to_solution": float(np.linalg.norm(mean - solution.point)),
-                "distance_to_solution_max": float(np.linalg.norm(values - solution.point, axis=1).max()),
-                "stationarity": float(gradient @ gradient),
-            }
+            spread = {"heterogeneity": self.heterogeneity(x, published["y"].mean(axis=0), agents)}
+            if self.one_level:
+                spread["heterogeneity_at_solution"] = self.heterogeneity(x, solution.point, agents)
+            else:
+                y = LowerLevel.from_point(self.problem, solution.point, self.shares).minimiser(TOLERANCE)
+                spread["heterogeneity_at_solution"] = self.heterogeneity(solution.point, y, agents)
+            return (
+                spread
+                | ({} if self.one_level else {"value_function": value})
+                | {
+                    "optimality_gap": value - solution.value,
+                    "distance_to_solution": float(np.linalg.norm(mean - solution.point)),
+                    "distance_to_solution_max": float(np.linalg.norm(values - solution.point, axis=1).max()),
+                    "stationarity": float(gradient @ gradient),
+                }
+            )
+
+    def heterogeneity(self, x: Array, y: Array, agents: Agents) -> float:
+        """Return (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at x (p,) and y (q,); regularisers cancel."""
+        none = np.zeros_like(y)
+        gradients = np.stack([mean_term(self.problem, x, y, none, train, "lower_grad_y") for train, _ in agents])
+        return float(np.square(gradients - gradients.mean(axis=0)).sum(axis=1).mean())
 
     def solution(self, x: Array, key: str = "") -> ReferenceSolution:
         """Return the minimiser of y ↦ g(x, y), or of F, for which x is not read. key: As of `measure`."""

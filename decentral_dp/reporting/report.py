@@ -442,6 +442,19 @@ def _count_range(counts: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
+def skew_text(label_skew: float) -> str:
+    """Write the label skew of the agents.
+
+    Example:
+        >>> skew_text(0.314)
+        'Labels of an agent differ from those of all by 0.31 in total variation (mean). ε does not cover this number.'
+    """
+    return (
+        f"Labels of an agent differ from those of all by {label_skew:.2f} in total variation (mean). ε does not cover "
+        "this number."
+    )
+
+
 def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
     """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
 
@@ -470,6 +483,7 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
     if result.labels_cut:
         clipped.append(f"{result.labels_cut:.1%} of the labels, to problem.label_range")
     notes += [("Clipped", f"{'; '.join(clipped)}.")] if clipped else []
+    notes += [("Skew", skew_text(result.label_skew))] if result.label_skew is not None and not brief else []
     return notes + [("Warning", text) for text in _warnings(result)]
 
 

@@ -190,6 +190,18 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             axis="log",
             meaning="‖∇_y g(x̄, ȳ)‖₂², or ‖∇F(x̄)‖₂² of a bilevel problem; computed only if asked for",
         ),
+        "heterogeneity": Measure(
+            "heterogeneity ζ² of the agents' gradients (train)",
+            ("", "_last"),
+            axis="log",
+            meaning="ζ² = mean ‖∇_y g_i − ∇_y g‖₂² over agents at the mean model; computed only if asked for",
+        ),
+        "heterogeneity_at_solution": Measure(
+            "heterogeneity ζ² at the solution (train)",
+            ("", "_last"),
+            axis="log",
+            meaning="ζ² at the minimiser; computed only if asked for",
+        ),
         "value_function": Measure(
             "F(x̄), upper loss at the exact lower solution",
             ("", "_last"),
@@ -219,6 +231,11 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
         "epsilon_spent": Measure("ε spent by the worst agent", axis="log"),
         "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
+        "label_skew": Measure(
+            "label skew",
+            reach=FACT,
+            meaning="mean total variation between an agent's labels and those of all; reads records without noise",
+        ),
         "messages": Measure("messages sent per agent", reach=SENT),
         "neighbour_weight": Measure("smallest total weight of an agent's neighbours", reach=FACT),
         "network_epsilon_distance_1": Measure(_DISTANT.format("certified ε"), reach=FACT),
@@ -320,11 +337,11 @@ class Evaluator:
         """
         rows: list[Row] = []
         if self.numbers is not None:
-            honest = {
-                part: {channel: values[self.numbers] for channel, values in getattr(snapshot, part).items()}
-                for part in ("published", "released", "state")
-            }
-            snapshot = snapshot._replace(**honest)
+            snapshot = snapshot._replace(
+                released=_rows(snapshot.released, self.numbers),
+                published=_rows(snapshot.published, self.numbers),
+                state=_rows(snapshot.state, self.numbers),
+            )
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
         unreleased_state = snapshot.state if self.reads_state else None
@@ -363,7 +380,7 @@ class Evaluator:
         if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
             return {}
         objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level)
-        return objective.measure(values, self.key)
+        return objective.measure(values, self.key, self.agents)
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
         (train, train_weights), (validation, validation_weights) = self._pooled_records
@@ -420,6 +437,10 @@ class Evaluator:
     @cached_property
     def _shares(self) -> list[Share]:
         return join_alike(self.agents)
+
+
+def _rows(values: Mapping[str, Array], numbers: IntArray) -> dict[str, Array]:
+    return {channel: value[numbers] for channel, value in values.items()}
 
 
 def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:

@@ -34,7 +34,7 @@ from decentral_dp.reporting.privacy import (
     unverified_texts,
     variables_text,
 )
-from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, tabulate_budgets
+from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, skew_text, tabulate_budgets
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
@@ -77,6 +77,7 @@ class Plan:
         settings_text: default hyper-parameters of training; "" for other problems.
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
         problem: the problem, the data and the record counts, as in `result.json`.
+        label_skew: mean total variation between an agent's labels and those of all, not covered by ε, or None.
         skips_hypergradient: whether it would take too long to compute.
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
@@ -103,6 +104,7 @@ class Plan:
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
+    label_skew: float | None = None
     skips_hypergradient: bool = False
     communication: Communication | None = None
     adversary_hint: str = ""
@@ -124,6 +126,7 @@ class Plan:
             problem=problem_summary(job),
             settings=settled_parameters(job),
             records=job.ledger,
+            label_skew=job.shards.label_skew,
             skips_hypergradient=job.skips_hypergradient,
             communication=communication(job),
             adversary_hint=_adversary_hint(job),
@@ -223,6 +226,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     centred = (
         "x: mean of the features, y: model" if plan.problem["solves"] == "one-level" and "x" in privacy.signal else ""
     )
+    items += [("Skew", skew_text(plan.label_skew))] if verbose and plan.label_skew is not None else []
     items += [("Variables", text)] if verbose and (text := variables_text(privacy) or centred) else []
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]

@@ -139,6 +139,7 @@ class RunResult(Mapping[str, Any]):
         tunes_x: whether x is tuned; False if only the lower level is solved.
         skips_hypergradient: whether it was not computed because it takes too long.
         absent_measures: names of `run.measures` that the run does not have.
+        label_skew: mean total variation between an agent's labels and those of all, not covered by ε; None for numbers.
         labels_cut: share of the labels outside problem.label_range, which were clipped.
         features_cut: feature → share of its values outside problem.scale, if any.
         clipped: channel → clipped fraction of per-example gradients at the last values.
@@ -179,6 +180,7 @@ class RunResult(Mapping[str, Any]):
     tunes_x: bool = True
     skips_hypergradient: bool = False
     absent_measures: tuple[str, ...] = ()
+    label_skew: float | None = None
     labels_cut: float = 0.0
     features_cut: Mapping[str, float] = field(default_factory=dict)
     clipped: Mapping[str, float] = field(default_factory=dict)

@@ -349,6 +349,7 @@ def collect_result(
         "diagnostics": {
             "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
             **clipping(job, outcome),
+            **({} if (skew := job.shards.label_skew) is None else {"label_skew": skew}),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
             **({"skips_hypergradient": True} if job.skips_hypergradient else {}),

@@ -200,6 +200,7 @@ def _add_facts(
         "spectral_gap": job.topology.spectral_gap,
         "neighbour_weight": float(job.topology.neighbour_weight.min()),
         "agents": job.n_agents,
+        **({} if (skew := job.shards.label_skew) is None else {"label_skew": skew}),
     }
     return record | {
         "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import decentral_dp
 
-REFERENCE = ["optimality_gap", "distance_to_solution", "stationarity"]
+REFERENCE = ["optimality_gap", "distance_to_solution", "stationarity", "heterogeneity", "heterogeneity_at_solution"]
 RIDGE = 0.05
 FEW: dict[str, Any] = {"algorithm.rounds": 6, "run.evaluate_every": 3}
 
@@ -32,7 +32,8 @@ def _join(job: Any, split: str = "train") -> tuple[Any, Any, Any]:
 def test_gap_of_logistic_regression_is_that_of_scikit_learn() -> None:
     """f = (1/m) Σ_i mean log-loss of agent i + l2/2 ‖y‖²."""
     changes = FEW | {"problem.l2": RIDGE, "algorithm.centring": False, "run.measures": REFERENCE}
-    features, labels, weights = _join(decentral_dp.build("classification", set=changes).simulation())
+    job = decentral_dp.build("classification", set=changes).simulation()
+    features, labels, weights = _join(job)
     solver = LogisticRegression(C=1.0 / RIDGE, fit_intercept=False, tol=1e-12, max_iter=10_000)
     solution = solver.fit(features, labels, sample_weight=weights).coef_[0]
 
@@ -45,8 +46,17 @@ def test_gap_of_logistic_regression_is_that_of_scikit_learn() -> None:
     assert ends["optimality_gap"] == pytest.approx(f(mean) - f(solution), rel=1e-6)
     assert ends["distance_to_solution"] == pytest.approx(np.linalg.norm(mean - solution), rel=1e-5)
     assert ends["distance_to_solution_max"] == pytest.approx(np.linalg.norm(y - solution, axis=1).max(), rel=1e-5)
-    gradient = features.T @ (weights * (1 / (1 + np.exp(-features @ mean)) - labels)) + RIDGE * mean
+
+    def slopes(y: Any) -> Any:
+        return features * (1 / (1 + np.exp(-features @ y)) - labels)[:, None]
+
+    gradient = weights @ slopes(mean) + RIDGE * mean
     assert ends["stationarity"] == pytest.approx(gradient @ gradient, rel=1e-9)
+    ends_of_agents = np.cumsum([len(part.label) for part in job.records["train"]])[:-1]
+    for name, y in (("heterogeneity", mean), ("heterogeneity_at_solution", solution)):
+        gradients = np.stack([part.mean(axis=0) for part in np.split(slopes(y), ends_of_agents)])
+        wanted = np.square(gradients - gradients.mean(axis=0)).sum(axis=1).mean()
+        assert ends[name] == pytest.approx(wanted, rel=1e-5)
 
 
 def test_gap_of_a_centred_model_is_that_at_the_released_centre() -> None:
@@ -98,3 +108,18 @@ def test_reference_measures_are_computed_only_if_asked_for() -> None:
     study = {"scenario": "classification", "set": FEW, "seeds": [1], "measure": ["rounds_to_optimality_gap_0.5"]}
     found = decentral_dp.study(study, workers=1).results
     assert found.loc[found["last"], "value"].between(0, 6).all()
+
+
+def test_label_skew_is_the_mean_total_variation_of_the_agents_labels() -> None:
+    changes = FEW | {"problem.partition": {"kind": "dirichlet", "alpha": 0.3}, "topology.agents": 4}
+    run = decentral_dp.run("classification", set=changes)
+    shards = run.simulation().shards
+    labels = [np.array([shards.labels[k] for k in part]) for part in shards.train]
+    pooled = np.concatenate(labels).mean()
+    # Of two classes the total variation is the distance of the shares of one.
+    wanted = np.mean([abs(part.mean() - pooled) for part in labels])
+    assert run.result.label_skew == pytest.approx(wanted)
+    assert f"by {wanted:.2f} in total variation" in run._repr_html_()
+    study = {"scenario": "classification", "set": changes, "seeds": [1], "kind": "plan", "measure": ["label_skew"]}
+    found = decentral_dp.study(study, workers=1).results
+    assert found["value"].to_numpy() == pytest.approx(wanted)

@@ -541,10 +541,11 @@ class GossipJob(PlannedJob):
             sizes = self.sizes() if members is None else [block.size for block in members]
         blocks = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
-        byzantine = {"attack": self.attack, "aggregation": self.aggregation}
         scale = self.public_scale
         nodes = [
-            self._agent_node(*block)._replace(compression=compression, public_scale=scale, **byzantine)
+            self._agent_node(*block)._replace(
+                compression=compression, public_scale=scale, attack=self.attack, aggregation=self.aggregation
+            )
             for block in blocks
         ]
         if over_time is None:
