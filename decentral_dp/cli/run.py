@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import Comparison
 
 # File systems allow 255 bytes. A number and temporary suffixes may follow.
-_MOST_BYTES = 160
+_MOST_BYTES = 80
 # Characters of TOML that a name omits.
 _MARKS = r"[{}\[\]'\" ]"
 

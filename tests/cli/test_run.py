@@ -46,7 +46,7 @@ Make = Callable[..., dict[str, Any]]
 def test_a_run_is_named_by_its_changes(overrides: list[str], name: str) -> None:
     assert printed.run_name("a b", overrides) == name
     assert printed.run_name("a b", ["problem.seed=1"]) != printed.run_name("a b", ["topology.seed=1"])
-    assert len(printed.run_name("ring", [f"title='{'ε' * 300}'"]).encode()) <= 160
+    assert len(printed.run_name("ring", [f"title='{'ε' * 300}'"]).encode()) <= 80
 
 
 # Scores.
