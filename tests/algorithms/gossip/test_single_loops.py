@@ -1,0 +1,139 @@
+"""Single-loop bilevel gossip against loops over agents, adversarial neighbours and fixed points."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.algorithms.gossip.dsoba import Dsoba
+from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.exchange import Bundle
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
+from tests.support import naive
+from tests.support.closed_forms import closed_form
+from tests.support.naive import Loop, finished, made, misheard
+
+STEPS = {"x": {"scale": 0.4, "decay": 0.5}, "y": {"scale": 0.3, "decay": 0.2}, "z": {"scale": 0.2}}
+
+
+# Naive loops ---------------------------------------------------------------------------------------------------------
+
+
+class Averaged(Loop):
+    """D-SOBA with a list of averaged hypergradients, which get the noise of the release of x."""
+
+    def run(self) -> Told:
+        x, y, z, h = self.start("x"), self.start("y"), self.start("z"), self.zeros()
+        agents, theta = range(self.m), self.algorithm.theta
+        for t in range(self.job.rounds + 1):
+            sent = self.say(t, "x", x, self.reads_x and t > 0)
+            if t > 0:
+                h = [h[i] - (sent[i] - x[i]) * t**0.5 / 0.4 for i in agents]
+            x, y, z = sent, self.say(t, "y", y, t > 0), self.say(t, "z", z, t > 0)
+            if t == self.job.rounds:
+                break
+            x, y, z = ([self.toward(i, v[i], v) for i in agents] for v in (x, y, z))
+            terms = {
+                term: [self.mean(term, t, i, x[i], y[i], z[i]) for i in agents]
+                for term in ("upper_grad_x", "lower_jvp", "lower_grad_y", "lower_hvp", "upper_grad_y")
+            }
+            h = [(1 - theta) * h[i] + theta * (terms["upper_grad_x"][i] - terms["lower_jvp"][i]) for i in agents]
+            x = [x[i] - 0.4 / (t + 1) ** 0.5 * h[i] for i in agents]
+            y = [y[i] - 0.3 / (t + 1) ** 0.2 * terms["lower_grad_y"][i] for i in agents]
+            z = [z[i] - 0.2 * (terms["lower_hvp"][i] - terms["upper_grad_y"][i]) for i in agents]
+        return self.told
+
+
+# Planted bugs --------------------------------------------------------------------------------------------------------
+
+
+class HalfDsoba(Dsoba):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "x")
+
+
+class NoiselessAverage(Dsoba):
+    """Averages the hypergradient of its own x before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step = super().step(t, dataset, s)
+        reply = yield next(step)
+        try:
+            step.send(reply)
+        except StopIteration as done:
+            scale = (1 - self.theta) * self.x(t) / self.x(max(0, t - 1))
+            return done.value._replace(x=done.value.x + scale * (s.x - reply.released.x))
+
+
+class UndeclaredAverage(Dsoba):
+    """Takes its own x before noise for the released one."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        def own(exchange: Any, reply: Any) -> Any:
+            x = exchange.values["x"]
+            return reply._replace(released=Bundle({**reply.released, "x": getattr(x, "value", x)}))
+
+        return misheard(super().step(t, dataset, s), own)
+
+
+# Conformance ---------------------------------------------------------------------------------------------------------
+
+
+class SingleLoop(GossipConformance):
+    loop: type
+    hosted = ("crossed", "logistic_hyperparameter")
+    kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
+    rounds, seeds = 4, 8
+    moved = MappingProxyType({"train": {"x", "y", "z"}, "validation": {"x", "z"}})
+    # None was published with noise.
+    test_printed_has_its_noise_where_the_paper_has_it = None
+    test_protocols_differ_only_by_noise = None
+
+    def told(self, job: Job, *rest: Any) -> Told:
+        return self.loop(job, *rest).run()
+
+    def scene(self, worst: bool) -> Any:
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            return {c: rng.normal(size=(1, 2)) * 5 for c in "xyz"}, rng.normal(size=(1, 6)) * 5
+
+        return say
+
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
+        assert all(largest(every, channel).min() > 0.999 for channel in self.moved[kind])
+
+    def free(self, kind: str) -> set[str]:
+        return {"x"} if kind == "logistic_hyperparameter" else set()
+
+
+class TestDsoba(SingleLoop):
+    loop = Averaged
+    table = MappingProxyType({"kind": "dsoba", **STEPS, "theta": 0.6})
+    bugs = (HalfDsoba, NoiselessAverage)
+    leaks = ((UndeclaredAverage, "train"),)
+    refused = (
+        ("theta", 0.0, r"algorithm\.theta"),
+        ("z", None, r"algorithm\.z: missing"),
+        ("protocol", "private", "only by ldp_dsbo"),
+    )
+
+    def certified(self) -> Dsoba:
+        return Dsoba(StepSize(0.5, 0.3), StepSize(0.4, 0.2), StepSize(0.3), theta=0.6, start={"x": 1.0})
+
+
+# Without noise -------------------------------------------------------------------------------------------------------
+
+
+def test_one_agent_ends_at_the_optimum() -> None:
+    """The average forgets early hypergradients, so a constant step reaches the closed form."""
+    steps = {c: {"scale": 0.3, "decay": 0.0} for c in "xyz"}
+    content = naive.base({"kind": "dsoba", **steps, "rounds": 6000}, "none")
+    job = made("quadratic", content | {"topology": {"kind": "complete", "agents": 1}})
+    best = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    end = finished(job).last_snapshot.released
+    for channel in ("x", "y"):
+        np.testing.assert_allclose(end[channel][0], getattr(best, channel), atol=1e-8)
