@@ -107,6 +107,7 @@ _METHODS = {
     "vrdsbo": "VRDSBO (bilevel)",
     "spdb": "SPDB (bilevel)",
     "dsoba": "D-SOBA (bilevel)",
+    "adasdbo": "AdaSDBO (bilevel)",
     "bsa": "BSA (bilevel)",
     "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",
