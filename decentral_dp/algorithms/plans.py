@@ -31,7 +31,7 @@ from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.participants import Network
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS
+from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, READS_AS, TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import USER_ERRORS, blame
 
@@ -195,7 +195,7 @@ def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tupl
 
 
 def _kind(public: Public, term: str) -> Split | None:
-    return public.reads_records.get(MATRICES.get(term, term))
+    return public.reads_records.get(READS_AS.get(term, term))
 
 
 def _width(public: Public, term: str) -> int:
@@ -323,6 +323,6 @@ def stated_terms(algorithm: type) -> tuple[str, ...]:
     return tuple(term for terms in releases.values() for term in terms)
 
 
-def unknown_term(algorithm: type, terms: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
+def unknown_term(algorithm: type, terms: Sequence[str] = (*TERMS, CHANGE, *MINIMAX_TERMS)) -> str | None:
     """Return the first term of a class that no problem has, or None."""
     return next((term for term in stated_terms(algorithm) if term not in terms), None)

@@ -108,6 +108,7 @@ _METHODS = {
     "spdb": "SPDB (bilevel)",
     "dsoba": "D-SOBA (bilevel)",
     "adasdbo": "AdaSDBO (bilevel)",
+    "f2sa": "F²SA (bilevel)",
     "bsa": "BSA (bilevel)",
     "gossip_sgda": "gossip SGDA (minimax)",
     "dp_dsgd": "D-SGD",

@@ -311,11 +311,13 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (TRAINING, "privacy.box={y=0.0}"),
     ),
     "simulation.jobs.gossip_setup._REFUSALS": (
+        ("f2sa", "problem.kind='meta_learning'", "problem.data='digits'", "problem.width=2"),
         (TRAINING, "algorithm.local_steps=2"),
         ("bsa", "topology.drop=0.1"),
         ("push_sum", "privacy.box={y=1.0}"),
         ("push_sum", "algorithm.kind='dp_dsgd'"),
         (TRAINING, "topology.compression={kind='sign'}", "topology.drop=0.1"),
+        ("kgt", "topology.delay=1"),
         ({**GOSSIP_RANKING, "problem": KL_DRO},),
         ("ma_dsbo", "privacy.unit='agent'"),
         ("own_losses", "privacy.unit='agent'"),

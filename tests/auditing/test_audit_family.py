@@ -39,6 +39,8 @@ from tests.support.transcript_settings import (
         # One of two rounds releases gradients.
         ("adasdbo", "train", 0.25),
         ("adasdbo", "validation", 0.25),
+        ("f2sa", "train", 0.25),
+        ("f2sa", "validation", 0.25),
         ("dsoba", "train", 0.25),
         ("dsoba", "validation", 0.25),
         ("ldp_single_level", "train", 0.25),

@@ -14,6 +14,7 @@ from decentral_dp.algorithms.gossip.adasdbo import Adasdbo
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.gossip.dsoba import Dsoba
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.f2sa import F2sa
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
@@ -51,6 +52,7 @@ ALGORITHMS: dict[str, Any] = {
     "ldp_dsbo, private state": LdpDsbo(STEP, STEP, STEP, "private", start=START),
     "ma_dsbo": MaDsbo(STEP, STEP, StepSize(0.2), inner=1, inverse=2, start=START),
     "adasdbo": Adasdbo(start=START),
+    "f2sa": F2sa(STEP, STEP, STEP, penalty=1.0, start=START),
     "dsoba": Dsoba(STEP, STEP, STEP, theta=0.5, start=START),
     "ldp_single_level": LdpSingleLevel(STEP, start=START),
     "dp_dsgd": DpDsgd(STEP, start=START),

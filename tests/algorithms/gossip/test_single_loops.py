@@ -10,7 +10,9 @@ import pytest
 
 from decentral_dp.algorithms.gossip.adasdbo import Adasdbo
 from decentral_dp.algorithms.gossip.dsoba import Dsoba
+from decentral_dp.algorithms.gossip.f2sa import F2sa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
@@ -80,6 +82,35 @@ class Adaptive(Loop):
         return self.told
 
 
+class Penalised(Loop):
+    """F²SA of problems whose ∇_x g is linear in y."""
+
+    def run(self) -> Told:
+        x, y, z = self.start("x"), self.start("y"), self.start("z")
+        agents, penalty = range(self.m), self.algorithm.penalty
+        for t in range(self.job.rounds + 1):
+            x, y, z = (
+                self.say(t, "x", x, self.reads_x and t > 0),
+                self.say(t, "y", y, t > 0),
+                self.say(t, "z", z, t > 0),
+            )
+            if t == self.job.rounds:
+                break
+            x, y, z = ([self.toward(i, v[i], v) for i in agents] for v in (x, y, z))
+            new: list[list[np.ndarray]] = [[], [], []]
+            for i in agents:
+                # λ is inside of the clip.
+                apart = self.mean("lower_jvp", t, i, x[i], (y[i] + z[i]) / 2, penalty * (y[i] - z[i]))
+                by_x = self.mean("upper_grad_x", t, i, x[i], y[i], y[i]) + apart
+                upper = self.mean("upper_grad_y", t, i, x[i], y[i], y[i]) / penalty
+                new[0].append(x[i] - 0.4 / (t + 1) ** 0.5 * by_x)
+                lower = self.mean("lower_grad_y", t, i, x[i], y[i], y[i])
+                new[1].append(y[i] - 0.3 / (t + 1) ** 0.2 * (lower + upper))
+                new[2].append(z[i] - 0.2 * self.mean("lower_grad_y", t, i, x[i], z[i], z[i]))
+            x, y, z = new
+        return self.told
+
+
 # Planted bugs --------------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +159,33 @@ class NoiselessNorms(Adasdbo):
         def own(exchange: Any, reply: Any) -> Any:
             u = {c: getattr(v, "value", v) for c, v in exchange.values.items() if c[0] == "u"}
             return reply._replace(released=Bundle({**reply.released, **u}))
+
+        return misheard(super().step(t, dataset, s), own)
+
+
+class HalfF2sa(F2sa):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "x")
+
+
+class WeighedTwice(F2sa):
+    """Plans λ times the difference of gradients as if λ were outside of its clip."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        out = super().planned_releases(public)
+        train = out["x"].sensitivity["train"] * self.penalty
+        return out | {"x": out["x"]._replace(sensitivity={**out["x"].sensitivity, "train": train})}
+
+
+class NoiselessMinimiser(F2sa):
+    """Takes its own z before noise for the released one."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        def own(exchange: Any, reply: Any) -> Any:
+            z = exchange.values["z"]
+            return reply._replace(released=Bundle({**reply.released, "z": getattr(z, "value", z)}))
 
         return misheard(super().step(t, dataset, s), own)
 
@@ -203,6 +261,23 @@ class TestAdasdbo(SingleLoop):
         return {*"xyzm", *({"ux"} if kind == "logistic_hyperparameter" else ())}
 
 
+class TestF2sa(SingleLoop):
+    loop = Penalised
+    table = MappingProxyType({"kind": "f2sa", **STEPS, "penalty": 2.0})
+    kinds = ("logistic_hyperparameter", "quadratic", "crossed")
+    moved = MappingProxyType({"train": {"x", "y", "z"}, "validation": {"x", "y"}})
+    bugs = (HalfF2sa, WeighedTwice)
+    leaks = ((NoiselessMinimiser, "train"),)
+    refused = (("penalty", 0.0, r"algorithm\.penalty"), ("z", None, r"algorithm\.z: missing"))
+
+    def certified(self) -> F2sa:
+        return F2sa(StepSize(0.5, 0.3), StepSize(0.4, 0.2), StepSize(0.3), penalty=2.0, start={"x": 1.0})
+
+    def test_a_problem_without_differences_is_refused(self) -> None:
+        with pytest.raises(InputError, match=r"problem\.kind: .* at two points of one record"):
+            self.job("from_losses")
+
+
 # Without noise -------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +286,7 @@ class TestAdasdbo(SingleLoop):
     [
         ({"kind": "dsoba", **dict.fromkeys("xyz", 0.3)}, 1e-8),
         ({"kind": "adasdbo"}, 1e-3),
+        ({"kind": "f2sa", **dict.fromkeys("xyz", 0.3), "penalty": 100.0}, 0.05),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
