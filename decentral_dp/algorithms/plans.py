@@ -323,6 +323,7 @@ def stated_terms(algorithm: type) -> tuple[str, ...]:
     return tuple(term for terms in releases.values() for term in terms)
 
 
-def unknown_term(algorithm: type, terms: Sequence[str] = (*TERMS, CHANGE, *MINIMAX_TERMS)) -> str | None:
+def unknown_term(algorithm: type) -> str | None:
     """Return the first term of a class that no problem has, or None."""
+    terms = (*TERMS, *MINIMAX_TERMS, *(() if hasattr(algorithm, "QUERIES") else (CHANGE,)))
     return next((term for term in stated_terms(algorithm) if term not in terms), None)

@@ -227,9 +227,11 @@ def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]})
     single = ALGORITHMS[algorithm].example.get("rounds") == "1"
     box = {"low": -1.5, "high": 0.0}
-    content["algorithm"] = {"kind": algorithm, "rounds": 1 if single else 2, "domain": box}
+    keys = {key: KEYS[key] for key in ALGORITHMS[algorithm].options if key != "domain"}
+    content["algorithm"] = {"kind": algorithm, "rounds": 1 if single else 2, **keys, "domain": box}
     content["topology"] = {"kind": "star", "agents": 4}
-    content["privacy"] = {"guarantee": "certified", "epsilon": 4.0, "delta": 1e-5, **privacy}
+    clips = {"clip": CLIPS} if keys else {}
+    content["privacy"] = {"guarantee": "certified", "epsilon": 4.0, "delta": 1e-5, **clips, **privacy}
     content["run"] = {"evaluate_every": 1}
     return content
 
@@ -237,7 +239,7 @@ def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any
 @pytest.mark.parametrize("problem", sorted(PROBLEMS))
 @pytest.mark.parametrize("algorithm", TRUSTED)
 def test_every_coordinator_on_every_problem(scenario: Make, algorithm: str, problem: str) -> None:
-    """It runs with only a budget and a domain, or is refused with a reason."""
+    """It runs with only a budget, a domain and the required keys, or is refused with a reason."""
     content = trusted_content(scenario, algorithm, problem)
     content["privacy"]["guarantee"] = ALGORITHMS[algorithm].example.get("guarantee", "certified").strip('"')
     refusal = ""
