@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
+import decentral_dp
 from decentral_dp.algorithms.gossip.adasdbo import Adasdbo
 from decentral_dp.algorithms.gossip.dsoba import Dsoba
 from decentral_dp.algorithms.gossip.f2sa import F2sa
@@ -18,7 +22,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support import naive
 from tests.support.closed_forms import closed_form
-from tests.support.naive import Loop, finished, made, misheard
+from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made, misheard
 
 STEPS = {"x": {"scale": 0.4, "decay": 0.5}, "y": {"scale": 0.3, "decay": 0.2}, "z": {"scale": 0.2}}
 
@@ -276,6 +280,50 @@ class TestF2sa(SingleLoop):
     def test_a_problem_without_differences_is_refused(self) -> None:
         with pytest.raises(InputError, match=r"problem\.kind: .* at two points of one record"):
             self.job("from_losses")
+
+
+# A custom algorithm that follows differences of lower gradients only.
+DIFFERENCES = """
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from decentral_dp.exchange import Gossip
+
+
+class State(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Mine:
+    channels = ("x", "y")
+    RELEASES = {"x": {"lower_grad_x_change": 0.5}, "y": {"lower_grad_y": 0.1}}
+
+    def init(self, dataset, x, y):
+        return State(x, y)
+
+    def step(self, t, dataset, s):
+        own, near = yield Gossip(x=s.x, y=s.y)
+        d = dataset.batch(t)
+        x = own.x - 0.5 * d.lower_grad_x_change(own.x, own.y, 0.0 * own.y, times=3.0)
+        return State(x, own.y - 0.1 * d.lower_grad_y(own.x, own.y))
+"""
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_NAMES)
+def test_a_custom_algorithm_releases_clipped_differences(tmp_path: Path, sampling: Any) -> None:
+    (tmp_path / "mine.py").write_text(DIFFERENCES, encoding="utf-8")
+    content = tomllib.loads((Path(__file__).parents[3] / "scenarios" / "hyper_cleaning.toml").read_text("utf-8"))
+    content["algorithm"] = {"kind": "mine:Mine", "rounds": 3}
+    content["problem"]["sampling"] = sampling
+    content["privacy"] = {"mechanism": "gaussian", "epsilon": 8.0, "clip": {"x": 0.05, "y": 0.5}}
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+    run = decentral_dp.run(tmp_path / "mine.toml")
+    job = run.simulation()
+    (line,) = (c for c in run.records.channels if c.channel == "x")
+    counts = [int(job.sampling.averaged_counts(t, job.counts["train"][0])) for t in range(3)]
+    np.testing.assert_allclose(line.sensitivity["train"][:, line.group[0]], [0.5 * 0.1 / n for n in counts], rtol=1e-6)
 
 
 # Without noise -------------------------------------------------------------------------------------------------------
