@@ -17,7 +17,7 @@ without noise. A step size in front of a noiseless gradient would depend on its 
 gradient scales the noise too. The accumulators contain the energy of the noise, so a run with more noise takes smaller
 steps. Messages contain u, and are twice as long as those of `ldp_dsbo`.
 
-Without noise the fixed points are those of `ldp_dsbo`. One agent runs S-TFBO, with accumulators of the round before.
+Without noise the fixed points are those of `ldp_dsbo`. One agent runs S-TFBO with one factor η.
 
 References: after Z. Zhai, W. Yan, Y.-J. A. Zhang, "Problem-Parameter-Free Decentralized Bilevel Optimization",
 arXiv:2510.24288, 2025; Y. Yang, H. Ban, M. Huang, S. Ma, K. Ji, "Tuning-Free Bilevel Optimization: New Algorithms and
