@@ -10,13 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
 from decentral_dp.config.components import Components, Objects, load_components
@@ -30,6 +28,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
+from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
@@ -99,7 +98,7 @@ class Job:
         return self.simulation().scenario
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> str:
         """Threat model and kind of problem."""
         return self.simulation().setting
 
@@ -167,7 +166,7 @@ class Job:
         """Run the job, as `run`."""
         # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
-        with _progress_shown(callbacks, "rounds") as callback:
+        with show_progress(callbacks, "rounds") as callback:
             job = self.simulation()
             # Two runs of one job have different secret noise.
             job = job.with_root(secret_root()) if job.scenario.seed is None else job
@@ -201,7 +200,7 @@ class Job:
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects. Fix: check each of them, decentral_dp.check(object)."
             )
-        with _progress_shown(callbacks, "pairs") as callback:
+        with show_progress(callbacks, "pairs") as callback:
             result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
         return result
 
@@ -209,7 +208,7 @@ class Job:
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Compute ε against honest-but-curious neighbours, as `network_view`."""
-        with _progress_shown(callbacks, "adversaries") as callback:
+        with show_progress(callbacks, "adversaries") as callback:
             view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
         return view
 
@@ -397,7 +396,7 @@ def audit(
         text, _ = _split(options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
-    with _progress_shown(callbacks, "runs") as callback:
+    with show_progress(callbacks, "runs") as callback:
         place = None if out is None else Path(out)
         result: AuditResult = annex("play_game")(request, place, callback)
     return result
@@ -427,7 +426,7 @@ def check(what: Any, **options: Any) -> CheckResult:
     """
     if isinstance(what, Job):
         return what.check(**options)
-    with _progress_shown(options.pop("callbacks", ()), "pairs") as callback:
+    with show_progress(options.pop("callbacks", ()), "pairs") as callback:
         result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
     return result
 
@@ -502,7 +501,7 @@ def study(
     if is_read and text:
         raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
     study_object = study if is_read else annex("load_study")(study, text)
-    with _progress_shown(callbacks, "cells") as callback:
+    with show_progress(callbacks, "cells") as callback:
         if out is not None:
             findings: Findings = conduct(study_object, Path(out), workers, address, callback)
             return findings
@@ -555,13 +554,6 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
             f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
-
-
-def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
-    # rich is slow to import, and calls that run nothing show no bar.
-    from decentral_dp.reporting.terminal import show_progress
-
-    return show_progress(callbacks, unit)
 
 
 def load(

@@ -12,6 +12,7 @@ import numpy as np
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.problems.saddle import Minimax, PublicBall
 from decentral_dp.constants import Family, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
@@ -24,7 +25,6 @@ from decentral_dp.problems.protocol import (
     regulariser_change,
     split_read,
 )
-from decentral_dp.problems.saddle import Minimax, PublicBall
 
 # Term of a minimax problem → its clip in [privacy]; both gradients as one vector use that of x.
 _MINIMAX_CLIPS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_y": "y"}

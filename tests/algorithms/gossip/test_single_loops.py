@@ -21,7 +21,7 @@ from decentral_dp.exchange import Bundle
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support import naive
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made, misheard
 
 STEPS = {"x": {"scale": 0.4, "decay": 0.5}, "y": {"scale": 0.3, "decay": 0.2}, "z": {"scale": 0.2}}
@@ -341,7 +341,9 @@ def test_a_custom_algorithm_releases_clipped_differences(tmp_path: Path, samplin
 def test_one_agent_ends_at_the_optimum(table: dict[str, Any], apart: float) -> None:
     content = naive.base({"rounds": 6000, **table}, "none")
     job = made("quadratic", content | {"topology": {"kind": "complete", "agents": 1}})
-    best = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    best = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
     end = finished(job).last_snapshot.released
     for channel in "xy":
         np.testing.assert_allclose(end[channel][0], getattr(best, channel), rtol=0, atol=apart)

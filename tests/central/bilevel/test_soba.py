@@ -12,7 +12,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.central.bilevel.test_pp_ift import C, clip_vector, noise, signed_records
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 
 Make = Callable[..., dict[str, Any]]
 LOW = -1.0
@@ -72,7 +72,7 @@ def test_without_noise_it_ends_at_the_optimum(content: Make) -> None:
     del table["problem"]["test"]
     job = build(load(table))
     pairs = list(zip(job.records["train"], job.records["validation"], strict=True))
-    best = closed_form(job.problem).optimum(pairs)
+    best = QuadraticSolution(job.problem).optimum(pairs)
     end = decentral_dp.run(table).released
     np.testing.assert_allclose(end["x"][0], best.x, atol=1e-6)
     np.testing.assert_allclose(end["y"][0], best.y, atol=1e-6)

@@ -11,7 +11,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.central.bilevel.test_pp_ift import C, clip_vector, noise, signed_records
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 
 Make = Callable[..., dict[str, Any]]
 LOW, K, B, L = -1.0, 2, 3, 4.0
@@ -71,5 +71,7 @@ def test_without_noise_it_ends_at_the_optimum(scenario: Make) -> None:
     table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
                          "synthetic": {"dimension": 2, "records": 12, "test_records": 8}}  # fmt: skip
     job = build(load(table))
-    best = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    best = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
     np.testing.assert_allclose(decentral_dp.run(table).released["x"][0], best.x, rtol=0, atol=1e-5)
