@@ -211,7 +211,7 @@ def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]})
     single = ALGORITHMS[algorithm].example.get("rounds") == "1"
     box = {"low": -1.5, "high": 0.0}
-    keys = {key: KEYS[key] for key in ALGORITHMS[algorithm].options if key != "domain"}
+    keys = {o.key: KEYS[o.key] for o in ALGORITHMS[algorithm].keys if o.required and o.key != "domain"}
     content["algorithm"] = {"kind": algorithm, "rounds": 1 if single else 2, **keys, "domain": box}
     content["topology"] = {"kind": "star", "agents": 4}
     clips = {"clip": CLIPS} if keys else {}
