@@ -43,6 +43,7 @@ from decentral_dp.problems.protocol import (
     Problem,
     as_stacked,
     public_part,
+    regulariser_change,
     split_read,
     term_shapes,
 )
@@ -634,6 +635,20 @@ class Batch:
         """Compute ∇²_xy g · along, (b, p)."""
         return self._term("lower_jvp", x, y, along)
 
+    def lower_grad_x_change(self, x: Value, y: Value, other: Value, times: float = 1.0) -> Value:
+        """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p); each record's part, times included, is clipped."""
+        if self._client_block is not None:
+            raise ValueError("no difference is taken over a Poisson sample")
+        problem: Any = self._problem
+        points = [_plain_value(v) for v in (x, y, other)]
+        mean = None
+        if "lower_jvp" in problem.reads_records:
+            clip, records = self._clip.divide(times), self._records(split_read(CHANGE, problem.reads_records))
+            rows = zip(*points, records, strict=True)
+            mean = np.stack([times * problem.change(a, b, c, train, clip) for a, b, c, (train, _) in rows])
+        public = times * regulariser_change(problem, *points)
+        return self._bound_mean(CHANGE, public, mean, any(isinstance(v, Bounded) for v in (x, y, other)), points)
+
     def upper_grad_y(self, x: Value, y: Value) -> Value:
         """Compute ∇_y f, (b, q)."""
         return self._term("upper_grad_y", x, y, None)
@@ -739,7 +754,7 @@ class Batch:
             return Bounded(np.zeros_like(value), value, dict.fromkeys(SPLITS, no_bound), self._clip.norm)
         if mean is None:
             return public
-        split = self._problem.reads_records[MATRICES.get(term, term)]
+        split = split_read(term, self._problem.reads_records)
         if term not in self._sensitivities:
             self._sensitivities[term] = self._sensitivity(term, split, mean.shape[1])
         return Bounded(public, mean, {split: self._sensitivities[term]}, self._clip.norm)

@@ -37,7 +37,7 @@ SCORES = {
 # Seeds, and the recorded share of the least gain, since last bits differ between processors.
 SEEDS, ROOM = (1, 2, 3), 0.6
 # Folders with tests of all registered algorithms.
-FOLDERS = ("auditing", "algorithms", "audits", "cli", "config", "conformance", "golden", "reporting")
+FOLDERS = ("auditing", "algorithms", "cli", "config", "conformance", "golden", "reporting")
 
 
 def missing(name: str) -> Iterator[str]:

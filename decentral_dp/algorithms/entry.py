@@ -26,6 +26,7 @@ from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms, unknown_
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, AnyAlgorithm
 from decentral_dp.errors import InputError
 from decentral_dp.problems import TYPES
+from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.user_code import reason
 
 # Letters of names that BibTeX writes otherwise.
@@ -330,6 +331,7 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
     if plans:
         return ""
     known_terms = [term for problem_type in TYPES.values() for term in problem_type.terms]
+    known_terms += [] if is_trusted else [CHANGE]
     if term := unknown_term(algorithm, known_terms):
         return f"{kind} states the term {term!r}, and no problem has it. Fix: use one of {', '.join(known_terms)}."
     if not is_trusted and not {"x", "y"} <= set(algorithm.channels):

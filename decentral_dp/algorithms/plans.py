@@ -31,7 +31,7 @@ from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.participants import Network
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
+from decentral_dp.problems.protocol import CLIP_OF_TERM, READS_AS
 from decentral_dp.user_code import USER_ERRORS, blame
 
 
@@ -194,7 +194,7 @@ def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tupl
 
 
 def _kind(public: Public, term: str) -> Split | None:
-    return public.reads_records.get(MATRICES.get(term, term))
+    return public.reads_records.get(READS_AS.get(term, term))
 
 
 def _width(public: Public, term: str) -> int:

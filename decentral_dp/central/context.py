@@ -17,14 +17,19 @@ from decentral_dp.constants import Family, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
 from decentral_dp.privacy.clipping import Clip, clip_factors
-from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, split_read
+from decentral_dp.problems.protocol import (
+    CLIP_OF_TERM,
+    DIRECTED,
+    READS_AS,
+    Problem,
+    regulariser_change,
+    split_read,
+)
 
-# Gauss–Legendre on [−1, 1].
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 # Term of a minimax problem → its clip in [privacy]; both gradients as one vector use that of x.
 _MINIMAX_CLIPS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_y": "y"}
 # Any term → its clip.
-_CLIPS = {**CLIP_OF_TERM, **_MINIMAX_CLIPS, CHANGE: "x"}
+_CLIPS = {**CLIP_OF_TERM, **_MINIMAX_CLIPS}
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class CoordinatorContext(_Context):
 
     def reads(self, term: str) -> bool:
         """Return whether this term reads records."""
-        return ("lower_jvp" if term == CHANGE else MATRICES.get(term, term)) in self.problem.reads_records
+        return READS_AS.get(term, term) in self.problem.reads_records
 
     def bound(self, term: str) -> float:
         """Return the clipping norm of this term."""
@@ -249,14 +254,9 @@ class CoordinatorContext(_Context):
             return None
 
     def regulariser_change(self, x: Array, y: Array, other_y: Array) -> Array:
-        """Compute ∇_x R(x, y) − ∇_x R(x, other), (p,).
-
-        The integral of ∇²_xy R·(y − other) along the segment, exact to the sixth order in y.
-        """
-        points = other_y + np.outer(0.5 * (1.0 + _NODES), y - other_y)
-        n = len(points)
-        along = self.problem.regulariser(np.tile(x, (n, 1)), points, np.tile(y - other_y, (n, 1))).jvp
-        return np.asarray(0.5 * _WEIGHTS @ along)
+        """Compute ∇_x R(x, y) − ∇_x R(x, other), (p,)."""
+        change: Array = regulariser_change(self.problem, x[None], y[None], other_y[None])[0]
+        return change
 
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:
         """Bound the sensitivity of the mean of a term: 2C/(qN), times the slack of its sum.

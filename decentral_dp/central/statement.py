@@ -21,7 +21,7 @@ from decentral_dp.central.jobs import (
 from decentral_dp.central.vocabulary import Calibrated
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import NO_NOISE
-from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
+from decentral_dp.problems.protocol import CLIP_OF_TERM
 from decentral_dp.simulation.job_statement import statement
 from decentral_dp.simulation.statement import PaperClaim, PrivacyStatement, ReleasePrice
 from decentral_dp.simulation.summary import Setting
@@ -56,7 +56,7 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
     channels = {"x", "y"}
     if not isinstance(context, MinimaxContext):
         terms = [t for t in job.algorithm.queries if context.reads(t)]
-        channels = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in terms}
+        channels = {CLIP_OF_TERM[t] for t in terms}
     bounds = {c: context.clip.bound(c) for c in CHANNELS if c in channels and np.isfinite(context.clip.bound(c))}
     return {"norm": context.clip.norm, **bounds} if bounds else None
 

@@ -38,8 +38,11 @@ DIRECTED = ("lower_hvp", "lower_jvp")
 # Matrix → term that is its product: both have the same clip, and both read records or neither does.
 MATRICES = {"lower_hessian": "lower_hvp", "lower_jacobian": "lower_jvp", "lower_hessian_product": "lower_hvp"}
 
-# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), of problems with `change`; it reads records wherever ∇²_xy l does.
+# ∇_x l(x, y; ξ) − ∇_x l(x, y'; ξ), of problems with `change`.
 CHANGE = "lower_grad_x_change"
+
+# Term → term that reads the same records.
+READS_AS = {**MATRICES, CHANGE: "lower_jvp"}
 
 # Term → family, which determines its clipping norm and the noise of its releases.
 CLIP_OF_TERM = {
@@ -49,6 +52,7 @@ CLIP_OF_TERM = {
     "upper_grad_y": "z",
     "lower_jvp": "x",
     "upper_grad_x": "x",
+    CHANGE: "x",
     "lower_hessian": "z",
     "lower_hessian_product": "z",
     "lower_jacobian": "x",
@@ -293,6 +297,23 @@ def public_part(problem: Problem, term: str, x: Array, y: Array, z: Array) -> Ar
     return problem.public_grad_x(x, y) if term == "upper_grad_x" and hasattr(problem, "public_grad_x") else None
 
 
+# Gauss-Legendre nodes and weights of [−1, 1].
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+
+
+def regulariser_change(problem: Problem, x: Array, y: Array, other_y: Array) -> Array:
+    """Compute ∇_x R(x, y) − ∇_x R(x, other), row by row: x (b, p), y and other (b, q) → (b, p).
+
+    The integral of ∇²_xy R·(y − other) along the segment, exact to the sixth order in y.
+    """
+    along = y - other_y
+    parts = (
+        0.5 * weight * problem.regulariser(x, other_y + 0.5 * (1.0 + node) * along, along).jvp
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True)
+    )
+    return np.asarray(sum(parts))
+
+
 class StepFacts(NamedTuple):
     """Public facts of a model at one level, for its default learning rate and clipping norm.
 
@@ -345,12 +366,12 @@ def term_shapes(p: int, q: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of each term and matrix."""
     vectors = {term: (p,) if family == "x" else (q,) for term, family in CLIP_OF_TERM.items() if term not in MATRICES}
     matrices = {"lower_hessian": (q, q), "lower_jacobian": (p, q), "lower_hessian_product": (q, p)}
-    return {**vectors, **matrices, CHANGE: (p,)}
+    return {**vectors, **matrices}
 
 
 def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
     """Return the split that a term, a matrix or `CHANGE` reads. Raises KeyError if it reads no record."""
-    return reads_records["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
+    return reads_records[READS_AS.get(term, term)]
 
 
 def matrices_read(matrix_names: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:

@@ -108,6 +108,8 @@ _METHODS = {
     "vrdsbo": "VRDSBO ({})",
     "spdb": "SPDB ({})",
     "dsoba": "D-SOBA ({})",
+    "adasdbo": "AdaSDBO ({})",
+    "f2sa": "F²SA ({})",
     "bsa": "BSA ({})",
     "gossip_sgda": "gossip SGDA ({})",
     "dp_dsgd": "D-SGD",

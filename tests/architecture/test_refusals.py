@@ -312,6 +312,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (TRAINING, "privacy.box={y=0.0}"),
     ),
     "simulation.jobs.gossip_setup._REFUSALS": (
+        ("f2sa", "problem.kind='meta_learning'", "problem.data='digits'", "problem.width=2"),
         (TRAINING, "algorithm.local_steps=2"),
         ("bsa", "topology.drop=0.1"),
         ("push_sum", "privacy.box={y=1.0}"),

@@ -36,6 +36,13 @@ from tests.support.transcript_settings import (
         ("ldp_dsbo, private state", "train", 0.25),
         ("ma_dsbo", "train", 0.25),
         ("ma_dsbo", "validation", 0.4),
+        # One of two rounds releases gradients.
+        ("adasdbo", "train", 0.25),
+        ("adasdbo", "validation", 0.25),
+        ("f2sa", "train", 0.25),
+        ("f2sa", "validation", 0.25),
+        ("dsoba", "train", 0.25),
+        ("dsoba", "validation", 0.25),
         ("ldp_single_level", "train", 0.25),
         ("dp_dsgd", "train", 0.25),
         ("push_sum", "train", 0.25),

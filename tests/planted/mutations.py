@@ -253,6 +253,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
     ),
     Mutation(
+        "a factor outside of the clip of a difference",
+        "participants.py",
+        "self._clip.divide(times), self._records(",
+        "self._clip, self._records(",
+        (
+            "tests/algorithms/gossip/test_single_loops.py::TestF2sa::"
+            "test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it",
+        ),
+    ),
+    Mutation(
         "one Bernoulli draw of a record for all rounds",
         "participants.py",
         'self._batches.generator(row, t, tag(f"{split}/poisson/{draw}"))',

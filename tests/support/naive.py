@@ -102,6 +102,10 @@ class Crossed(Quadratic):
             out[term] = (rows * np.where(norms > bound, bound / np.maximum(norms, 1e-300), 1.0)[:, None]).mean(axis=0)
         return Terms(**out)
 
+    def change(self, x: Any, y: Any, other: Any, train: Any, clip: Clip) -> Any:
+        """∇_x l is linear in y."""
+        return self.terms(x, y, y - other, train, train, clip, ("lower_jvp",)).lower_jvp
+
     def regulariser(self, x: Any, y: Any, z: Any) -> Regulariser:
         return Regulariser(y + 0.3 * x, z, 0.3 * z)
 

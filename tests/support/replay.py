@@ -213,6 +213,10 @@ class Crossed:
                 means[term] = np.minimum(1.0, clip.bound(CLIP_OF_TERM[term]) / sizes) @ ones / len(labels)
         return Terms(**means)
 
+    def change(self, x: Array, y: Array, other: Array, train: Any, clip: Clip) -> Array | None:
+        """∇_x l is linear in y."""
+        return self.terms(x, y, y - other, train, train, clip, ("lower_jvp",)).lower_jvp
+
 
 @cache
 def crossed(d: int) -> Problem:

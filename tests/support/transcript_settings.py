@@ -10,8 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import beta
 
+from decentral_dp.algorithms.gossip.adasdbo import Adasdbo
 from decentral_dp.algorithms.gossip.bsa import Bsa
+from decentral_dp.algorithms.gossip.dsoba import Dsoba
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.f2sa import F2sa
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
@@ -48,6 +51,9 @@ ALGORITHMS: dict[str, Any] = {
     "ldp_dsbo": LdpDsbo(STEP, STEP, STEP, "released", start=START),
     "ldp_dsbo, private state": LdpDsbo(STEP, STEP, STEP, "private", start=START),
     "ma_dsbo": MaDsbo(STEP, STEP, StepSize(0.2), inner=1, inverse=2, start=START),
+    "adasdbo": Adasdbo(start=START),
+    "f2sa": F2sa(STEP, STEP, STEP, penalty=1.0, start=START),
+    "dsoba": Dsoba(STEP, STEP, STEP, theta=0.5, start=START),
     "ldp_single_level": LdpSingleLevel(STEP, start=START),
     "dp_dsgd": DpDsgd(STEP, start=START),
     "push_sum": PushSum(STEP, start=START),
@@ -61,8 +67,10 @@ ALGORITHMS: dict[str, Any] = {
 
 
 # How far one of two records moves a release: λ·2C/2 of y and z, 2C/2 of one d a round, α²·2C/2 of x (of SPDB's
-# twice that), 2C/2 of one term of a series with L = 1, of an answer to a server, and of a gradient that is tracked.
-MOVES = {**dict.fromkeys("yzu", 0.5 * BOUND), "x": 0.25 * BOUND, **dict.fromkeys(("s", "d", "v", "gy", "gx"), BOUND)}
+# twice that, of D-SOBA's θα·2C/2), 2C/2 of one term of a series with L = 1, of an answer to a server, and of a gradient
+# that is tracked.
+WHOLE = ("s", "d", "v", "gy", "gx", "ux", "uy", "uz")
+MOVES = {**dict.fromkeys("yzu", 0.5 * BOUND), "x": 0.25 * BOUND, **dict.fromkeys(WHOLE, BOUND)}
 
 
 # So many records of the kind that is not replaced, so that the other kind decides the budget.

@@ -69,8 +69,8 @@ class Dsoba(dp.Derived):
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         x, y, z = ((1.0 - dataset.neighbour_weight) * released[c] + neighbour_sum[c] for c in dp.CHANNELS)
         d = dataset.oracle(t, x, y, z)
-        # At the start both are the same point.
-        momentum = (s.mixed - released.x) / self.x(max(0, t - 1))
+        # At the start both are the same point, as after a step of size 0.
+        momentum = (s.mixed - released.x) / (self.x(max(0, t - 1)) or 1.0)
         ahead = x - (1.0 - self.theta) * self.x(t) * momentum - self.newest(t) * (d.upper_grad_x - d.lower_jvp)
         return DsobaState(
             x=dataset.within_steps(ahead, max(self.y(t), self.z(t))),

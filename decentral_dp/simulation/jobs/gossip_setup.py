@@ -36,7 +36,7 @@ from decentral_dp.privacy.clipping import RECORD, Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
+from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, READS_AS, PlannedTraining, Problem, split_read
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings
 from decentral_dp.topology import Topology, build_topology
@@ -322,7 +322,7 @@ def _clip_key(r: Resolved, family: str) -> str:
 
 
 def _terms_of_records(channel: Channel, problem: Problem) -> list[str]:
-    return [t for t in channel.terms if MATRICES.get(t, t) in problem.reads_records]
+    return [t for t in channel.terms if READS_AS.get(t, t) in problem.reads_records]
 
 
 def _kinds_with(fact: str) -> str:
@@ -546,6 +546,16 @@ def _noise_tables(r: Resolved) -> dict[str, Any]:
 _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: (
+            any(CHANGE in _terms_of_records(channel, r.problem) for channel in r.channels.values())
+            and not hasattr(r.problem, "change")
+            and r.components.problem.name
+        ),
+        "problem.kind",
+        "{it} does not provide ∇_x l at two points of one record, which {of.kind} requires",
+        "use another problem, for example hyper_cleaning",
+    ),
+    Refusal(
+        lambda r: (
             r.is_private and r.unit.records is not None and getattr(strip_centring(r.algorithm), "local_steps", None)
         ),
         "algorithm.local_steps",
@@ -646,7 +656,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and r.unit.records != 1
             and len(
                 {
-                    r.problem.reads_records[MATRICES.get(t, t)]
+                    split_read(t, r.problem.reads_records)
                     for c in r.channels.values()
                     for t in _terms_of_records(c, r.problem)
                 }

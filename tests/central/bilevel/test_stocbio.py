@@ -1,0 +1,77 @@
+"""stocBiO by a coordinator: agreement with a loop over records, sensitivities, and the optimum without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import decentral_dp
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.simulation.jobs.build import build_job as build
+from tests.central.bilevel.test_pp_ift import C, clip_vector, noise, signed_records
+from tests.support.closed_forms import QuadraticSolution
+
+Make = Callable[..., dict[str, Any]]
+LOW, K, B, L = -1.0, 2, 3, 4.0
+
+
+def content_of(scenario: Make, **algorithm: Any) -> dict[str, Any]:
+    table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
+    table["algorithm"] = {
+        "kind": "stocbio", "rounds": 3, "x": 300.0, "y": {"scale": 0.5, "decay": 0.5}, "inner": K, "inverse": B,
+        "smoothness": L, "domain": {"low": LOW, "high": 0.0}, "init": {"x": -0.6}, **algorithm,
+    }  # fmt: skip
+    table["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"y": C, "z": C}}
+    return table
+
+
+def test_agrees_with_a_loop_over_records(scenario: Make) -> None:
+    run = decentral_dp.run(content_of(scenario))
+    job, per_round = run.simulation(), K + B + 2
+    train, validation = signed_records(job)
+    lines = {c.channel: c for c in run.records.channels}
+    sizes = {"lower_grad_y": 3 * K, "upper_grad_y": 3, "lower_hvp": 3 * B}
+    assert {term: line.rounds.size for term, line in lines.items()} == sizes
+    used = dict.fromkeys(sizes, 0)
+
+    def perturbed(term: str, position: int, mean: np.ndarray) -> np.ndarray:
+        line, used[term] = lines[term], used[term] + 1
+        scale = float(line.scale[used[term] - 1, 0])
+        return np.asarray(mean + scale * noise(job, t * per_round + position + 1, term, mean.size))
+
+    x, y = np.full(train.shape[1], -0.6), np.zeros(train.shape[1])
+    for t in range(3):
+        for k in range(K):
+            mean = clip_vector(-train / (1.0 + np.exp(train @ y))[:, None]).mean(axis=0)
+            y = y - 0.5 / (t + 1) ** 0.5 * (perturbed("lower_grad_y", k, mean) + np.exp(x) * y)
+        mean = clip_vector(-validation / (1.0 + np.exp(validation @ y))[:, None]).mean(axis=0)
+        v = z = perturbed("upper_grad_y", K, mean)
+        for j in range(B):
+            s = 1.0 / (1.0 + np.exp(train @ y))
+            mean = clip_vector((s * (1.0 - s) * (train @ v))[:, None] * train).mean(axis=0)
+            v = v - (perturbed("lower_hvp", K + 1 + j, mean) + np.exp(x) * v) / L
+            z = z + v
+        x = np.clip(x + 300.0 * np.exp(x) * y * z / L, LOW, 0.0)
+    # Up to the grid of the noise.
+    np.testing.assert_allclose(run.released["x"][0], x, atol=1e-3)
+    np.testing.assert_allclose(run.released["y"][0], y, atol=1e-4)
+    assert (x == LOW).any()
+    assert run.records.costs_within(job.ledger)
+    for term, n in (("lower_grad_y", len(train)), ("lower_hvp", len(train)), ("upper_grad_y", len(validation))):
+        split = "train" if term.startswith("lower") else "validation"
+        np.testing.assert_allclose(lines[term].sensitivity[split], 2.0 * C / n, rtol=1e-9)
+
+
+def test_without_noise_it_ends_at_the_optimum(scenario: Make) -> None:
+    table = content_of(scenario, rounds=200, x=1.0, y=0.3, inner=5, inverse=5)
+    del table["algorithm"]["domain"], table["problem"]["test"]
+    table["privacy"] = {"guarantee": "none"}
+    table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
+                         "synthetic": {"dimension": 2, "records": 12, "test_records": 8}}  # fmt: skip
+    job = build(load(table))
+    best = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
+    np.testing.assert_allclose(decentral_dp.run(table).released["x"][0], best.x, rtol=0, atol=1e-5)
