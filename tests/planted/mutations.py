@@ -331,7 +331,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "different units in one table without a note",
         "reporting/comparison.py",
-        "if len(set(texts)) > 1:",
+        "if len(different := dict.fromkeys(texts)) > 1:",
         "if False:",
         (f"{_UNITS}::test_unlike_units_are_labelled_side_by_side",),
     ),
@@ -1488,8 +1488,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a released mean that published models do not account",
         "simulation/jobs/published.py",
-        "mu = add_release(_hidden_mu(job, view), _centre_mu(job))",
-        "mu = _hidden_mu(job, view)",
+        "_epsilon(job, add_release(mu, _centre_mu(job)), job.budget.epsilon)",
+        "_epsilon(job, mu, job.budget.epsilon)",
         (f"{_PUBLISHED}::test_a_released_mean_adds_to_the_cost_of_models_at_any_centre",),
     ),
     Mutation(
@@ -2336,8 +2336,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an error that prints the name of a feature without a range",
         "data/scaling.py",
-        "no range for feature {k + 1} of {len(names)}",
-        "no range for {name}, of {len(names)}",
+        "no range for feature {lacking[0] + 1} of {len(names)}",
+        "no range for {names[lacking[0]]}, of {len(names)}",
         ("tests/data/test_csv_files.py::test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
     ),
     Mutation(

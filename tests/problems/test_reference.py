@@ -116,7 +116,7 @@ def test_label_skew_is_the_mean_total_variation_of_the_agents_labels() -> None:
     shards = run.simulation().shards
     labels = [np.array([shards.labels[k] for k in part]) for part in shards.train]
     pooled = np.concatenate(labels).mean()
-    # Of two classes the total variation is the distance of the shares of one.
+    # With two classes the total variation is the distance of the shares of one.
     wanted = np.mean([abs(part.mean() - pooled) for part in labels])
     assert run.result.label_skew == pytest.approx(wanted)
     assert f"by {wanted:.2f} in total variation" in run._repr_html_()
