@@ -1,5 +1,7 @@
 """The public names, each with the file that defines it: the package reads them here, and so do type checkers."""
 
+from decentral_dp import algorithms as algorithms
+from decentral_dp import graphs as graphs
 from decentral_dp.api import (
     Job as Job,
 )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
+from decentral_dp.config.arrays import scenario_of_arrays
 from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
@@ -54,11 +55,39 @@ if TYPE_CHECKING:
 # Component → its key in a scenario.
 _KEYS = {what: ".".join(place) for what, place in KEYS.items()}
 _KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
+# Keyword → its key in a scenario.
+_SHORT = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "rounds": "algorithm.rounds"}
 
 
-class Changes(Objects, total=False):
-    """Keyword arguments of `build`: changed keys, and Python objects instead of components."""
+class Arrays(TypedDict, total=False):
+    """Records instead of a scenario, for one-level training.
 
+    Args:
+        X: features, (n, d), a DataFrame, or a list of these, one for each agent.
+        y: labels, (n,), a list of arrays, one for each agent, or the name of a column of X.
+        agents: agent of each record, (n,), numbers or names, or the name of a column of X; or a number of agents, to
+            which the records are partitioned evenly.
+        data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
+            it and scaled to [−1, 1]. Default (−1, 1).
+        classes: allowed labels of a classification.
+        label_range: public (low, high) of the labels of a regression. With neither, they are read from y, with a
+            `PrivacyWarning`: text and at most 20 whole numbers are classes.
+    """
+
+    X: Any
+    y: Any
+    agents: Any
+    data_range: Any
+    classes: Sequence[Any] | None
+    label_range: Sequence[float] | None
+
+
+class Changes(Objects, Arrays, total=False):
+    """Keyword arguments of `build`: records, changed keys, and Python objects instead of components."""
+
+    epsilon: float
+    delta: float
+    rounds: int
     set: Mapping[str, Any] | None
 
 
@@ -214,21 +243,26 @@ class Job:
         return view
 
 
-def build(scenario: Source, **options: Unpack[Changes]) -> Job:
+def build(scenario: Source | None = None, **options: Unpack[Changes]) -> Job:
     """Build the components of a scenario, and plan its releases and their ε.
 
-    The dict `set` maps "table.key" to a value; None removes a key or a table. A Python object replaces a component:
+    Without a scenario, `build(X=X, y=y, agents=owner, epsilon=4.0, delta=1e-5)` plans D-SGD on a ring. The keywords
+    `epsilon`, `delta` and `rounds` set these keys of a scenario. The dict `set` maps "table.key" to a value; None
+    removes a key or a table. A Python object replaces a component:
 
     - problem: a result of `from_losses`, or an instance of a class (docs/add_a_problem.md);
     - algorithm: an instance of its dataclass;
     - mechanism: an instance of a class (docs/add_a_mechanism.md);
-    - topology: a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs, or a function of the round t;
-    - data: (features, labels), a dict of columns, a pandas `DataFrame` with the column problem.label, or a `Dataset`;
+    - topology: a table of `decentral_dp.graphs`, a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs,
+      or a function of the round t;
+    - data: (features, labels), also as lists of one array for each agent, a dict of columns, a pandas `DataFrame`
+      with the column problem.label, or a `Dataset`;
     - partition: a function of labels and agents.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **options: `set` and objects.
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario; None with X and y.
+        **options: `set`, `epsilon`, `delta`, `rounds`, objects, and without a scenario the records: X, y, agents,
+            data_range, classes and label_range (docs/python.md).
 
     Returns:
         The job. Its `budget` has the ε of each agent.
@@ -242,16 +276,16 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         >>> job.setting, job.n_agents
         ('gossip', 16)
     """
-    text, objects = _split(options)
-    components = load_components(scenario, text, **objects)
+    source, text, objects = _split(scenario, options)
+    components = load_components(source, text, **objects)
     return Job(plan_job(components), components)
 
 
-def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
+def plan(scenario: Source | Job | None = None, **options: Unpack[Changes]) -> Plan:
     """Compute ε of a scenario without running it.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -269,12 +303,12 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     if isinstance(scenario, Job):
         _require_nothing("plan", options)
         return scenario.plan()
-    text, objects = _split(options)
-    return plans.plan_scenario(scenario, text, **objects)
+    source, text, objects = _split(scenario, options)
+    return plans.plan_scenario(source, text, **objects)
 
 
 def run(
-    scenario: Source | Job,
+    scenario: Source | Job | None = None,
     *,
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
@@ -284,7 +318,7 @@ def run(
     """Run a scenario, and write a run folder if `out` is set.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         out: a new or empty folder; by default nothing is written.
         callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; by default notebooks show a
             progress bar. If a callback raises, the result has a warning and the run continues.
@@ -350,7 +384,7 @@ def resume(
 
 
 def audit(
-    scenario: Source | Job,
+    scenario: Source | Job | None = None,
     *,
     runs: int = 200,
     adversary: str = "all_messages",
@@ -388,13 +422,10 @@ def audit(
         (True, 0.0)
     """
     text: Sequence[str] = ()
-    if isinstance(scenario, Job):
-        _require_nothing("audit", options)
-        scenario = cast(Any, scenario.simulation())
-    elif set(options) - {"set"}:
-        scenario = cast(Any, build(scenario, **options).simulation())
+    if isinstance(scenario, Job) or set(options) - {"set"}:
+        scenario = cast(Any, _job("audit", scenario, options).simulation())
     else:
-        text, _ = _split(options)
+        scenario, text, _ = _split(scenario, options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
     with _progress_shown(callbacks, "runs") as callback:
@@ -433,7 +464,7 @@ def check(what: Any, **options: Any) -> CheckResult:
 
 
 def network_view(
-    scenario: Source | Job,
+    scenario: Source | Job | None = None,
     *,
     coalitions: Sequence[Sequence[int | str]] | None = None,
     callbacks: Sequence[Callback] = (),
@@ -442,7 +473,7 @@ def network_view(
     """Compute ε against honest-but-curious neighbours (network DP).
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         coalitions: sets of colluding agents, by number, or by name as text; by default each agent is an adversary.
         callbacks: functions of a `Progress` of adversaries; by default notebooks show a bar.
         **options: as in `build`; a job takes none.
@@ -528,19 +559,40 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
     return [f"{key}={'null' if value is None else loading.toml_value(value)}" for key, value in values.items()]
 
 
-def _split(options: Changes) -> tuple[list[str], Objects]:
-    """Return changed keys as text, and Python objects. Raises InputError for text instead of an object."""
+def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str], Objects]:
+    """Return the scenario, changed keys as text, and Python objects. Raises InputError for wrong ones."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-    objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}
+    values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    arrays = {name: value for name, value in values.items() if name in Arrays.__annotations__}
+    objects: Any = {what: value for what in _KEYS if (value := values.get(what)) is not None}
+    # Tables change the scenario, so that a run resumes without them.
+    tables = {
+        what: objects.pop(what)
+        for what in ("topology", "algorithm")
+        if isinstance(table := objects.get(what), Mapping) and {"kind", "file"} & table.keys()
+    }
+    tables |= {key: values[name] for name, key in _SHORT.items() if name in values}
+    if scenario is None:
+        if "X" not in arrays:
+            raise InputError(
+                "scenario: missing. Fix: give a scenario, or records, as run(X=X, y=y, agents=8, epsilon=4)."
+            )
+        scenario, data = scenario_of_arrays(**arrays)
+        if "topology" not in tables | objects | scenario:
+            raise InputError("agents: missing. Fix: give the agent of each record, or a number of agents, as agents=8.")
+        objects["data"] = data
+    elif arrays:
+        name = next(iter(arrays))
+        raise InputError(f"{name}: does not apply to a scenario. Fix: data=(X, y), and set={{…}} for its keys.")
     for what, value in objects.items():
         if isinstance(value, str):
             fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
             raise InputError(f"{what}: got the text {quoted(value)}, expected an object. Fix: {fix}.")
-    return changes(options.get("set")), objects
+    return scenario, changes(tables | dict(values.get("set", {}))), objects
 
 
-def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
+def _job(function: str, scenario: Source | Job | None, options: Changes) -> Job:
     """Return a job unchanged, or build the job of a scenario. Raises InputError."""
     if isinstance(scenario, Job):
         _require_nothing(function, options)

@@ -1,11 +1,19 @@
-"""Registry of algorithms by name: the `ENTRY` or `ENTRIES` of the modules in the folders of all settings."""
+"""Registry of algorithms by name: the `ENTRY` or `ENTRIES` of the modules in the folders of all settings.
+
+The classes of the algorithms are attributes of this module.
+
+Example:
+    >>> import decentral_dp
+    >>> decentral_dp.algorithms.DpDsgd(learning_rate=0.5).momentum
+    0.0
+"""
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from typing import get_args
+from typing import Any, get_args
 
 from decentral_dp import annexes
 from decentral_dp.algorithms.entry import Entry, Options, Setting
@@ -31,3 +39,12 @@ ALGORITHMS = annexes.Registry(
         for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
     }
 )
+
+
+def __getattr__(name: str) -> Any:
+    # Imports look up other names, before the registry can be read.
+    if name[:1].isupper():
+        for entry in ALGORITHMS.values():
+            if entry.algorithm.__name__ == name:
+                return entry.algorithm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
