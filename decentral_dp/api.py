@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +38,7 @@ from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.result import BASELINES_FOLDER
+from decentral_dp.simulation.steps import NO_METRICS, Released, Step, Watch
 from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
@@ -82,7 +83,11 @@ class Arrays(TypedDict, total=False):
     label_range: Sequence[float] | None
 
 
-class Changes(Objects, Arrays, total=False):
+class Records(Objects, Arrays, total=False):
+    """Keyword arguments of `resume`: Python objects instead of components, and records."""
+
+
+class Changes(Records, total=False):
     """Keyword arguments of `build`: records, changed keys, and Python objects instead of components."""
 
     epsilon: float
@@ -192,25 +197,57 @@ class Job:
         *,
         callbacks: Sequence[Callback] = (),
         baselines: bool = False,
+        metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
+        stop: Callable[[Released], bool] | None = None,
     ) -> Run:
         """Run the job, as `run`."""
         # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _progress_shown(callbacks, "rounds") as callback:
-            job = self.simulation()
-            # Two runs of one job have different secret noise.
-            job = job.with_root(secret_root()) if job.scenario.seed is None else job
-            run = runner.run_job(job, out, callback)
+            run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop))
             places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
             ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
         run = replace(run, baselines=ran)
-        if run.folder is not None:
-            # matplotlib is slow to import, and only runs with a folder write figures.
-            from decentral_dp.reporting import page
-
-            for finished_run in (*ran.values(), run):
-                page.draw_run(finished_run.folder or run.folder, finished_run.report)
+        for finished_run in (*ran.values(), run):
+            _draw(finished_run)
         return run
+
+    def steps(self, out: str | Path | None = None, *, every: int = 1) -> Generator[Step, None, Run]:
+        """Run the job round by round, for your own loop. The noise key stays inside.
+
+        If you leave the loop, the run ends there. A folder then has the status "interrupted", and `resume` continues
+        the run.
+
+        Args:
+            out: a new or empty folder; by default nothing is written.
+            every: rounds between two steps; the start and the last round are always steps.
+
+        Returns:
+            Generator of a `Step` (round, released, epsilon, bits) for the start and after each of these rounds. Its
+                return value is the `Run`.
+
+        Raises:
+            InputError: `every` is no positive number, the folder cannot be written, or privacy.adversary publishes the
+                final models only, whose ε assumes a fixed number of rounds.
+
+        Example:
+            >>> import decentral_dp
+            >>> job = decentral_dp.build("quadratic", set={"algorithm.rounds": 20})
+            >>> for step in job.steps(every=10):
+            ...     print(step.round, step.released["x"].shape, step.bits)
+            0 (8, 5) 0
+            10 (8, 5) 230400
+            20 (8, 5) 460800
+        """
+        every = loading.python_value(every)
+        if not isinstance(every, int) or every < 1:
+            raise InputError(f"every: expected a number of rounds from 1 (got {every!r}).")
+        return runner.steps_of_job(self._with_new_noise(), out, every, _draw)
+
+    def _with_new_noise(self) -> jobs.PlannedJob:
+        # Two runs of one job have different secret noise.
+        job = self.simulation()
+        return job.with_root(secret_root()) if job.scenario.seed is None else job
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
         """Audit the job, as `audit`."""
@@ -313,6 +350,8 @@ def run(
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     baselines: bool = False,
+    metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
+    stop: Callable[[Released], bool] | None = None,
     **options: Unpack[Changes],
 ) -> Run:
     """Run a scenario, and write a run folder if `out` is set.
@@ -324,6 +363,10 @@ def run(
             progress bar. If a callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+        metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
+            rounds; default none. It costs no ε, unless the function reads records.
+        stop: function of the last released values that ends the run after an evaluated round if it returns True;
+            default none. ε is that of the plan, since ε of fewer rounds needs a number of rounds fixed in advance.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -341,7 +384,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, baselines=baselines)
+    return job.run(out, callbacks=callbacks, baselines=baselines, metrics=metrics, stop=stop)
 
 
 def resume(
@@ -349,7 +392,9 @@ def resume(
     *,
     callbacks: Sequence[Callback] = (),
     trust: bool = False,
-    **objects: Unpack[Objects],
+    metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
+    stop: Callable[[Released], bool] | None = None,
+    **objects: Unpack[Records],
 ) -> Run:
     """Resume an interrupted run. The result is bitwise that of an uninterrupted run.
 
@@ -360,7 +405,8 @@ def resume(
         folder: folder of the run.
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
-        **objects: the Python objects of the run, if any.
+        metrics, stop: as in `run`, the same functions again.
+        **objects: the Python objects of the run, if any, or its X, y and agents.
 
     Returns:
         The finished run.
@@ -377,10 +423,9 @@ def resume(
         ...     print(str(error).partition(":")[0])
         resume
     """
-    if trust:
-        with trusting():
-            return runner.Run.resume(folder, callbacks=callbacks, **objects)
-    return runner.Run.resume(folder, callbacks=callbacks, **objects)
+    _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))
+    with trusting() if trust else nullcontext():
+        return runner.Run.resume(folder, callbacks=callbacks, watch=Watch(metrics, stop), **parts)
 
 
 def audit(
@@ -607,6 +652,15 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
             f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
+
+
+def _draw(run: Run) -> None:
+    """Write the figures and the page of a run with a folder."""
+    if run.folder is not None:
+        # matplotlib is slow to import, and only runs with a folder write figures.
+        from decentral_dp.reporting import page
+
+        page.draw_run(run.folder, run.report)
 
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:

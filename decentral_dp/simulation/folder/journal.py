@@ -343,21 +343,22 @@ class RunInProgress:
             self._machines = tuple(machines)
             self._write(machines=list(machines))
 
-    def write_due(self, s: Snapshot, rows: Sequence[Row]) -> None:
+    def write_due(self, s: Snapshot, rows: Sequence[Row], ends: bool = False) -> None:
         """Write released values, a state and a lease if they are due.
 
         Args:
             s: the snapshot of the round.
             rows: all metrics so far.
+            ends: whether the run ends before its last round; default False.
         """
         self._reached = max(self._reached, s.round)
-        ending = s.round == self._job.rounds or s.divergence is not None
+        ending = s.round == self._job.rounds or ends
         # Evaluated once: releases before a state are written with it.
         saves = time.monotonic() >= self._next_save
         if self.releases is not None and (ending or saves or self.releases.due(s.round)):
             for part, digest in self.releases.collect(s.round, s.drain(ending)):
                 self._write(part=part, digest=digest)
-        if s.divergence is not None:
+        if ends:
             return
         if saves:
             self._save(s, rows)
