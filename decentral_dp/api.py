@@ -35,6 +35,7 @@ from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.communication import By, tabulate_sent
+from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.result import BASELINES_FOLDER
@@ -396,7 +397,7 @@ def resume(
     stop: Callable[[Released], bool] | None = None,
     **objects: Unpack[Records],
 ) -> Run:
-    """Resume an interrupted run. The result is bitwise that of an uninterrupted run.
+    """Resume an interrupted run, or load a complete one. The result is bitwise that of an uninterrupted run.
 
     A run resumes from the last state in its folder. Later releases are recomputed with the same noise key. Their values
     are equal, so ε does not increase.
@@ -412,7 +413,7 @@ def resume(
         The finished run.
 
     Raises:
-        InputError: the run is complete or under way, or its records, scenario or versions have changed.
+        InputError: the folder has no run, the run is under way, or its records, scenario or versions have changed.
         Stopped: interrupted again.
 
     Example:
@@ -423,6 +424,8 @@ def resume(
         ...     print(str(error).partition(":")[0])
         resume
     """
+    if progress_in(Path(folder)) == "complete":
+        return runner.Run.load(folder)
     _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))
     with trusting() if trust else nullcontext():
         return runner.Run.resume(folder, callbacks=callbacks, watch=Watch(metrics, stop), **parts)

@@ -56,6 +56,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import TrainedModel, model_of
 from decentral_dp.simulation.result import (
+    BASELINES_FOLDER,
     FILES,
     FORMAT,
     IN_PROGRESS,
@@ -63,6 +64,10 @@ from decentral_dp.simulation.result import (
     RUN,
     Divergence,
     RunResult,
+    published_values,
+    read_result,
+    refuse_damaged,
+    require_run_folder,
     result_adapter,
     seal,
     sha256_of_file,
@@ -89,6 +94,7 @@ if TYPE_CHECKING:
 # Points of the curve of spent ε at most: each composes the whole ledger.
 _CURVE_POINTS = 25
 SPENT = "epsilon_spent"
+METRICS, LEDGER = "metrics.parquet", "ledger.parquet"
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class Run:
     Args:
         simulation: `run.simulation()` is the job, with all records and the noise key.
         measured: columns of `metrics`.
-        records: the ledger of all releases; `ledger` is the same as a table.
+        records: the `Ledger` of all releases; None after `load`. `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: channel → (m, ·) averages of the last ones (`run.average`).
         noiseless: noiseless values, which `state` opens.
@@ -119,13 +125,53 @@ class Run:
     scenario: Scenario
     simulation: Secret[PlannedJob]
     measured: Mapping[str, NDArray[Any]]
-    records: Ledger
+    records: Any
     released: Mapping[str, Array]
     published: Mapping[str, Array]
     noiseless: Secret[Mapping[str, Array]]
     result: RunResult
     folder: Path | None
     baselines: Mapping[str, Run] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """Load a complete run from its folder, without private state and records.
+
+        Args:
+            folder: of the run.
+
+        Returns:
+            The run: result, metrics, ledger, released and published values, and the baselines of its folder.
+
+        Raises:
+            InputError: the folder has no complete run, or a file was changed.
+
+        Example:
+            >>> import tempfile, decentral_dp
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, out=f"{folder}/run")
+            ...     run = decentral_dp.Run.load(f"{folder}/run")
+            ...     run.result.rounds, run.released["x"].shape, len(run.ledger)
+            (2, (8, 5), 48)
+        """
+        from decentral_dp.reporting.report import read_metrics
+
+        folder = Path(folder)
+        result = read_result(folder)
+        require_run_folder(folder, "load", ("scenario.toml", "state.npz", METRICS, LEDGER))
+        with refuse_damaged(folder, "load"):
+            return cls(
+                scenario=load_scenario(folder / "scenario.toml"),
+                simulation=Secret("the records and the noise of a run"),
+                measured={str(name): column.to_numpy() for name, column in read_metrics(folder / METRICS).items()},
+                records=None,
+                released=published_values(folder, "load", start="released_"),
+                published=published_values(folder, "load"),
+                noiseless=Secret("the noiseless values of a run"),
+                result=result,
+                folder=folder,
+                baselines={path.name: cls.load(path) for path in sorted((folder / BASELINES_FOLDER).glob("*"))},
+            )
 
     @classmethod
     def resume(
@@ -187,7 +233,12 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         """Ledger of all releases, as a table."""
-        return self.records.to_frame(agent_names(self.result.topology.get("labels")))
+        if self.records is None and self.folder is not None:
+            import pandas as pd
+
+            return pd.read_parquet(self.folder / LEDGER)
+        table: pd.DataFrame = self.records.to_frame(agent_names(self.result.topology.get("labels")))
+        return table
 
     @property
     def model(self) -> TrainedModel:
@@ -258,8 +309,10 @@ class Run:
     @cached_property
     def report(self) -> Report:
         """The content of its page and its figures."""
-        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, scenario_text
+        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, read_report, scenario_text
 
+        if self.records is None and self.folder is not None:
+            return read_report(self.folder)
         # The scenario of a folder also names components that are Python objects.
         text = "" if self.folder is None else scenario_text(self.folder)
         return make_report(
@@ -423,9 +476,9 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
         )
         with open(descriptor, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        write_whole(partial / "metrics.parquet", to_parquet(run.measured), mode)
-        run.records.to_parquet(partial / "ledger.parquet", names=agent_names(run.simulation().topology.labels))
-        names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
+        write_whole(partial / METRICS, to_parquet(run.measured), mode)
+        run.records.to_parquet(partial / LEDGER, names=agent_names(run.simulation().topology.labels))
+        names = ["scenario.toml", "state.npz", METRICS, LEDGER]
         if run.scenario.run.keep_releases:
             parts = {} if journal.releases is None else journal.releases.digests
             releases.join(folder / IN_PROGRESS, run.simulation(), run.records, parts, partial / releases.NAME)
