@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -588,6 +589,69 @@ def study(
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
             findings = conduct(study_object, Path(folder), workers, address, callback)
         return replace(findings, folder=None)
+
+
+def sweep(
+    scenario: Source | None = None,
+    *,
+    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]],
+    measure: Mapping[str, Callable[[Run], float]],
+    seeds: Iterable[int] = (1,),
+    **options: Unpack[Changes],
+) -> pd.DataFrame:
+    """Run every combination of a grid for every seed, one after another in this process.
+
+    A `study` runs scenarios on all cores and resumes, and takes no objects.
+
+    Args:
+        scenario: as in `build`; None with X and y.
+        grid: keyword of `build`, such as "epsilon", "topology" or "algorithm", or "table.key" → its values, or
+            label → value.
+        measure: name → function of the `Run`.
+        seeds: recorded seeds, so that all runs are simulations; default 1.
+        **options: as in `build`, the same for all runs.
+
+    Returns:
+        One row for each run: a column for each axis of the grid, `seed`, `status`, `epsilon_max`, and the measures.
+
+    Raises:
+        InputError: a scenario is invalid, or two values of an axis have the same label.
+
+    Example:
+        >>> import decentral_dp
+        >>> table = decentral_dp.sweep(
+        ...     "quadratic",
+        ...     rounds=2,
+        ...     grid={"topology": [decentral_dp.graphs.ring(8), decentral_dp.graphs.star(8)]},
+        ...     measure={"norm": lambda run: abs(run.released["x"]).max()},
+        ... )
+        >>> table.columns.tolist(), table["topology"].tolist()
+        (['topology', 'seed', 'status', 'epsilon_max', 'norm'], ['ring', 'star'])
+    """
+    import pandas as pd
+
+    rows, seed_list = [], list(seeds)
+    for cell in itertools.product(*(_labels(name, values).items() for name, values in grid.items())):
+        values = {name: value for name, (_, value) in zip(grid, cell, strict=True)}
+        keywords: Any = {name: value for name, value in values.items() if name in Changes.__annotations__}
+        keys = {name: value for name, value in values.items() if name not in keywords}
+        for seed in seed_list:
+            combined = cast(Any, options) | keywords | {"set": {**(options.get("set") or {}), **keys, "seed": seed}}
+            done = run(scenario, **combined)
+            facts = {"seed": seed, "status": done.result.status, "epsilon_max": done.result.privacy.epsilon_max}
+            labels = {name: label for name, (label, _) in zip(grid, cell, strict=True)}
+            rows.append({**labels, **facts, **{name: function(done) for name, function in measure.items()}})
+    return pd.DataFrame(rows)
+
+
+def _labels(name: str, values: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
+    """Return label → value of an axis. Raises InputError for equal labels."""
+    if isinstance(values, Mapping):
+        return dict(values)
+    labels = [v.get("kind") if isinstance(v, Mapping) else v if isinstance(v, Hashable) else str(v) for v in values]
+    if len({*labels}) < len(labels):
+        raise InputError(f"grid: two values of {name} have the same label. Fix: name them, {{label: value}}.")
+    return dict(zip(labels, values, strict=True))
 
 
 def changes(set: Mapping[str, Any] | None) -> list[str]:

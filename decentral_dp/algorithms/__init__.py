@@ -3,8 +3,8 @@
 The classes of the algorithms are attributes of this module.
 
 Example:
-    >>> import decentral_dp
-    >>> decentral_dp.algorithms.DpDsgd(learning_rate=0.5).momentum
+    >>> from decentral_dp.algorithms import DpDsgd
+    >>> DpDsgd(learning_rate=0.5).momentum
     0.0
 """
 

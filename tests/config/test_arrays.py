@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp import algorithms
+from decentral_dp.algorithms import DpDsgd
 from decentral_dp.config.arrays import PrivacyWarning
 from decentral_dp.errors import InputError
 
@@ -44,7 +46,7 @@ def test_a_scenario_reads_lists_of_one_array_for_each_agent() -> None:
 
 
 def test_objects_are_the_components_of_the_job() -> None:
-    algorithm = decentral_dp.algorithms.DpDsgd(learning_rate=0.5)
+    algorithm = DpDsgd(learning_rate=0.5)
     graph = decentral_dp.graphs.circular_ladder(8)
     job = decentral_dp.build(
         X=FEATURES.reshape(-1, 3),
@@ -62,7 +64,7 @@ def test_objects_are_the_components_of_the_job() -> None:
     with pytest.raises(AttributeError, match="no attribute 'spiral'"):
         _ = decentral_dp.graphs.spiral
     with pytest.raises(AttributeError, match="no attribute 'Dsgd'"):
-        _ = decentral_dp.algorithms.Dsgd
+        _ = algorithms.Dsgd
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,27 @@ def test_predictions_are_classes_of_raw_features() -> None:
 def test_wrong_arrays_are_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         decentral_dp.plan(**arguments | DECLARED if "scenario" not in arguments else arguments)
+
+
+def test_a_sweep_has_a_row_for_every_combination_and_seed() -> None:
+    arrays: dict[str, Any] = {"X": list(FEATURES), "y": list(LABELS), **DECLARED}
+    graphs = [decentral_dp.graphs.ring(AGENTS), decentral_dp.graphs.star(AGENTS)]
+    algorithm = {"small": DpDsgd(learning_rate=0.1), "large": DpDsgd(learning_rate=1.0)}
+    table = decentral_dp.sweep(
+        **arrays,
+        delta=1e-5,
+        rounds=3,
+        grid={"topology": graphs, "algorithm": algorithm, "privacy.epsilon": [1.0, 4.0]},
+        seeds=range(2),
+        measure={"norm": lambda run: float(np.linalg.norm(run.released["y"]))},
+    )
+    assert len(table) == 16
+    axes = ["topology", "algorithm", "privacy.epsilon", "seed"]
+    assert not table.duplicated(axes).any()
+    cell: Any = ("star", "large", 4.0, 1)
+    row = table.set_index(axes).loc[cell]
+    single = decentral_dp.run(**arrays, **COMMON | {"rounds": 3}, topology=graphs[1], algorithm=algorithm["large"])
+    assert row["norm"] == np.linalg.norm(single.released["y"])
+    assert row["epsilon_max"] == single.result.privacy.epsilon_max <= 4.0
+    with pytest.raises(InputError, match="two values of topology have the same label"):
+        decentral_dp.sweep(**arrays, grid={"topology": graphs[:1] * 2}, measure={})
