@@ -620,7 +620,10 @@ def _run_in_folder(
         is_interrupt = isinstance(error, KeyboardInterrupt)
         cause = f"interrupted; {resumes}" if is_interrupt else " ".join(str(error).split()) or type(error).__name__
         journal.write_interruption(
-            "interrupted" if is_interrupt else "failed", cause, is_planned=not isinstance(error, UnplannedReleaseError)
+            "interrupted" if is_interrupt else "failed",
+            cause,
+            is_planned=not isinstance(error, UnplannedReleaseError),
+            is_adaptive=is_interrupt and watch.visit is not None,
         )
         run_error: BaseException = error
         if is_interrupt:

@@ -80,6 +80,8 @@ def test_a_loop_that_ends_early_interrupts_the_run(tmp_path: Path, whole: decent
     content = json.loads((folder / "result.json").read_text())
     assert content["status"] == "interrupted"
     assert 7 <= content["rounds"] < ROUNDS
+    # The loop may have ended because of released values.
+    assert content["privacy"]["epsilon_max"] == whole.result.privacy.epsilon_max
     resumed = decentral_dp.resume(folder)
     assert resumed.result.status == "ok"
     assert same(resumed.released, whole.released)

@@ -405,18 +405,19 @@ class RunInProgress:
         """Number of rounds that may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
-    def write_interruption(self, status: str, reason: str, is_planned: bool = True) -> None:
+    def write_interruption(self, status: str, reason: str, is_planned: bool = True, is_adaptive: bool = False) -> None:
         """Write result.json of an incomplete run: the reason, the released rounds, and their privacy cost.
 
         Args:
             status: "interrupted" or "failed".
             reason: a sentence.
             is_planned: whether all releases were planned; else no ε holds.
+            is_adaptive: whether the round of the end may depend on released values, so that only ε of the plan holds.
         """
         try:
             # A full disk must not hide why the run ended.
             with contextlib.suppress(OSError):
-                content = _partial(self._job, self.released_rounds, status, reason, is_planned)
+                content = _partial(self._job, self.released_rounds, status, reason, is_planned, is_adaptive)
                 write_synced(self.folder / RESULT, content, _mode(self._job))
         finally:
             self.close()
@@ -512,10 +513,12 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: PlannedJob, released: int, status: str, reason: str, is_planned: bool = True) -> bytes:
+def _partial(
+    job: PlannedJob, released: int, status: str, reason: str, is_planned: bool = True, is_adaptive: bool = False
+) -> bytes:
     """Return the text of result.json of an incomplete run, with the privacy cost of its released rounds."""
     spending_job: Any = job
-    if released < job.rounds:
+    if released < job.rounds and not is_adaptive:
         ledger = job.ledger.truncate(released)
         budget = price(ledger, job.scenario.privacy.delta)
         spending_job = replace(spending_job, rounds=released, ledger=ledger, budget=budget)
