@@ -25,9 +25,8 @@ SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
 }
-# Kind of problem → folder of such problems, and builder of a custom one.
-PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
-AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.composite:make_custom_problem"}
+# Type of problem → its facts: `problems.entry.ProblemType`. Its problems are in the same folder.
+PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems:MINIMAX"}
 # Records that are whole trajectories.
 TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex → module and name.

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
 from decentral_dp.config.arrays import scenario_of_arrays
@@ -32,6 +31,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
+from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
@@ -135,7 +135,7 @@ class Job:
         return self.simulation().scenario
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> str:
         """Threat model and kind of problem."""
         return self.simulation().setting
 
@@ -205,7 +205,7 @@ class Job:
         """Run the job, as `run`."""
         # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
-        with _progress_shown(callbacks, "rounds") as callback:
+        with show_progress(callbacks, "rounds") as callback:
             run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop))
             places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
             ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
@@ -269,7 +269,7 @@ class Job:
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects. Fix: check each of them, decentral_dp.check(object)."
             )
-        with _progress_shown(callbacks, "pairs") as callback:
+        with show_progress(callbacks, "pairs") as callback:
             result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
         return result
 
@@ -277,7 +277,7 @@ class Job:
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Compute ε against honest-but-curious neighbours, as `network_view`."""
-        with _progress_shown(callbacks, "adversaries") as callback:
+        with show_progress(callbacks, "adversaries") as callback:
             view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
         return view
 
@@ -477,7 +477,7 @@ def audit(
         scenario, text, _ = _split(scenario, options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
-    with _progress_shown(callbacks, "runs") as callback:
+    with show_progress(callbacks, "runs") as callback:
         place = None if out is None else Path(out)
         result: AuditResult = annex("play_game")(request, place, callback)
     return result
@@ -507,7 +507,7 @@ def check(what: Any, **options: Any) -> CheckResult:
     """
     if isinstance(what, Job):
         return what.check(**options)
-    with _progress_shown(options.pop("callbacks", ()), "pairs") as callback:
+    with show_progress(options.pop("callbacks", ()), "pairs") as callback:
         result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
     return result
 
@@ -582,7 +582,7 @@ def study(
     if is_read and text:
         raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
     study_object = study if is_read else annex("load_study")(study, text)
-    with _progress_shown(callbacks, "cells") as callback:
+    with show_progress(callbacks, "cells") as callback:
         if out is not None:
             findings: Findings = conduct(study_object, Path(out), workers, address, callback)
             return findings
@@ -728,13 +728,6 @@ def _draw(run: Run) -> None:
         from decentral_dp.reporting import page
 
         page.draw_run(run.folder, run.report)
-
-
-def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
-    # rich is slow to import, and calls that run nothing show no bar.
-    from decentral_dp.reporting.terminal import show_progress
-
-    return show_progress(callbacks, unit)
 
 
 def load(

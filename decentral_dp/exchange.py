@@ -168,10 +168,10 @@ class ClippedSum(NamedTuple):
 
 
 class ClippedQuery(NamedTuple):
-    """Query of a minimax program: the sum of a vector over all records, clipped per example.
+    """Query of a coordinator: the sum of a vector over all records, clipped per example.
 
     Args:
-        term: name of a term in `problems.saddle`.
+        term: name of a term of the problem.
         x: (p,).
         y: (q,).
         bound: clipping norm (l2) of every vector minus `centre`.

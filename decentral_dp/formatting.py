@@ -169,6 +169,26 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
     return f"By round: {text}{remainder}" if text else ""
 
 
+def byzantine_text(graph: Mapping[str, Any]) -> str:
+    """Write the attack and the robust aggregation of messages; "" without both.
+
+    Args:
+        graph: entry "topology" of `result.json`.
+
+    Example:
+        >>> print(byzantine_text({"attack": {"agents": [0, 3], "kind": "sign_flip"}, "aggregation": "median"}))
+        Byzantine: agents 0, 3 by sign_flip; metrics of the others. Aggregation by median
+        >>> print(byzantine_text({"aggregation": "trimmed_mean"}))
+        Aggregation by trimmed_mean
+    """
+    attack, rule = graph.get("attack"), graph.get("aggregation")
+    parts = []
+    if attack:
+        agents = ", ".join(map(str, attack["agents"]))
+        parts.append(f"Byzantine: agents {agents} by {attack['kind']}; metrics of the others")
+    return ". ".join([*parts, *([f"Aggregation by {rule}"] if rule else [])])
+
+
 def compression_text(graph: Mapping[str, Any]) -> str:
     """Write the compression of messages; "" without compression.
 

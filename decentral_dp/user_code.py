@@ -242,13 +242,20 @@ def is_users(error: BaseException) -> bool:
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
+def author_of(program: Any) -> str:
+    """Return the name of the innermost class of a program, which custom code may define."""
+    while hasattr(program, "program"):
+        program = program.program
+    return type(program).__name__
+
+
 def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn:
     """Raise an error for a round t with another number of exchanges than the program states.
 
     Noise and ledger entries are indexed by exchanges: an additional one would have neither.
 
     Args:
-        program: program of the run, with the custom program as `program.program`.
+        program: program of the run, maybe around the custom program.
         t: round, from 1.
         verb: verb, for example "makes".
         exchanges: description of the exchanges, for example "2 exchanges".
@@ -256,9 +263,8 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
     Raises:
         UserCodeError: always.
     """
-    author = type(getattr(program, "program", program))
     raise UserCodeError(
-        f"round {t}: step of {author.__name__} {verb} {exchanges}, and releases_per_round "
+        f"round {t}: step of {author_of(program)} {verb} {exchanges}, and releases_per_round "
         f"states {program.releases_per_round}. Fix: correct its code."
     )
 
@@ -273,10 +279,9 @@ def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any,
 
 def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
     """Return the error of a step that yields no exchange in round t, from 1. done: Description of its behaviour."""
-    author = type(getattr(program, "program", program))
     return UserCodeError(
-        f"round {t}: step of {author.__name__} {done} (expected exchanges). Fix: write for example own, near = yield "
-        "Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
+        f"round {t}: step of {author_of(program)} {done} (expected exchanges). Fix: write for example own, near = "
+        "yield Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
     )
 
 

@@ -28,6 +28,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.privatediff import PrivateDiff
+from decentral_dp.central.problems.saddle import PublicBall, Scores
 from decentral_dp.central.vocabulary import Coordinated
 from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
@@ -36,7 +37,6 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.releasers import PlannedReleaser
-from decentral_dp.problems.saddle import PublicBall, Scores
 from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values
 from papers.published.minimax import PublishedPrivateDiff

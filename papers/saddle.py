@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.problems.saddle import Minimax, Scores
 from decentral_dp.central.vocabulary import Charge, Coordinated
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.problems.saddle import Minimax, Scores
 from papers.rounds import finish_round
 
 # Bound on gradients of a record by x and by y, at all points of the programs.

@@ -12,12 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import get_args
 
 import decentral_dp
-from decentral_dp import InputError
+from decentral_dp import InputError, algorithms
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.entry import Setting, works
+from decentral_dp.algorithms.entry import works
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from tests.golden import record
@@ -45,7 +44,7 @@ def missing(name: str) -> Iterator[str]:
     """Yield missing parts of the file and the scenario of an algorithm, with their fix."""
     entry = ALGORITHMS.get(name)
     if entry is None:
-        places = ", ".join(f"decentral_dp/algorithms/{setting}/" for setting in get_args(Setting))
+        places = ", ".join(f"{folder.replace('.', '/')}/" for folder in algorithms._FOLDERS.values())
         yield f'no algorithm {name!r}: add a file to one of {places}; it ends with ENTRY = Entry("{name}", …).'
         return
     module = entry.algorithm.__module__

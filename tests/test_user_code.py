@@ -61,16 +61,6 @@ def test_digests_follow_all_files(folder: Path) -> None:
     assert run_digest(build(folder / "momentum.toml")) != first
 
 
-def test_two_folders_do_not_mix(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    other = tmp_path_factory.mktemp("other")
-    (other / "shared_moves.py").write_text("def pulled(released, last):\n    return 7.0\n", encoding="utf-8")
-    (other / "asks.py").write_text("from shared_moves import pulled\n", encoding="utf-8")
-    (folder / "asks.py").write_text("from shared_moves import pulled\n", encoding="utf-8")
-    here, there = (run_file(place / "asks.py").pulled for place in (folder, other))
-    assert (here(3.0, 1.0), there(3.0, 1.0)) == (1.0, 7.0)
-    assert digest_of_file(folder / "asks.py") != digest_of_file(other / "asks.py")
-
-
 def test_nothing_that_is_installed_is_shadowed(folder: Path) -> None:
     for name in ("numpy", "colorsys"):
         (folder / f"{name}.py").write_text("raise RuntimeError('shadowed')\n", encoding="utf-8")

@@ -10,33 +10,33 @@ Example:
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, get_args
+from typing import Any
 
 from decentral_dp import annexes
-from decentral_dp.algorithms.entry import Entry, Options, Setting
+from decentral_dp.algorithms.entry import Entry, Options
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
 _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
-def _entries(setting: Setting) -> Iterator[Entry]:
+def _entries(setting: str) -> Iterator[Entry]:
     """Yield the entries of the modules in a setting's folder. Modules of shared parts have none."""
     folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
-            yield entry._replace(setting=setting)
+            text = inspect.getdoc(import_module(entry.algorithm.__module__)) or ""
+            yield entry._replace(setting=setting, description=text)
 
 
 ALGORITHMS = annexes.Registry(
     lambda: {
-        entry.kind: entry
-        for setting in get_args(Setting)
-        for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
+        entry.kind: entry for setting in _FOLDERS for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
     }
 )
 

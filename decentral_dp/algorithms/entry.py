@@ -3,8 +3,8 @@
 The fields define keys, types, defaults and descriptions (`options`).
 
 The entry of a custom class follows from its members. A gossip algorithm has `channels`; a coordinator's has
-`QUERIES`, or `queries`. It is for minimax problems if it has `solves = "minimax"`, or queries terms that only minimax
-problems have. Each class states its releases, or defines its own plan (`plans`).
+`QUERIES`, or `queries`. It is for problems of the type `solves`, by default of the type that has the
+terms of its queries. Each class states its releases, or defines its own plan (`plans`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 from decentral_dp import annexes
-from decentral_dp.algorithms.options import DOMAIN, Option, options_of
+from decentral_dp.algorithms.options import CENTRING, DOMAIN, Option, options_of
 from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms, unknown_term
-from decentral_dp.algorithms.protocol import AnyAlgorithm
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, AnyAlgorithm
 from decentral_dp.errors import InputError
-from decentral_dp.problems.protocol import TERMS
-from decentral_dp.problems.saddle import MINIMAX_TERMS
+from decentral_dp.problems import TYPES
 from decentral_dp.user_code import reason
 
 # Letters of names that BibTeX writes otherwise.
@@ -117,7 +116,7 @@ def _initials(name: str) -> str:
 
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
-# Minimax problems in a scenario, for the examples of `show`.
+# A problem of an annex in a scenario, for the examples of `list`.
 AUC = {
     "problem": '"auc_maximisation"',
     "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
@@ -125,39 +124,34 @@ AUC = {
 }
 
 
-Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
-
-
 class Rules(NamedTuple):
     """Rules of a setting that apply before a job exists; the defaults are those of gossip.
 
     Args:
         is_coordinated: whether a trusted coordinator runs the algorithm.
-        solves: kind of the problems that it solves.
+        solves: type of the problems that it solves.
         trust: trust model, printed in lists.
         graph: kind of graph for examples.
         example: example values of a custom algorithm's keys.
         complete: function that makes the runnable program from a dataclass with a derived plan, and its start.
         domain: whether algorithms accept a domain of x.
         priced_on_cpu: whether a plan may be computed on the CPU for a run on another device.
-        unscored_note: note for runs whose records stay with the agents, so that scores are missing.
     """
 
     is_coordinated: bool = False
-    solves: Literal["bilevel", "minimax"] = "bilevel"
+    solves: str = "bilevel"
     trust: str = "gossip or an untrusted server"
     graph: str = "ring"
     example: Mapping[str, str] = MappingProxyType({})
     complete: Callable[..., AnyAlgorithm] = DeclaredGossip
     domain: bool = False
     priced_on_cpu: bool = False
-    unscored_note: str = ""
 
 
 GOSSIP = Rules()
 
 
-def rules_of(setting: Setting) -> Rules:
+def rules_of(setting: str) -> Rules:
     """Return the rules of a setting: gossip, or that of an annex."""
     rules: Rules = GOSSIP if setting == "gossip" else annexes.import_place(annexes.RULES[setting])
     return rules
@@ -183,16 +177,19 @@ class Entry(NamedTuple):
     algorithm: type
     citations: tuple[Citation, ...]
     # Set by the registry, from the folder of the module.
-    setting: Setting = "gossip"
+    setting: str = "gossip"
     # Agents of the scenario's graph, the same agents without edges, or one agent with all records.
     network: Literal["graph", "isolated", "pooled"] = "graph"
     # Key → example value, if the default example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
     # Raises InputError for a guarantee that the algorithm cannot give.
     check_guarantee: Callable[[str], None] | None = None
-    # source: digest of a custom algorithm's code, if no file of the scenario contains it.
-    custom: bool = False
+    # Whether its plan and its properties are proved. Releases of other algorithms are compared with their plan.
+    proved: bool = True
+    # Digest of a custom algorithm's code, if no file of the scenario contains it.
     source: str = ""
+    # Text with the formulas.
+    description: str = ""
     # Object passed in Python instead of a kind.
     instance: Any = None
 
@@ -212,26 +209,29 @@ class Entry(NamedTuple):
         return self.rules.is_coordinated
 
     @property
-    def solves(self) -> Literal["bilevel", "minimax"]:
-        """Kind of problem that it solves."""
-        return "minimax" if "minimax" in (self.rules.solves, getattr(self.algorithm, "solves", "")) else "bilevel"
+    def solves(self) -> str:
+        """Type of the problems that it solves."""
+        return str(getattr(self.algorithm, "solves", self.rules.solves))
 
     @property
     def summary(self) -> str:
         """First line of the class docstring, for lists."""
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
-        return text if self.custom else f"{text[0].lower()}{text[1:]}"
+        return f"{text[0].lower()}{text[1:]}" if self.proved else text
 
     @property
     def keys(self) -> tuple[Option, ...]:
         """All keys, in the order of the fields."""
         domain = DOMAIN._replace(required=getattr(self.algorithm, "needs_domain", False))
-        return (*options_of(self.algorithm), *((domain,) if self.rules.domain else ()))
+        around = ((domain,) if self.rules.domain else ()) + ((CENTRING,) if self.can_centre else ())
+        return (*options_of(self.algorithm), *around)
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """Names of required keys."""
-        return tuple(o.key for o in self.keys if o.required)
+    def can_centre(self) -> bool:
+        """Whether centring is a step around it: training at one level, in which all agents send in every round."""
+        terms, senders = stated_terms(self.algorithm), getattr(self.algorithm, "senders", Algorithm.senders)
+        averages = getattr(self.algorithm, "conserves_mass", False) is not True and senders is Algorithm.senders
+        return self.setting == "gossip" and bool(terms) and set(terms) <= set(ONE_LEVEL) and averages
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
         """Build the algorithm with these values.
@@ -244,7 +244,8 @@ class Entry(NamedTuple):
         starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
         algorithm: Any = self.instance
         if algorithm is None:
-            algorithm = self.algorithm(**options.values, **({"start": options.init} if starts else {}))
+            values = {key: value for key, value in options.values.items() if key != CENTRING.key}
+            algorithm = self.algorithm(**values, **({"start": options.init} if starts else {}))
         # A class that only states its releases is completed to a program.
         plans = hasattr(self.algorithm, "planned_releases")
         program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=options.init)
@@ -296,19 +297,22 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
             )
     if fault:
         raise InputError(f"algorithm.kind: {fault}")
-    setting: Setting = "gossip"
+    setting = "gossip"
     if is_trusted:
-        terms = stated_terms(algorithm)
-        problem_kind = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
-        is_minimax = getattr(algorithm, "solves", problem_kind) == "minimax"
-        setting = "coordinator_minimax" if is_minimax else "coordinator_bilevel"
+        terms = set(stated_terms(algorithm))
+        by_terms = next((t.name for t in TYPES.values() if terms <= set(t.terms)), "bilevel")
+        solves = getattr(algorithm, "solves", by_terms)
+        setting = next(name for name in annexes.RULES if rules_of(name).solves == solves)
     example = rules_of(setting).example
-    return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
+    description = inspect.getdoc(algorithm) or ""
+    return Entry(kind, algorithm, (), setting, example=example, proved=False, source=source, description=description)
 
 
 def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
     """Return why a class cannot be planned, or ""."""
     plans = hasattr(algorithm, "planned_releases")
+    if getattr(algorithm, "solves", "bilevel") not in TYPES:
+        return f"solves of {kind} is {algorithm.solves!r}. Fix: write one of {', '.join(map(repr, TYPES))}."
     if not algorithm.__dataclass_params__.frozen:
         return (
             f"{kind} is a dataclass that is not frozen, so a round could change its options after the plan. "
@@ -325,9 +329,9 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
         return f"{kind} lacks {missing}. Fix: add it."
     if plans:
         return ""
-    if term := unknown_term(algorithm):
-        terms = ", ".join((*TERMS, *MINIMAX_TERMS))
-        return f"{kind} states the term {term!r}, and no problem has it. Fix: use one of {terms}."
+    known_terms = [term for problem_type in TYPES.values() for term in problem_type.terms]
+    if term := unknown_term(algorithm, known_terms):
+        return f"{kind} states the term {term!r}, and no problem has it. Fix: use one of {', '.join(known_terms)}."
     if not is_trusted and not {"x", "y"} <= set(algorithm.channels):
         return f"channels of {kind} lack x or y, which metrics read. Fix: add it."
     shares = getattr(algorithm, "SHARES", None)

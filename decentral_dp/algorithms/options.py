@@ -115,6 +115,18 @@ DOMAIN = Option(
     "",
     "{ low = -5.0, high = 0.0 }",
 )
+# Step around an algorithm (`gossip.centring`); not a field.
+CENTRING = Option(
+    "centring",
+    bool,
+    False,
+    False,
+    "whether agents first release the mean of their features, with noise, and a linear model reads features less the "
+    "mean of these",
+    "",
+    "false",
+)
+NO_FIELDS = (DOMAIN.key, CENTRING.key)
 
 
 def options_of(algorithm: type) -> tuple[Option, ...]:
@@ -157,7 +169,7 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
             f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Fix: use StepSize, int, "
             "float, bool, str, or a Literal of texts; or declare the field by internal()."
         )
-    if field.name in COMMON:
+    if field.name in (*COMMON, CENTRING.key):
         raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Fix: rename the field.")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()

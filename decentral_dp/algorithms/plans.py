@@ -31,8 +31,7 @@ from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.participants import Network
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS
-from decentral_dp.problems.saddle import MINIMAX_TERMS
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 from decentral_dp.user_code import USER_ERRORS, blame
 
 
@@ -323,6 +322,6 @@ def stated_terms(algorithm: type) -> tuple[str, ...]:
     return tuple(term for terms in releases.values() for term in terms)
 
 
-def unknown_term(algorithm: type, terms: Sequence[str] = (*TERMS, *MINIMAX_TERMS)) -> str | None:
+def unknown_term(algorithm: type, terms: Sequence[str]) -> str | None:
     """Return the first term of a class that no problem has, or None."""
     return next((term for term in stated_terms(algorithm) if term not in terms), None)

@@ -138,11 +138,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     @property
-    def centring_rounds(self) -> int:
-        """Number of rounds in which agents also send the mean of their features; 0 without centring."""
-        return 0
-
-    @property
     def memoryless(self) -> bool:
         """Whether releases are public values plus clipped means of their round, so that ε is known for any unit."""
         return False

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.auditing.bounds import (
     OneRunBounds,
@@ -153,13 +154,14 @@ def _explain_unit(plan: AuditPlan) -> str:
     job, unit = plan.job, plan.job.unit
     if unit == RECORD:
         return ""
+    algorithm = strip_centring(job.algorithm)
     if plan.canaries is not None:
         return "a canary is one record"
     if job.sampling.kind == "fixed_batch":
         return "batches of fixed size are audited for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"{job.scenario.problem.kind} has no record that contributes nothing"
-    if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
+    if unit.zeroed and isinstance(algorithm, DpDsgd) and algorithm.local_steps:
         return "an agent whose records all contribute nothing is not audited"
     return ""
 

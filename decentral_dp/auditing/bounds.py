@@ -57,12 +57,12 @@ from scipy.stats import binom
 from decentral_dp.auditing.losses import is_amplified
 from decentral_dp.bounded import Array
 from decentral_dp.central.jobs import CoordinatorMinimaxJob
+from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 

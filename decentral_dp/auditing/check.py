@@ -232,7 +232,7 @@ def _check_parts(job: PlannedJob, c: Components) -> Iterator[CheckRow]:
         except (InputError, UserCodeError) as error:
             why = str(error)
         yield _make_row("mechanism", "own noise for every key, the stated deviation, no event above its cost", why)
-    if c.partition.is_outside:
+    if c.partition.value is not None:
         repeats, reads_labels = trial_partition(c.partition.make(), job.shards)
         why = "" if repeats else "It returns different agents for the same labels. Use a generator with its seed."
         reads = (
@@ -438,7 +438,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
     return first
 
 
-def _find_problem_type(code: Any, name: str) -> outside.ProblemType:
+def _find_problem_type(code: Any, name: str) -> str:
     """Return the kind of a custom problem. Raises InputError for components that need a scenario."""
     kind, why = None, ""
     try:

@@ -315,7 +315,7 @@ class WatchedRun:
     def refusal(self, problem: str, fix: str) -> InputError:
         """Build the error of a component, with the problem and a fix."""
         c = self.job.components
-        key, name = ("algorithm", c.algorithm.kind) if c.algorithm.custom else ("problem", c.problem.name)
+        key, name = ("problem", c.problem.name) if c.algorithm.proved else ("algorithm", c.algorithm.kind)
         return InputError(f"{key}.kind: {name} {problem}. Fix: {fix}.")
 
     def random_refusal(self, value: str) -> InputError:
@@ -671,13 +671,13 @@ def _nested_parts(part: Any, depth: int = _DEPTH) -> Iterator[Any]:
 
 def compare_to_plan(run: WatchedRun, run_ledger: Ledger) -> str:
     """Return the error of a ledger that differs from the planned one, or ""."""
-    job, custom = run.job, bool(run.job.components.algorithm.custom)
+    job, proved = run.job, run.job.components.algorithm.proved
     # A plan of more rounds may end differently; registered algorithms release the planned values.
-    if not custom and job.rounds < job.ledger.rounds:
+    if proved and job.rounds < job.ledger.rounds:
         return ""
     plan = job.ledger.truncate(job.rounds)
     released_channels, planned_channels = ({c.channel for c in ledger.channels} for ledger in (run_ledger, plan))
-    if job.covers(run_ledger) and (not custom or released_channels == planned_channels):
+    if job.covers(run_ledger) and (proved or released_channels == planned_channels):
         return ""
     problem = f"releases something else than it plans: {describe_difference(run_ledger, plan)}"
     return str(run.refusal(problem, "correct its planned releases, or its step"))

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -36,7 +37,6 @@ from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenate, take
-from decentral_dp.problems.saddle import Attackable
 from decentral_dp.reporting.privacy import adjacency_text, summary_text
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
@@ -170,7 +170,7 @@ def require_attackable(job: PlannedJob) -> None:
 def _is_partitioned_at_random(job: PlannedJob) -> bool:
     """Return whether records were assigned to agents at random, and not by a column of a file."""
     table = job.scenario.problem
-    if job.components.partition.is_outside:
+    if job.components.partition.value is not None:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"

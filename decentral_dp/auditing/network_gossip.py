@@ -64,7 +64,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.simulation.jobs.published import LARGEST_VARIATE, certified_in_float64
+from decentral_dp.simulation.jobs.published import LARGEST_VARIATE, epsilon_in_float64
 
 # Products of two numbers, in addition to agents³, that take as long as a round of an observer on one core.
 _PER_ROUND = 7e4
@@ -334,4 +334,5 @@ def certified_epsilon(
     """
     inside = np.isnan(mu)
     distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
-    return np.where(inside, np.nan, certified_in_float64(distance, draws[:, None], dimension, delta, total_epsilon))
+    bits = GAUSSIAN.bits(dimension)
+    return np.where(inside, np.nan, epsilon_in_float64(distance, draws[:, None], bits, delta, total_epsilon))

@@ -9,13 +9,15 @@ For `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
   `privacy.accounting.hidden_states`, with the numbers of `simulation.jobs.published`. The ε of linear gossip is
   reported for comparison. It is no bound for training.
 
-An observer sees the messages of its neighbours, and its members have s = ∞. The message of round t travels on the graph
+An observer sees the messages of its neighbours, and its members have s = ∞. With `privacy.adversary` it also receives
+the published models. The message of round t travels on the graph
 of round t + 1, and the observer may see a message that is lost there. All graphs and losses are public before the run,
 so no agent can choose its neighbours by received messages.
 
 Pairs that a symmetry of the network maps to each other have one ε: on a ring or a hypercube with equal noise, one for
 each distance. If their numbers of records differ, μ is between those of the victims with most and fewest records, since
-it is convex in the movement of a message by the record.
+it is convex in the movement of a message by the record. If their noise differs and the pairs are many, every agent is
+accounted with the smallest noise, which is a larger bound.
 """
 
 from __future__ import annotations
@@ -23,27 +25,39 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, quoted, refuse
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.accounting.hidden_states import hidden_mu
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training import Training
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
-from decentral_dp.simulation.jobs.published import NO_DELTA, Steps, compute_steps, is_unbounded, sent_messages
+from decentral_dp.simulation.jobs.published import (
+    NO_DELTA,
+    PER_CUBE,
+    PER_ROUND,
+    Steps,
+    View,
+    add_members,
+    compute_steps,
+    is_unbounded,
+    published_rounds,
+    sent_messages,
+)
 from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import Coloured, colour, index_symmetries, stable_colours, symmetry
@@ -51,8 +65,6 @@ from decentral_dp.topology.symmetries import Coloured, colour, index_symmetries,
 if TYPE_CHECKING:
     import pandas as pd
 
-# Seconds for a pair and round: about ten linear systems.
-_PER_AGENT, _PER_CUBE = 3e-5, 1e-8
 # Seconds of a pair to find its cells, over agents².
 _PER_SQUARE = 1.5e-7
 # Distance in edges over √rounds beyond which agents of a large network count as observed.
@@ -152,6 +164,7 @@ def observer_mu(
     steps: Steps,
     observers: tuple[tuple[int, ...], ...],
     first: NDArray[np.int64],
+    view: View | Literal["all_messages"] = "all_messages",
     progress: Callable[[int, int], None] | None = None,
 ) -> Array:
     """Compute μ of every pair for float64 messages, (o, m), NaN if the victim is an observer.
@@ -160,19 +173,16 @@ def observer_mu(
         steps: of the job.
         observers: sets of agents.
         first: of `first_of_equal_pairs`.
+        view: models that the observers receive, too; "all_messages" (default) for none.
         progress: called with the number of observers done, and of all.
     """
     m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
-    radius = _radius(steps)
+    radius, published = _radius(steps), published_rounds(steps, view)
     for row, members in enumerate(observers):
         victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
-        is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
-        noise = steps.noise.copy()
-        noise[:, list(members)] = np.inf
-        hidden = HiddenRounds(steps.factors, steps.factor_index, noise, is_received, steps.rounding, np.zeros(m))
         if victims.size:
-            mu[row, victims] = hidden_mu(hidden, victims, steps.movement, radius=radius)
+            mu[row, victims] = hidden_mu(add_members(published, steps, members), victims, steps.movement, radius=radius)
         if progress is not None:
             progress(row + 1, len(observers))
     certified_mu = np.full(mu.shape, np.nan)
@@ -199,6 +209,15 @@ ASSUMPTIONS = (
     "Certified ε holds for float64 messages and noise. It includes rounding, and is at most the certified ε of all "
     "messages. Exact ε holds for real numbers and ideal noise.",
 )
+WITH_PUBLISHED = (
+    "It also receives {}, and observes nothing else: messages between other agents are private, and their noise is "
+    "secret and independent."
+)
+_PUBLISHED = {"final_models": "the final models of all agents", "final_average": "the average of the final models"}
+EQUAL_NOISE = (
+    "Agents have different numbers of records, and the exact bounds would take too long. Every agent is accounted with "
+    "the smallest noise of any, for larger ε."
+)
 OF_TRAINING = (
     "Certified ε holds for float64 messages and noise, for all records of hidden agents: features are clipped to "
     "declared bounds, so a step moves hidden states apart by bounded factors. No model, metric or checkpoint is "
@@ -223,6 +242,8 @@ class NetworkView:
         name: of the graph.
         labels: names of the agents.
         linear: (o, m) μ of linear gossip, for training only.
+        published: models that the adversary receives, too; "all_messages" for none (`privacy.adversary`).
+        has_equal_noise: whether all agents are accounted with the smallest noise of any, which takes less time.
 
     Example:
         >>> import decentral_dp
@@ -241,13 +262,20 @@ class NetworkView:
     name: str
     labels: tuple[str, ...]
     linear: Array | None = None
+    published: View | Literal["all_messages"] = "all_messages"
+    has_equal_noise: bool = False
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the numbers, in sentences."""
-        if self.linear is not None:
-            return (*ASSUMPTIONS[:3], OF_TRAINING)
-        return ASSUMPTIONS
+        if self.linear is None:
+            return ASSUMPTIONS
+        observed, training = ASSUMPTIONS[1], OF_TRAINING
+        if self.published != "all_messages":
+            observed = WITH_PUBLISHED.format(_PUBLISHED[self.published])
+            training = training.replace("No model", "No other model")
+        equal = (EQUAL_NOISE,) if self.has_equal_noise else ()
+        return (ASSUMPTIONS[0], observed, ASSUMPTIONS[2], training, *equal)
 
     @property
     def reference(self) -> Array:
@@ -355,6 +383,7 @@ class Unpriced:
         steps: of training, which `system` is no bound for.
         price_classes: of `first_of_equal_pairs`, for training.
         compares: whether μ of linear gossip is computed for comparison, for training.
+        has_equal_noise: whether `steps` are those of `with_equal_noise`.
     """
 
     job: PlannedJob
@@ -365,6 +394,7 @@ class Unpriced:
     steps: Steps | None = None
     price_classes: NDArray[np.int64] | None = None
     compares: bool = False
+    has_equal_noise: bool = False
 
     def view(self, progress: Callback | None = None) -> NetworkView:
         """Compute the ε of every pair. progress: called with a `Progress` of "adversaries"."""
@@ -374,7 +404,8 @@ class Unpriced:
             pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
         else:
             total = network.everything(system["injected"], system["noise"], system["arrivals"])
-            mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)
+            published = job.scenario.privacy.adversary
+            mu = observer_mu(self.steps, self.observers, self.price_classes, published, reporter)
             pairs = network.NetworkBudget(self.observers, mu, np.where(np.isnan(mu), -1, 0), total)
             linear = np.full(mu.shape, np.nan)
             if self.compares:
@@ -397,6 +428,8 @@ class Unpriced:
             job.topology.name,
             job.topology.labels,
             linear,
+            job.scenario.privacy.adversary,
+            self.has_equal_noise,
         )
 
 
@@ -426,7 +459,8 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     """Compute the linear system of a job and its rounding. Raises InputError for a job that is not supported."""
     refuse(job_plan, _REFUSALS)
     job = cast(GossipJob, job_plan)
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
+    algorithm: LdpSingleLevel | DpDsgd = strip_centring(job.algorithm)
+    problem = cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
@@ -455,30 +489,53 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
         if isinstance(problem, MeanEstimation)
         else np.zeros(len(observers))
     )
-    first = None if steps is None else first_of_equal_pairs(steps, observers)
+    # Linear gossip does not receive published models.
+    is_linear = changes is None and job.scenario.privacy.adversary == "all_messages"
     size = len(observers), job.n_agents, job.rounds
-    seconds, compares = network.duration(*size), False
-    if steps is not None and first is not None:
-        # Each different pair is one system.
-        different = int(np.unique(first[first >= 0]).size)
-        pairs = different * (job.rounds * _seconds_of_round(steps) + job.n_agents**2 * _PER_SQUARE)
-        compares = changes is None and pairs + seconds <= network.MOST_SECONDS
-        seconds = pairs + (seconds if compares else 0.0)
+    linear_seconds, first, compares, has_equal_noise = network.duration(*size), None, False, False
+    seconds = linear_seconds
+    if steps is not None:
+        first = first_of_equal_pairs(steps, observers)
+        seconds = _seconds_of_pairs(steps, first)
+        if seconds > network.MOST_SECONDS:
+            has_equal_noise, steps = True, with_equal_noise(steps)
+            first = first_of_equal_pairs(steps, observers)
+            seconds = _seconds_of_pairs(steps, first)
+        compares = is_linear and seconds + linear_seconds <= network.MOST_SECONDS
+        seconds += linear_seconds if compares else 0.0
     network.require_time(*size, seconds)
-    return Unpriced(job, observers, system, nu, draws, steps, first, compares)
+    return Unpriced(job, observers, system, nu, draws, steps, first, compares, has_equal_noise)
+
+
+def with_equal_noise(steps: Steps) -> Steps:
+    """Return steps in which every agent that sends has the smallest noise and the largest rounding, for larger bounds.
+
+    Agents that differ in their numbers of records are then symmetric.
+    """
+    sends = steps.noise > 0.0
+    least = steps.noise.min(axis=1, keepdims=True, where=sends, initial=np.inf)
+    most = np.where(sends, steps.rounding, 0.0).max(axis=1, keepdims=True)
+    return steps._replace(noise=np.where(sends, least, 0.0), rounding=np.where(sends, most, 0.0))
+
+
+def _seconds_of_pairs(steps: Steps, first: NDArray[np.int64]) -> float:
+    """Return the approximate seconds of all pairs; each different one is one system."""
+    rounds, m = steps.noise.shape
+    different = int(np.unique(first[first >= 0]).size)
+    return float(different * (rounds * _seconds_of_round(steps) + m**2 * _PER_SQUARE))
 
 
 def _seconds_of_round(steps: Steps) -> float:
     """Return the approximate seconds of a pair and round on one core."""
     radius, m = _radius(steps), steps.noise.shape[1]
     if radius is None:
-        return float(m * _PER_AGENT + m**3 * _PER_CUBE)
+        return float(PER_ROUND + m**3 * PER_CUBE)
     hops: Array = shortest_path(
         (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
     )
     cells = int((hops <= radius + 1).sum(axis=1).max())
-    # The solver stops early, and some pairs have equal systems.
-    return float(0.06 * (cells * _PER_AGENT + cells**3 * _PER_CUBE))
+    # Half of the rounds have free distances, and the solver stops early.
+    return float(PER_ROUND + 0.1 * cells**3 * PER_CUBE)
 
 
 def _radius(steps: Steps) -> int | None:
@@ -491,7 +548,7 @@ def _bound_rounding(
     job: GossipJob, problem: MeanEstimation, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...]
 ) -> Array:
     """Return ν of every observer."""
-    algorithm: Any = job.algorithm
+    algorithm = strip_centring(job.algorithm)
     step, averaged_counts = (
         algorithm.learning_rate.series(job.rounds),
         job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
@@ -507,15 +564,18 @@ def _bound_rounding(
 
 def _find_unsupported(job: Any) -> tuple[str, str] | None:
     """Return the keys of a job that network DP does not support, and their names; None without any."""
+    algorithm = strip_centring(job.algorithm)
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
     features = [
         (key, name)
         for key, is_set, name in (
-            ("algorithm.momentum", getattr(job.algorithm, "momentum", 0.0), "momentum"),
-            ("algorithm.centring", job.algorithm.centring_rounds, "centred features"),
-            ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
+            ("algorithm.momentum", getattr(algorithm, "momentum", 0.0), "momentum"),
+            ("algorithm.centring", isinstance(job.algorithm, Centring), "centred features"),
+            ("algorithm.local_steps", getattr(algorithm, "local_steps", 0), "local steps"),
             ("topology.delay", changes is not None and changes.delay, "delayed messages"),
             ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
+            ("topology.aggregation", job.scenario.topology.aggregation is not None, "robust aggregation"),
+            ("attack", job.scenario.attack is not None, "Byzantine agents"),
             ("privacy.correlation", correlated, "correlated noise"),
             ("privacy.unit", job.unit != RECORD, job.unit.noun),
         )
@@ -530,7 +590,9 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
 _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: (
-            not isinstance(job, GossipJob) or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central
+            not isinstance(job, GossipJob)
+            or not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd)
+            or job.central
         ),
         "algorithm.kind",
         "network DP is not derived for {of.scenario.algorithm.kind}",

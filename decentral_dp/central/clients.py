@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.problems.composite import Composite
+from decentral_dp.central.problems.saddle import Minimax
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants import AnsweringBlock, ClientBlock
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.records import take
-from decentral_dp.problems.saddle import Minimax
 
 # Fixed cost of a block, in weights of one row and in rows.
 _OVERHEAD, _LEAST = 2_500_000, 40

@@ -12,12 +12,12 @@ import numpy as np
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.problems.saddle import Minimax, PublicBall
 from decentral_dp.constants import Family, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, split_read
-from decentral_dp.problems.saddle import Minimax, PublicBall
 
 # Gauss–Legendre on [−1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)

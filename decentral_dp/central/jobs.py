@@ -17,6 +17,8 @@ from decentral_dp.bounded import Split
 from decentral_dp.central.clients import MinimaxClientBlock, ReadingClients
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.minimax.released_class_prior import ClassShare
+from decentral_dp.central.problems.evaluator import MinimaxEvaluator, make_evaluator
+from decentral_dp.central.problems.saddle import Minimax
 from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -26,6 +28,7 @@ from decentral_dp.config.scenario_components import (
     check_server,
     clip_of,
     deal,
+    problem_of,
     problem_options,
     sampling_of,
 )
@@ -44,19 +47,16 @@ from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.releasers import FREE, PlannedReleaser
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.records import RecordPairs
-from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.job import (
     LARGEST_PLAN,
     PlannedJob,
     RecordsElsewhere,
     as_numbers,
-    minimax_evaluator,
     read_shards,
     records_of,
     test_records,
 )
-from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, MinimaxEvaluator, Unscored, pool
-from decentral_dp.simulation.statement import Setting
+from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, Unscored, pool
 
 # Checks before a record is read -------------------------------------------------------------------------------------
 
@@ -454,7 +454,7 @@ class _Coordinated(PlannedJob, Protocol):
             partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published"),
             tuple(clients),
             self.n_agents,
-            reads=isinstance(self.records, RecordsElsewhere),
+            reads=not self.holds_records,
             most_records=max(int(counts.sum()) for counts in self.counts.values()),
             largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in sizes), default=1.0),
         )
@@ -480,7 +480,7 @@ class _Coordinated(PlannedJob, Protocol):
 class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem."""
 
-    setting: ClassVar[Setting] = "coordinator_bilevel"
+    setting: ClassVar[str] = "coordinator_bilevel"
     needs_norms: ClassVar[bool] = True
 
     problem: Problem
@@ -494,7 +494,7 @@ class CoordinatorBilevelJob(_Coordinated):
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
     def evaluator(self) -> Evaluator | Unscored:
-        if isinstance(self.records, RecordsElsewhere):
+        if not self.holds_records:
             return Unscored()
         # All records have the same weight, and all agents the same published value.
         return Evaluator(
@@ -502,7 +502,6 @@ class CoordinatorBilevelJob(_Coordinated):
             [pool(RecordPairs(self.records["train"], self.records["validation"]))],
             self.test,
             label_unit=self.shards.label_unit,
-            gap=True,
             names=("coordinator",),
             reads_state=False,
             hypergradient=self.tunes_x and not self.skips_hypergradient,
@@ -518,7 +517,7 @@ class CoordinatorBilevelJob(_Coordinated):
 class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem."""
 
-    setting: ClassVar[Setting] = "coordinator_minimax"
+    setting: ClassVar[str] = "coordinator_minimax"
 
     problem: Minimax
     context: MinimaxContext
@@ -527,12 +526,11 @@ class CoordinatorMinimaxJob(_Coordinated):
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
     def evaluator(self) -> MinimaxEvaluator | Unscored:
-        return minimax_evaluator(self, self.problem)
+        return make_evaluator(self)
 
 
 def build_coordinator_job(
     job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
-    make_problem: Callable[..., Any],
     make_context: Callable[..., Any],
     c: Components,
 ) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
@@ -540,7 +538,6 @@ def build_coordinator_job(
 
     Args:
         job: class of the job.
-        make_problem: function that builds the problem of its setting.
         make_context: function that builds the context of its setting.
         c: the components of the scenario.
 
@@ -558,10 +555,10 @@ def build_coordinator_job(
     topology = c.topology.make()
     check_server(s, topology)
     shards, elsewhere = deal(c, topology.n_agents)
-    problem = make_problem(c, shards)
+    problem: Any = problem_of(c, shards)
     algorithm, context = program.resolve_defaults(make_context(c, shards, problem, program))
     # A default number of steps can be large.
-    refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
+    refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if elsewhere is not None else ())))
     ledger = plan_ledger(s, algorithm, context)
     shards = replace(shards, labels=as_numbers(shards.labels))
     return job(

@@ -19,7 +19,6 @@ from decentral_dp.central.jobs import (
     make_minimax_context,
 )
 from decentral_dp.central.vocabulary import Calibrated
-from decentral_dp.config.scenario_components import make_problem, problem_of
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
@@ -115,11 +114,9 @@ def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
 
 
 BILEVEL = Setting(
-    partial(build_coordinator_job, CoordinatorBilevelJob, problem_of, make_bilevel_context),
+    partial(build_coordinator_job, CoordinatorBilevelJob, make_bilevel_context),
     privacy_statement,
     coordinator_claim,
     settings,
 )
-MINIMAX = BILEVEL._replace(
-    build=partial(build_coordinator_job, CoordinatorMinimaxJob, make_problem, make_minimax_context)
-)
+MINIMAX = BILEVEL._replace(build=partial(build_coordinator_job, CoordinatorMinimaxJob, make_minimax_context))

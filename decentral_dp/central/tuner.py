@@ -35,7 +35,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
-from decentral_dp.reporting.terminal import show_progress
+from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 
 LossName: TypeAlias = Literal["logistic", "squared"]

@@ -239,7 +239,7 @@ def release_gradients(
     Args:
         t: round.
         context: public facts of the run.
-        queries: terms, of `problems.protocol` or `problems.saddle`.
+        queries: terms, of `problems.protocol` or `central.problems.saddle`.
         x: (p,), public.
         y: (q,), public.
         rate: rate of one Poisson sample for all terms; 1 for all records.
@@ -286,7 +286,6 @@ BILEVEL = Rules(
     graph="star",
     complete=DeclaredCoordinator,
     domain=True,
-    unscored_note="The records are with their agents (problem.manifest), and scores of them are left out.",
 )
 MINIMAX = BILEVEL._replace(
     domain=False, solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, priced_on_cpu=True

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import textwrap
@@ -170,9 +169,8 @@ def _algorithm(entry: Entry) -> Description:
     facts += ["Adds no Gaussian noise: δ = 0 is possible."] if entry.pure else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.algorithm.__module__}`."]
-    source = entry.algorithm if entry.custom else importlib.import_module(entry.algorithm.__module__)
-    text, tables = inspect.getdoc(source) or "", algorithm_tables(entry)
-    return Description(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
+    tables = algorithm_tables(entry)
+    return Description(entry.kind, "algorithms", entry.summary, entry.description, keys, "", tuple(facts), tables)
 
 
 # Keys.

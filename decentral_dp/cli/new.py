@@ -36,7 +36,7 @@ from decentral_dp.data.dataset import near_name
 from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, select_columns, word_columns
 from decentral_dp.errors import InputError, converting, printable, quoted, quoted_path
 from decentral_dp.files.tables import Table
-from decentral_dp.problems import MINIMAX, PROBLEMS
+from decentral_dp.problems import PROBLEMS, TYPES
 from decentral_dp.topology import GENERATORS
 
 # Algorithm → shipped scenario of its template. Default: the scenario of its name.
@@ -231,7 +231,7 @@ def _with_columns(
         table["partition"] = {"kind": "column", "name": roles.agent}
     if roles.split is not None:
         table.pop("test", None)
-        if entry is not None and not entry.one_level and problem["kind"] not in MINIMAX:
+        if entry is not None and not entry.one_level and TYPES[entry.solves].levels == 2:
             table["validation"] = roles.split
     if "scale" not in problem:
         table["scale"] = {name: list(ranges[name]) if name in ranges else dict(_PLACEHOLDER) for name in needed}

@@ -17,6 +17,7 @@ from pydantic import ValidationError, create_model
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
+from decentral_dp.algorithms.options import NO_FIELDS
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import ALGORITHM_KINDS, GRAPH_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
@@ -45,11 +46,11 @@ from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, neares
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
-from decentral_dp.privacy.custom_mechanism import mechanism_options, register_outside
+from decentral_dp.privacy.custom_mechanism import OutsideMechanism, mechanism_options, register_outside
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
+from decentral_dp.problems import PROBLEMS, SOLVED, TYPES, ProblemEntry, ProblemType
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import component, in_module
 
@@ -97,6 +98,7 @@ class Components:
         problem: problem.
         model: custom model of the problem.
         problem_entry: entry of a registered problem; None for a custom one.
+        problem_type: type of the problem, which the algorithm solves.
         topology: graph.
         data: records.
         partition: partition of the records over the agents.
@@ -111,6 +113,7 @@ class Components:
     problem: Component
     model: Component
     problem_entry: ProblemEntry | None
+    problem_type: ProblemType
     topology: Component
     data: Component
     partition: Component
@@ -124,7 +127,7 @@ class Components:
     @property
     def levels(self) -> int:
         """2 if records are split for the lower and the upper level, else 1."""
-        return 1 if self.one_level or self.algorithm.solves == "minimax" else 2
+        return 1 if self.one_level else self.problem_type.levels
 
     @property
     def strict(self) -> bool:
@@ -134,10 +137,9 @@ class Components:
         return guarantee == "certified" or (guarantee == "as_published" and self.algorithm.trusts_coordinator)
 
     @cached_property
-    def outside_components(self) -> tuple[Component, ...]:
-        """Custom problem, model, data, partition and topology."""
+    def _custom(self) -> tuple[Component, ...]:
         parts = (self.problem, self.model, self.data, self.partition, self.topology)
-        return tuple(part for part in parts if part.is_outside)
+        return tuple(part for part in parts if part.value is not None)
 
     @property
     def objects(self) -> dict[str, str]:
@@ -147,12 +149,25 @@ class Components:
     @property
     def reads_user_code(self) -> bool:
         """Whether custom code reads records."""
-        return any(part.role != "topology" for part in self.outside_components)
+        return not self.algorithm.proved or any(part.role != "topology" for part in self._custom)
+
+    @property
+    def has_proved_plan(self) -> bool:
+        """Whether algorithm and problem are of this package, whose releases are proved to be those of the plan."""
+        return self.algorithm.proved and self.problem_entry is not None
+
+    @property
+    def unverified(self) -> dict[str, str]:
+        """Custom components with unchecked assumptions, with their names."""
+        parts = {part.role: part.name for part in self._custom}
+        parts |= {} if self.algorithm.proved else {"algorithm": self.algorithm.kind}
+        is_custom_noise = isinstance(self.mechanism, OutsideMechanism) and self.scenario.privacy.guarantee != "none"
+        return parts | ({"mechanism": self.mechanism.name} if is_custom_noise else {})
 
     @property
     def digests(self) -> dict[str, str]:
         """Custom component → digest of its source, its imports and its values."""
-        return {part.role: digest_of(part.value) for part in self.outside_components}
+        return {part.role: digest_of(part.value) for part in self._custom}
 
     def without_records(self) -> Components:
         """Return components for a plan that draws no synthetic data, if their numbers suffice; else unchanged.
@@ -164,7 +179,6 @@ class Components:
         counts = (
             not self.algorithm.trusts_coordinator
             and not self.reads_user_code
-            and not self.algorithm.custom
             and table.data in SYNTHETIC
             and table.partition in (None, "iid")
             and table.construction is None
@@ -207,8 +221,10 @@ def resolve(s: Scenario) -> Components:
         )
     files, entry = trusted_files(s), algorithm_entry(s)
     problem, model, topology, data, partition = (named_component(s, role) for role in KEYS)
-    registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
+    registered = None if problem.value is not None else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
+    if data.value is not None and s.problem.manifest is not None:
+        raise InputError("problem.manifest: custom records need no manifest. Fix: leave one of the two out.")
     return Components(
         scenario=s,
         files=files,
@@ -218,10 +234,17 @@ def resolve(s: Scenario) -> Components:
         problem=replace(problem, make=partial(instance, problem, s.problem.model_extra or {})),
         model=model,
         problem_entry=registered,
+        problem_type=TYPES[entry.solves],
         topology=replace(topology, make=partial(_graph, topology, s, files)),
-        data=replace(data, make=partial(_records, data, s, files)),
+        data=replace(data, make=partial(_records, data, s, files), label=_label(s, data, files)),
         partition=replace(partition, make=partial(_partition, partition, s)),
     )
+
+
+def _label(s: Scenario, data: Component, files: Files) -> str:
+    """Return the name of the data for display; "" for an object. The folders of a file name its owner."""
+    is_file = data.value is None and (("problem", "data") in files or s.problem.manifest is not None)
+    return "" if data.is_object else Path(s.problem.data).name if is_file else s.problem.data
 
 
 def trusted_files(s: Scenario) -> Files:
@@ -254,7 +277,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
         entry = _entry_of_object(values["algorithm"])
         updates["algorithm"], values["algorithm"] = _algorithm_table(s, entry), entry
         replaced_tables |= {"algorithm"} if entry.kind != s.algorithm.kind else set()
-        names |= {"algorithm": entry.kind} if entry.custom else {}
+        names |= {} if entry.proved else {"algorithm": entry.kind}
     if "mechanism" in values:
         names["mechanism"] = type(values["mechanism"]).__name__
         mechanism = values["mechanism"] = register_outside(mechanism_with(values["mechanism"], {}))
@@ -304,7 +327,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     numbers = {key: StepSize(float(v)) for key, v in numbers.items() if isinstance(v, int | float)}
     algorithm = replace(algorithm, **numbers) if numbers else algorithm
     # A scenario does not have the fields that are no keys.
-    keys = {o.key for o in entry.keys if o.key != "domain"}
+    keys = {o.key for o in entry.keys if o.key not in NO_FIELDS}
     internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
     source = f"{entry.source} {digest_of(dict(sorted(internal.items())))}"
     return entry._replace(instance=algorithm, source=source)
@@ -312,12 +335,12 @@ def _entry_of_object(algorithm: Any) -> Entry:
 
 def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     """Return the table [algorithm] with the fields of an instance."""
-    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
+    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key not in NO_FIELDS}
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
     keys = {k: v for k, v in (values | steps | lists).items() if v is not None}
-    if "domain" in s.algorithm.own_keys() and "domain" in (o.key for o in entry.keys):
-        keys["domain"] = s.algorithm.own_keys()["domain"]
+    around = {o.key for o in entry.keys} & set(NO_FIELDS)
+    keys |= {k: v for k, v in s.algorithm.own_keys().items() if k in around}
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | keys)
 
@@ -371,7 +394,7 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     def generate(seed: int) -> Topology:
         return topologies.build_topology(kind, int(agents or 0), extra, table.weights, seed, directed)
 
-    if part.is_outside:
+    if part.value is not None:
         base = topology_with(part, table, seed, s.algorithm.rounds)
     elif table.file is not None:
         for key in extra:
@@ -411,7 +434,7 @@ def _records(
         draws_records: whether synthetic data are drawn; else only their number is known.
     """
     table = s.problem
-    if part.is_outside:
+    if part.value is not None:
         return build_dataset(part, table, s.records_seed, agents, certified)
     synthetic = table.synthetic.model_dump(exclude_none=True)
     return load_dataset(
@@ -429,7 +452,7 @@ def _records(
 def _partition(part: Component, s: Scenario) -> Any:
     """Return the partition in the form of `make_shards`. Raises InputError."""
     spec = s.problem.partition
-    if part.is_outside:
+    if part.value is not None:
         return dealer(part)
     return spec.model_dump(exclude_none=True) if isinstance(spec, Partition) else spec
 
@@ -442,7 +465,7 @@ def _name_of_object(value: Any) -> str:
 
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
     """Raise InputError for an unknown problem, or one that the algorithm does not solve."""
-    if registered is None and not problem.is_outside:
+    if registered is None and problem.value is None:
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
     if kind not in (entry.solves, None):
@@ -479,7 +502,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     inputs = "".join(
         [
             *(digest_of_file(path) for _, path in sorted({**files, **code}.items())),
-            *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
+            *(f"{part.role} {digest_of(part.value)}" for part in parts if part.value is not None),
             algorithm,
         ]
     )

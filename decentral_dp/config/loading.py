@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
-import tomli_w
 from pydantic import BaseModel, ValidationError, create_model
 
 from decentral_dp.algorithms import ALGORITHMS
@@ -321,11 +320,15 @@ def toml_value(value: Any) -> str:
         return f"{{ {', '.join(f'{toml_key(k)} = {toml_value(v)}' for k, v in value.items())} }}" if value else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
+    import tomli_w
+
     return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")
 
 
 def toml_key(name: str) -> str:
     """Write one part of a key, in quotation marks if TOML needs them."""
+    import tomli_w
+
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from types import FunctionType
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, get_origin
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
@@ -36,11 +36,10 @@ from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError, converting
 from decentral_dp.files.tables import Table
+from decentral_dp.problems import TYPES
 from decentral_dp.problems.entry import PUBLIC_FACTS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.user_code import USER_ERRORS, blame, call, reason
-
-ProblemType = Literal["bilevel", "minimax"]
 
 # Component → the scenario's key that names one.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -61,6 +60,7 @@ class Component:
         name: name in the scenario; for an object, its name or that of its type.
         value: class, function or object of a custom component; None for registered ones and for files.
         is_object: whether it was passed in Python.
+        label: name of the data for display; "" if their source names them.
         make: function that builds the graph; the records, from (agents, certified, drawn); the partition; or a custom
             problem.
     """
@@ -69,35 +69,23 @@ class Component:
     name: str
     value: Any = field(default=None, repr=False)
     is_object: bool = False
+    label: str = ""
     make: Callable[..., Any] = field(default=lambda: None, repr=False)
-
-    @property
-    def is_outside(self) -> bool:
-        """Whether it is custom."""
-        return self.value is not None
 
 
 # Problems.
 
 
-# A problem has one of these methods.
-_METHODS: Mapping[ProblemType, tuple[str, ...]] = {
-    "minimax": ("slopes", "sums", "statistics"),
-    "bilevel": ("lower_grad_y", "terms"),
-}
-
-
-def problem_type(problem: Any, name: str) -> ProblemType | None:
+def problem_type(problem: Any, name: str) -> str | None:
     """Return the type of a custom problem by its methods; None for a function. Raises InputError if it has none."""
     if isinstance(problem, FunctionType):
         return None
-    for solves, methods in _METHODS.items():
-        if any(hasattr(problem, method) for method in methods):
+    # Problems of annexes have terms, too.
+    for solves in reversed(list(TYPES)):
+        if any(hasattr(problem, method) for method in TYPES[solves].methods):
             return solves
-    raise InputError(
-        f"problem.kind: {name} has neither lower_grad_y of a bilevel problem nor slopes of a minimax objective. Fix: "
-        "define it."
-    )
+    methods = " nor ".join(f"{kind.methods[0]} of a {kind.name} problem" for kind in TYPES.values())
+    raise InputError(f"problem.kind: {name} has neither {methods}. Fix: define it.")
 
 
 def instance(problem: Component, keys: Mapping[str, Any]) -> Any:

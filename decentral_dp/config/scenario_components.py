@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp import annexes
 from decentral_dp.algorithms import Options
-from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.components import Components
@@ -34,14 +32,14 @@ from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.problems import PROBLEMS, ProblemEntry, ProblemFacts
+from decentral_dp.problems import PROBLEMS, TYPES, ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, PlannedTraining, Predictor, Problem
-from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
 # Samplings for which an agent has all records from the start, in no public order.
 CENTRED_SAMPLINGS = ("full", "fixed_batch", "poisson")
+_UNSCORED = "The records are with their agents (problem.manifest), and scores of them are left out."
 _ABSENT = (
     "The agents hold their records (problem.manifest), and metrics on them are left out. With run.agent_scores = true "
     "agents send such metrics without noise."
@@ -60,12 +58,6 @@ _RECORDS: tuple[Refusal[Components], ...] = (
         "problem.manifest",
         "missing. It is a public list of the contents of the agents' files in problem.data",
         "write one with simulation.folder.shards.write_shards",
-    ),
-    Refusal(
-        lambda c: c.scenario.problem.manifest is not None and c.data.is_outside,
-        "problem.manifest",
-        "custom records need no manifest",
-        "leave one of the two out",
     ),
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and AGENT not in c.scenario.problem.data,
@@ -102,10 +94,16 @@ def _points_in_papers(c: Components) -> str:
 
 _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
-        lambda c: next((o for o in c.algorithm.keys if o.key in c.algorithm.options and o.key not in c.keys), None),
+        lambda c: next((o for o in c.algorithm.keys if o.required and o.key not in c.keys), None),
         "algorithm.{it.key}",
         "missing. {of.algorithm.kind} requires it",
         "add for example {it.line}",
+    ),
+    Refusal(
+        lambda c: c.keys.get("centring") and c.scenario.privacy.guarantee == "as_published",
+        "algorithm.centring",
+        "the published form has none",
+        "remove it",
     ),
     Refusal(
         _points_in_papers,
@@ -135,8 +133,8 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         public = elsewhere.public()
-        minimax = rules_of("coordinator_minimax").unscored_note if c.algorithm.solves == "minimax" else ""
-        note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
+        note = _SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT
+        note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
     partition = c.partition.make()
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
@@ -217,7 +215,7 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init))
-    if not entry.custom:
+    if entry.proved:
         return entry.build(options, privacy.guarantee)
     algorithm: AnyAlgorithm = call(
         entry.build,
@@ -286,15 +284,6 @@ def _clip_text(clip: Any) -> str:
     return toml_value(clip.model_dump(exclude_unset=True) if isinstance(clip, Schedule) else clip)
 
 
-# Members of a custom problem that clips by itself; the first one identifies it.
-_PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
-    "minimax": ("sums", *"pq", "start", "terms", "width", "prepare", "public", "public_ball", "project_x", "project_y"),
-}
-# Members for evaluation. An object for a plan may lack them.
-_EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy"), "minimax": ("scores",)}
-
-
 def link_keys(s: Scenario, topology: Topology) -> str:
     """Return the first key of messages along edges, which agents of a server do not send; "" if there is none."""
     if topology.over_time is not None:
@@ -322,7 +311,7 @@ def problem_options(c: Components) -> dict[str, Any]:
             return dict(problem.keywords)
         return dict(vars(problem)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
-        problem_noun = "a minimax problem" if entry.solves == "minimax" else table.kind
+        problem_noun = table.kind if c.one_level else f"a {entry.solves} problem"
         raise InputError(f"problem.validation: not supported by {problem_noun}. Fix: leave it out.")
     return _declared_options(table, entry)
 
@@ -400,49 +389,39 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
     )
 
 
-def local_problem_of(c: Components, shards: Shards) -> Problem:
-    """Return the problem of agents without a trusted coordinator. Raises InputError."""
-    if c.algorithm.solves == "bilevel":
-        return problem_of(c, shards)
-    return Saddle(make_problem(c, shards))
-
-
 def make_problem(c: Components, shards: Shards) -> Any:
     """Build the problem: a registered or a custom one, whole or by formulas of single records. Raises InputError."""
     if c.problem_entry is not None:
         return _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
-    facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
-    author = _for_data(c.problem.make(), facts, name, solves)
-    if hasattr(author, _PROBLEM_MEMBERS[solves][0]):
-        members = (*_PROBLEM_MEMBERS[solves], *(() if c.problem.is_object else _EVALUATION_MEMBERS[solves]))
+    facts, name, kind = _facts(c, shards), c.problem.name, c.problem_type
+    author = _for_data(c.problem.make(), facts, name, kind.name)
+    if hasattr(author, kind.members[0]):
+        members = (*kind.members, *(() if c.problem.is_object else kind.evaluation_members))
         if missing := [member for member in members if not hasattr(author, member)]:
             raise InputError(
                 f"problem.kind: {name} lacks {', '.join(missing)} of a problem that clips by itself. Fix: define "
                 "them, or give formulas of single records."
             )
         return author
-    if solves in annexes.AUTHORED:
-        return annexes.import_place(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
-    from decentral_dp.problems.bilevel.recordwise import recordwise
-
-    return recordwise(author, facts.n_features, facts.n_classes, name)
+    return kind.make_custom(author, facts, name, c.scenario.problem.model)
 
 
 def check_run_device(c: Components) -> None:
     """Raise InputError for a device that is absent or that the problem does not use, without reading records."""
     s, entry, device = c.scenario, c.problem_entry, c.scenario.run.device
-    if device != "cpu" and entry is not None and entry.solves == "bilevel":
+    if device != "cpu" and entry is not None and not c.problem_type.uses_devices:
         raise InputError(_on_processor(entry.kind))
     devices.check_device(device, "run.device")
-    devices_used = {device, getattr(c.problem.value, "device", "cpu") if c.problem.is_object else "cpu"}
+    devices_used = {device, "cpu" if isinstance(c.problem.value, type) else getattr(c.problem.value, "device", "cpu")}
     if s.run.engine == "ray" and devices_used != {"cpu"}:
         raise InputError('run.device: Ray starts actors without a GPU. Fix: take run.engine = "local", or the "cpu".')
 
 
 def _on_processor(kind: str) -> str:
+    models = "".join(f" and models of {t.name} problems" for t in TYPES.values() if t.uses_devices)
     return (
-        f"run.device: {kind} computes in numpy, on the CPU. Only custom problems in torch and models of minimax "
-        'problems can use "cuda". Fix: leave it out.'
+        f"run.device: {kind} computes in numpy, on the CPU. Only custom problems in torch{models} can use "
+        '"cuda". Fix: leave it out.'
     )
 
 
@@ -470,7 +449,7 @@ def problem_of(c: Components, shards: Shards) -> Problem:
     """Build the problem on its device. Raises InputError."""
     problem: Problem = make_problem(c, shards)
     device = c.scenario.run.device
-    if device == "cpu":
+    if device == "cpu" or c.problem_type.uses_devices:
         # An object stays on its device.
         return problem
     from decentral_dp.problems.bilevel.losses import LossProblem, on_device

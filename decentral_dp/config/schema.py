@@ -51,6 +51,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.pair_noise import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.entry import ProblemEntry
+from decentral_dp.topology.byzantine import AggregationKind, AttackKind
 from decentral_dp.user_code import in_module, module_file
 
 
@@ -414,6 +415,38 @@ class CompressionTable(KindTable):
     """Levels above 0. Read by qsgd."""
 
 
+class AggregationTable(KindTable):
+    """Robust aggregation of neighbours' messages."""
+
+    noun = "aggregation"
+    needed = MappingProxyType({"clipped_gossip": ["radius"]})
+    optional = MappingProxyType({"self_centred_clipping": ["trim"], "trimmed_mean": ["trim"]})
+
+    kind: AggregationKind
+    """ "clipped_gossip": differences to the own value, clipped to a radius; "self_centred_clipping": clipped to the
+    distance of the farthest neighbour but `trim`; "trimmed_mean": without the largest and smallest values; "median"."""
+
+    radius: Positive | None = None
+    """Largest ℓ2 distance of a neighbour's message to the own value. Read by clipped_gossip."""
+
+    trim: Annotated[int, Field(ge=0)] = 1
+    """Number of wrong neighbours. Read by self_centred_clipping and trimmed_mean."""
+
+
+class AttackTable(Table):
+    """Table [attack]: Byzantine agents, which send wrong messages."""
+
+    agents: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    """Numbers of the attackers, from 0. Metrics are those of the other agents."""
+
+    kind: AttackKind
+    """ "sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": mean
+    of the honest releases − s standard deviations; "ipm": −s times their mean."""
+
+    strength: Positive | None = None
+    """s. Default: 1 of sign_flip and noise, 1.5 of alie, 0.5 of ipm."""
+
+
 class TopologyTable(Table):
     """Table [topology]: the graph, its mixing weights, and faults of the network."""
 
@@ -457,6 +490,9 @@ class TopologyTable(Table):
 
     compression: CompressionTable | None = None
     """Compression of messages with error feedback; none by default. Read by gossip algorithms."""
+
+    aggregation: AggregationTable | None = None
+    """Robust aggregation against Byzantine agents, instead of weighted sums. Read by gossip algorithms."""
 
     @property
     def pooled(self) -> bool:
@@ -572,8 +608,8 @@ class PrivacyTable(Table):
     only the "final_models" of all agents, or their "final_average"."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """q: ε holds against an adversary that observes all messages and colludes with any q agents. Read by gossip
-    algorithms."""
+    """q: ε holds against an adversary that also colludes with any q agents. With "final_models" or "final_average",
+    on a network that changes. Read by gossip algorithms."""
 
     correlation: CorrelationTable | None = None
     """Gaussian noise that is correlated between agents or over rounds; independent by default. Read by gossip
@@ -691,6 +727,9 @@ class Scenario(Table):
     run: RunTable = RunTable()
     """Engine and evaluation."""
 
+    attack: AttackTable | None = None
+    """Byzantine agents; none by default. Read by gossip algorithms."""
+
     code_folders: list[str] = ["."]
     """Folders with the modules of `kind = "module:Name"`. They are searched before the working directory."""
 
@@ -700,7 +739,7 @@ class Scenario(Table):
     # Relative paths start in the folder of its file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → Python object in its place (of an algorithm its entry), and the names of objects in no registry.
-    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=lambda: Secret(OBJECTS, {}))
+    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=lambda: Secret(OBJECTS, dict[str, Any]()))
     _object_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
     # "topology" and "algorithm" if they differ from those of the file, so that its title may not fit.
     _replaced_tables: frozenset[str] = PrivateAttr(default=frozenset())

@@ -9,6 +9,7 @@ from decentral_dp.algorithms import Entry, Options
 from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, StepSize
 from decentral_dp.data import ENVIRONMENTS
+from decentral_dp.problems import TYPES
 from decentral_dp.problems.protocol import CLIP_OF_TERM
 
 
@@ -20,9 +21,7 @@ def algorithm_tables(entry: Entry) -> str:
     lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in required_options)]
     terms = channel_terms(entry)
     clip_channels = {CLIP_OF_TERM[term] for term in terms}
-    # Only some problems have records in the gradient of the upper loss by x or in the Jacobian.
-    minimax = entry.solves == "minimax"
-    notes = {} if minimax else {"x": "  # read only by problems whose losses have records and x in one term"}
+    notes = TYPES[entry.solves].clip_notes
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(clip_channels)]
     if terms <= set(ONE_LEVEL):
         clips = ["clip = 1.0"]

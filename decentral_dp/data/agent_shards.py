@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from decentral_dp.data.columns import ColumnRules, with_rules
@@ -119,6 +118,8 @@ class Manifest(Table):
 
     def to_toml(self) -> str:
         """Return the text of a manifest file."""
+        import tomli_w
+
         return tomli_w.dumps(self._content())
 
     def _content(self) -> dict[str, Any]:
@@ -217,7 +218,6 @@ class AgentShards:
             why_not_exchangeable="The records are with their agents.",
             digest=manifest.digest,
             label_range=self.label_range,
-            is_elsewhere=True,
             bounds=manifest.range,
         )
 

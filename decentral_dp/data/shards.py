@@ -384,7 +384,6 @@ class Shards:
         label_range: public (low, high) of labels scaled to [−1, 1], or None.
         labels_cut: fraction of all labels outside `label_range`, computed from records.
         by_owner: whether an owner column decided the partition by default.
-        is_elsewhere: whether only the agents have the records; features and labels are then NaN.
         has_records: whether records exist. A plan of synthetic data needs none: features and labels are zeros.
         features_cut: feature → fraction of values outside its declared range, computed from records.
         placeholders: sentence about ranges that are still placeholders; else "".
@@ -411,7 +410,6 @@ class Shards:
     label_range: tuple[float, float] | None = None
     labels_cut: float = 0.0
     by_owner: bool = False
-    is_elsewhere: bool = False
     has_records: bool = True
     features_cut: Mapping[str, float] = field(default_factory=dict)
     placeholders: str = ""

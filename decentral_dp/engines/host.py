@@ -33,6 +33,7 @@ from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
+    author_of,
     error_of_round,
     running_step,
     wrong_exchanges,
@@ -185,10 +186,9 @@ class Host:
         parts: dict[str, Any] = {c: getattr(self._state, c, None) for c in node.program.channels}
         for channel, value in parts.items():
             if np.ndim(getattr(value, "value", value)) != 2:
-                author = type(getattr(node.program, "program", node.program)).__name__
                 raise UserCodeError(
-                    f"round 1: init of {author} returns no rows of {channel}, which is among its channels. Fix: return "
-                    f"a state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author_of(node.program)} returns no rows of {channel}, which is among its "
+                    f"channels. Fix: return a state with a field {channel} of one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
@@ -326,8 +326,7 @@ class Host:
             # Before a message has arrived, the same exchange of the first round.
             short = len(self._late) < (self._late.maxlen or 1)
             messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
-        mixing = self._weights if self._sends is None or self._sends(self._round) else 0.0 * self._weights
-        weighted_values = np.asarray(mixing @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        weighted_values = self._mix(released, messages[0] if len(messages) == 1 else np.concatenate(messages))
         agents = self._node.agents.size
         if len(weighted_values) != agents:
             # A server sends the mean of all answers to every agent.
@@ -359,6 +358,22 @@ class Host:
         if count == self._per_round:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count + 1} exchanges or more")
         return self._open_exchange(exchange)
+
+    def _mix(self, released: Bundle, messages: Array) -> Array:
+        """Return Σ_j w_ij u_j, (b, D), of the messages u (n, D) of the blocks that are read."""
+        if self._sends is not None and not self._sends(self._round):
+            return np.zeros((self._node.agents.size, messages.shape[1]))
+        if self._node.attack is not None:
+            messages = self._node.attack(messages, self._index)
+        if self._node.aggregation is None:
+            return np.asarray(self._weights @ messages)
+        own, weights = released.concatenate(), self._weights
+        if self._arriving is not None:
+            rows, near = self._neighbour_index()
+            arrives = self._arriving_mask()[near]
+            weights = sp.csr_array((weights.data[arrives], (rows[arrives], near[arrives])), shape=weights.shape)
+        # Programs add the own value times its weight.
+        return self._node.aggregation(own, messages, weights) - (1.0 - self._dataset.neighbour_weight) * own
 
     def _neighbours(self, stacked_values: Array, released: Bundle) -> NeighbourReleases:
         """Return the releases of every neighbour, in the order of the sums."""
@@ -396,10 +411,9 @@ class Host:
         for channel, value in exchange.values.items():
             rows = len(value.value if isinstance(value, Bounded) else value)
             if rows != agents:
-                author = type(getattr(self._node.program, "program", self._node.program)).__name__
                 raise UserCodeError(
-                    f"round {self._round + 1}: step of {author} sends {channel} with {rows} rows (expected {agents}, "
-                    "one for each agent of its block). Fix: keep axis 0 of values."
+                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} with "
+                    f"{rows} rows (expected {agents}, one for each agent of its block). Fix: keep axis 0 of values."
                 )
         self._open = exchange
         return exchange.values

@@ -32,6 +32,7 @@ from decentral_dp.privacy.recorder import assemble
 from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
+    author_of,
     error_of_round,
     running_step,
     wrong_exchanges,
@@ -125,8 +126,8 @@ class _Coordinator:
                     try:
                         reply = self.releaser.release(index, request.values)
                     except (ValueError, KeyError) as error:
-                        author = type(getattr(program, "program", program)).__name__
-                        raise UserCodeError(f"round {t + 1}: step of {author}: {error}; it was not made.") from error
+                        text = f"round {t + 1}: step of {author_of(program)}: {error}; it was not made."
+                        raise UserCodeError(text) from error
                     self._add_to_scale(request.values, reply)
                     self._check_length(t + 1, reply.released)
                     if self._keeps_releases:

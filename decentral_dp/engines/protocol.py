@@ -18,6 +18,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.exchange import Coordination, Program
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, ScheduledReleaser
+from decentral_dp.topology.byzantine import Aggregation, Attack
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
 
@@ -64,6 +65,8 @@ class AgentNode(NamedTuple):
         over_time: weights that change by round, whose edges are all in `mixing`; default None, constant weights.
         columns: agent of each column of `mixing`, if weights change.
         compression: compression of messages; default None.
+        attack: Byzantine agents; needs one block. Default none.
+        aggregation: robust aggregation; needs one block. Default weighted sums.
         public_scale: public length of an agent's releases. A run has diverged above `MOST_OF_SCALE` times the sum of
             this scale and the length of the start; default infinite, so that only values that are not finite diverge.
     """
@@ -80,6 +83,8 @@ class AgentNode(NamedTuple):
     over_time: OverTime | None = None
     columns: NDArray[np.int64] | None = None
     compression: Compression | None = None
+    attack: Attack | None = None
+    aggregation: Aggregation | None = None
     public_scale: float = math.inf
 
     def with_boundary(self, boundary: Boundary) -> AgentNode:

@@ -12,18 +12,54 @@ The parameters of a function that makes the problem are read like the fields of 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from typing_extensions import Doc
 
+from decentral_dp.bounded import Norm
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import DeclaredKey, declared_keys
 from decentral_dp.models.build import Model, ModelTable, build_model
 
-Solves: TypeAlias = Literal["bilevel", "minimax"]
+
+class ProblemType(NamedTuple):
+    """Facts of all problems of one type.
+
+    Args:
+        name: name in errors and results.
+        methods: a custom problem has one of these methods.
+        members: members of a custom problem that clips by itself; the first one identifies it.
+        evaluation_members: its members for evaluation. An object for a plan may lack them.
+        terms: terms of its releases.
+        make_custom: (formulas of single records, facts, name, problem.model) → problem.
+        describe: function of a registered problem → text with the formulas.
+        levels: 2 if records are split for a lower and an upper level, else 1.
+        weights: variable whose value is the model.
+        aim: aims of x and y in a sentence; "" for two levels.
+        norms: norms in which gradients are clipped.
+        uses_devices: whether registered problems compute on run.device.
+        make_local: (problem, its name, kind of the algorithm) → problem for gossip, in bilevel terms.
+        make_evaluator: job → evaluator by the problem's own scores; None if scores are sums over agents.
+        clip_notes: clipping norm → comment in examples.
+    """
+
+    name: str
+    methods: tuple[str, ...]
+    members: tuple[str, ...]
+    evaluation_members: tuple[str, ...]
+    terms: tuple[str, ...]
+    make_custom: Callable[..., Any]
+    describe: Callable[[Callable[..., Any]], str]
+    levels: int = 2
+    weights: str = "y"
+    aim: str = ""
+    norms: tuple[Norm, ...] = get_args(Norm)
+    uses_devices: bool = False
+    make_local: Callable[[Any, str, str], Any] = lambda problem, name, kind: problem
+    make_evaluator: Callable[[Any], Any] | None = None
+    clip_notes: Mapping[str, str] = MappingProxyType({})
 
 
 class ProblemFacts(NamedTuple):
@@ -88,7 +124,8 @@ class ProblemEntry(NamedTuple):
         summary: one line in the list.
         task: past-tense phrase for a sentence, "trained a classifier"; "" if the name suffices.
         lower_task: task of the lower level only, at a constant x.
-        solves: kind of problem; the registry sets it.
+        solves: type of problem; the registry sets it.
+        description: docstring with the formulas; the registry sets it.
         labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
         defaults: key → default, if it differs from that of the parameter.
         construction_of: key → equivalent key of problem.construction.
@@ -102,7 +139,8 @@ class ProblemEntry(NamedTuple):
     summary: str
     task: str = ""
     lower_task: str = ""
-    solves: Solves = "bilevel"
+    solves: str = ""
+    description: str = ""
     labels: Literal["", "two", "classes", "numbers"] = ""
     defaults: Mapping[str, Any] = MappingProxyType({})
     construction_of: Mapping[str, str] = MappingProxyType({})
@@ -126,13 +164,6 @@ class ProblemEntry(NamedTuple):
     def required_keys(self) -> tuple[str, ...]:
         """Names of keys without a default."""
         return tuple(key.name for key in self.keys if key.required)
-
-    @property
-    def description(self) -> str:
-        """Docstring with the formulas: of the class of a bilevel problem, else of the module."""
-        # The docstring of a classmethod describes its arguments.
-        of_class = getattr(self.make, "__self__", self.make)
-        return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
     def build(self, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """Build the problem. Raises InputError for unsupported data or options."""

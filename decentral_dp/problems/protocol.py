@@ -303,6 +303,7 @@ class StepFacts(NamedTuple):
         start: root mean square of a network's random initial weights; 0 for a linear model.
         linear: whether the model is linear.
         features: d if the model supports centring, else 0.
+        centred_curvature: L for features minus a centre as long as a record; default infinite.
     """
 
     classes: int
@@ -310,6 +311,7 @@ class StepFacts(NamedTuple):
     start: float
     linear: bool
     features: int = 0
+    centred_curvature: float = np.inf
 
 
 @runtime_checkable

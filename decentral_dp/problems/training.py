@@ -197,9 +197,26 @@ class Training(StackedProblem):
     @property
     def length(self) -> float | None:
         """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network, which has none."""
+        lengths = self.centred_lengths(0.0)
+        return None if lengths is None else math.hypot(*lengths)
+
+    def centred_lengths(self, centre: float) -> tuple[float, float] | None:
+        """Bound the two parts of ∇φ of every possible record of a linear model; None for a network.
+
+        Args:
+            centre: ‖x‖₂ of the centre of features, in their unit.
+
+        Returns:
+            Bounds on ‖a − x‖₂ and on the intercept's part γ.
+        """
         if not isinstance(self.model, DenseLayers) or len(self.model.widths) > 2:
             return None
-        return math.hypot(self.model.gain * self.radius, self.model.bias)
+        return self.largest_norm + centre, self.model.bias
+
+    @property
+    def largest_norm(self) -> float:
+        """Bound on ‖a‖₂ of every possible record, times the model's gain."""
+        return self.radius * (self.model.gain if isinstance(self.model, DenseLayers) else 1.0)
 
     @cached_property
     def curvature(self) -> float:
@@ -223,8 +240,11 @@ class Training(StackedProblem):
     def step_facts(self) -> StepFacts:
         weights = self.model.start
         start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
-        linear = self.length is not None
-        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0)
+        lengths = self.centred_lengths(self.largest_norm)
+        if lengths is None:
+            return StepFacts(self.n_classes, self.curvature, start, linear=False)
+        centred = self.loss.curvature * math.hypot(*lengths) ** 2 + self.l2
+        return StepFacts(self.n_classes, self.curvature, start, True, self.n_features, centred)
 
     def with_clip(self, clip: Clip) -> Training:
         return replace(self, clip=clip)
@@ -269,7 +289,8 @@ class Training(StackedProblem):
         model, radius = self.model, None
         if clip.envelope and isinstance(self.loss, CrossEntropy) and isinstance(model, DenseLayers):
             with np.errstate(over="ignore", invalid="ignore"):
-                radius = clip.y / np.sqrt(norm_sums(records.features, "l2") + model.bias**2)
+                features = records.features - x[:, None] if self.p else records.features
+                radius = clip.y / np.sqrt(norm_sums(features, "l2") + model.bias**2)
 
         def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
             labels = records.label[agents, part]

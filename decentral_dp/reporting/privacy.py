@@ -83,13 +83,15 @@ def adjacency_text(p: PrivacyStatement) -> str:
 def adversary_text(p: PrivacyStatement) -> str:
     """Return the threat model: what the adversary observes.
 
-    An adversary of published models receives nothing else. With independent noise of each agent the guarantee for all
-    messages holds against any number of colluding agents. Pairwise correlated noise needs a bound on their number.
+    An adversary of published models receives nothing else, except the messages to colluding agents. With independent
+    noise of each agent the guarantee for all messages holds against any number of colluding agents. Pairwise correlated
+    noise needs a bound on their number.
     """
     if p.publishes_all:
         return f"observes all that the trusted {'coordinator' if p.is_trusted else 'server'} publishes"
     if p.view != "all_messages":
-        return f"receives only {_published_text(p)}"
+        models = _published_text(p)
+        return f"receives {models} and {colluders_text(p)}" if p.colluders else f"receives only {models}"
     return "observes all messages" if p.shared is None else f"observes all messages, {colluders_text(p)}"
 
 
@@ -107,8 +109,9 @@ def assumptions_text(p: PrivacyStatement) -> str:
     """Return the assumptions of ε of published models; "" if the adversary observes all messages."""
     if p.view == "all_messages":
         return ""
+    agents = "all other agents" if p.colluders else "agents"
     return (
-        "The first ε assumes that agents follow the protocol and keep messages to themselves, and that no score or "
+        f"The first ε assumes that {agents} follow the protocol and keep messages to themselves, and that no score or "
         "model of an earlier round is shown"
     )
 

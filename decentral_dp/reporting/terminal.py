@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from importlib.util import find_spec
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -22,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
-from decentral_dp.simulation.events import Callback, Callbacks, Progress, join_callbacks
+from decentral_dp.simulation.events import Progress
 
 # Blanks between the columns of a table.
 GAP = 2
@@ -90,8 +86,6 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
     return parts
 
 
-# True while a bar is shown: runs of a study show none.
-_bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
 # Seconds between two lines of progress without a terminal.
 _BETWEEN_LINES = 30.0
 
@@ -146,31 +140,3 @@ class ProgressBar:
             speed = f"{progress.per_second or 0.0:.3g} {self._unit}/s"
             where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
             print(f"{where}, {progress.description}, {speed}{left}", file=sys.stderr, flush=True)
-
-
-def in_notebook() -> bool:
-    """Return whether a notebook can show a bar and TTY_INTERACTIVE is not 0."""
-    allowed = os.environ.get("TTY_INTERACTIVE") != "0"
-    return allowed and Console().is_jupyter and find_spec("ipywidgets") is not None
-
-
-@contextmanager
-def show_progress(callbacks: Sequence[Callback], unit: str) -> Iterator[Callback | None]:
-    """Show a progress bar inside `with`, in a notebook without callbacks and without another bar.
-
-    Args:
-        callbacks: of the caller.
-        unit: as of `Progress`.
-
-    Yields:
-        The callback for progress.
-    """
-    if callbacks or _bar_is_shown.get() or not in_notebook():
-        yield join_callbacks(callbacks)
-        return
-    outer = _bar_is_shown.set(True)
-    try:
-        with ProgressBar(unit, console=Console()) as bar:
-            yield Callbacks([bar])
-    finally:
-        _bar_is_shown.reset(outer)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.engines.protocol import Outcome
@@ -44,9 +45,10 @@ _ENDINGS = ("", "_unreleased")
 
 def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Return the clipped fraction of per-example gradients at the last values, of agents that send clipped steps."""
-    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
+    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or not job.holds_records:
         return {}
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
+    algorithm = strip_centring(job.algorithm)
+    if isinstance(algorithm, DpDsgd) and algorithm.local_steps:
         # The steps of an agent are clipped together, not its records.
         return {}
     values = outcome.last_snapshot.published

@@ -38,7 +38,7 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
         raise InputError(
             'baselines: they are run at the same certified ε, and guarantee is "as_published". Take "certified".'
         )
-    if job.shards.is_elsewhere:
+    if not job.holds_records:
         raise InputError(
             "baselines: the records are with their agents (problem.manifest), and no server may have them all. Leave "
             "baselines out."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import senders_of
@@ -210,7 +211,8 @@ def _message_size(job: GossipJob) -> tuple[int, int, int]:
 
 def _centring_messages(job: GossipJob) -> tuple[int, int]:
     """Return the number of rounds, from the second on, with the mean of features in the messages; its coordinates."""
-    return min(job.algorithm.centring_rounds, job.rounds - 1), job.problem.p
+    rounds = job.algorithm.averaging_rounds if isinstance(job.algorithm, Centring) else 0
+    return min(rounds, job.rounds - 1), job.problem.p
 
 
 def _message_channels(job: GossipJob) -> list[tuple[str, int, int]]:
@@ -221,12 +223,12 @@ def _message_channels(job: GossipJob) -> list[tuple[str, int, int]]:
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
     facts = (job.counts, job.sampling, job.topology.neighbour_weight, job.clip)
     noise = PlannedNoise(NO_NOISE, {}, is_final=False)
-    two = plan_releases(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
+    two = plan_releases(
+        strip_centring(job.algorithm), cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit
+    )
     releases = two.releases_per_round
     # Messages of a server follow from the agents' answers.
     channels = [c for c in two.channels if c.sensitivity or not job.central]
-    if job.algorithm.centring_rounds:
-        channels = [c for c in channels if c.channel not in ("x", "m")]
     return [
         (c.channel, c.dimension, e)
         for c in channels

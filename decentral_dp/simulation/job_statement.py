@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.extra import Extra
@@ -91,19 +92,11 @@ def statement(job: PlannedJob, ledger: Ledger, is_central: bool, **entries: Any)
         most_records=int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()),
         neighbours=job.unit.neighbours,
         signal=signals(ledger, job.counts, is_central, job.unit, batch),
-        unverified=unverified(job),
+        unverified=job.components.unverified,
         bundles=budget.bundles,
         has_pure_only=budget.has_pure_only,
         **entries,
     )
-
-
-def unverified(job: PlannedJob) -> dict[str, str]:
-    """Return custom components with unchecked assumptions, with their names."""
-    entry = job.components.algorithm
-    parts = {part.role: part.name for part in job.components.outside_components}
-    parts |= {"algorithm": entry.kind} if entry.custom else {}
-    return parts | ({"mechanism": job.mechanism.name} if isinstance(job.mechanism, OutsideMechanism) else {})
 
 
 def _agent_budgets(budget: Budget, absent: frozenset[str], published: Array | None) -> AgentBudgets:
@@ -269,6 +262,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
+    algorithm = strip_centring(job.algorithm)
     if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
         return Horizon(math.inf if np.isinf(epsilon).any() else None, job.algorithm.endless_stream(job))
     has_other_sums = _has_other_sums(job)
@@ -278,8 +272,8 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         finite = math.inf
     elif has_other_sums:
         return Horizon(None, None)
-    elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
-        finite = _limit(job, job.algorithm, is_endless=False)
+    elif isinstance(algorithm, OneStep) and not job.central and algorithm.protocol == "released":
+        finite = _limit(job, algorithm, is_endless=False)
     has_finite_horizon = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
     if (
         has_finite_horizon
@@ -293,14 +287,14 @@ def gossip_horizon(job: GossipJob) -> Horizon:
 
 def _has_other_sums(job: GossipJob) -> bool:
     """Return whether the budget is another sum than sensitivity/scale of one step per agent and round."""
-    algorithm: Any = job.algorithm
+    algorithm = strip_centring(job.algorithm)
     return bool(
         # Noise that is correlated between agents or over rounds.
         job.pairs is not None
         or job.factor is not None
         # The cost of a custom mechanism, and the plan of a custom algorithm.
         or isinstance(job.mechanism, OutsideMechanism)
-        or job.components.algorithm.custom
+        or not job.components.algorithm.proved
         # Sampling, several steps a round, or schedules that are no power law.
         or job.sampling.kind == "poisson"
         or getattr(algorithm, "local_steps", None)
@@ -317,12 +311,12 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
 
     Args:
         job: its noise, records and δ.
-        algorithm: of the job.
+        algorithm: of the job, without centring.
         is_endless: whether every round brings `batch` new records, instead of these records.
     """
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
-    noise, releases = smallest_noise(job), algorithm.releases(job.problem.p, job.problem.q)
+    noise, releases = smallest_noise(job), job.algorithm.releases(job.problem.p, job.problem.q)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
         channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]

@@ -13,8 +13,8 @@ published, the scores are those of the exact lower solution at x: `…_unrelease
     test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only if x is tuned, and
-                        if that takes no minutes (`problems.lower_level.solved_quickly`)
+    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; on request, if
+                        x is tuned and it takes no minutes (`problems.lower_level.solved_quickly`)
     hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
                         records and population, including the sampling error of P (of trusted coordinators)
 
@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,10 @@ from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, jo
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective
-from decentral_dp.problems.saddle import Minimax
 
 IntArray = NDArray[np.int64]
+# Each evaluation of these solves the lower level.
+HYPERGRADIENTS = ("hypergradient_norm", "hypergradient_gap")
 # Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
 # Evaluated values: those of each agent or their average, or those of a coordinator; if it publishes only x, the exact
@@ -194,8 +195,13 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             ("", "_last"),
             meaning="F(x̄) = f(x̄, y*(x̄)) of a bilevel problem; computed only if asked for",
         ),
-        "hypergradient_norm": Measure("norm of the hypergradient, ‖∇F‖₂"),
-        "hypergradient_gap": Measure("‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records"),
+        "hypergradient_norm": Measure(
+            "norm of the hypergradient, ‖∇F‖₂", meaning="norm of the hypergradient ‖∇F‖₂; computed only if asked for"
+        ),
+        "hypergradient_gap": Measure(
+            "‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records",
+            meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; computed only if asked for",
+        ),
         "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
         "consensus_y": Measure("consensus error of y (ℓ2)", _SPREAD),
         "consensus_z": Measure("consensus error of z (ℓ2)", _SPREAD),
@@ -275,13 +281,14 @@ class Evaluator:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether to compute `hypergradient_norm`, if x is tuned; default yes.
-        gap: whether to compute `hypergradient_gap`; default no.
+        hypergradient: whether a requested hypergradient is computed; default yes.
         names: names of the rows of a value; by default their numbers.
+        numbers: scored rows of a value, with the records of `agents`; by default all. Byzantine agents are not scored.
         reads_state: whether agents have an unreleased state; default yes.
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
-        requested: metrics that are computed on request: of `CLASS_MEASURES` and `REFERENCE_MEASURES`; by default none.
+        requested: metrics that are computed on request: of `CLASS_MEASURES`, `REFERENCE_MEASURES` and
+            `HYPERGRADIENTS`; by default none.
         averages: whether the average of the agents' values is scored; by default each agent's values are.
         one_level: whether y is trained at a fixed x.
         key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
@@ -291,7 +298,6 @@ class Evaluator:
     agents: Sequence[tuple[Any, Any]]
     test: Any | None
     hypergradient: bool = True
-    gap: bool = False
     names: Sequence[str] | None = None
     reads_state: bool = True
     label_unit: float | None = None
@@ -300,6 +306,7 @@ class Evaluator:
     averages: bool = False
     one_level: bool = False
     key: str = ""
+    numbers: IntArray | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -312,10 +319,18 @@ class Evaluator:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
+        if self.numbers is not None:
+            honest = {
+                part: {channel: values[self.numbers] for channel, values in getattr(snapshot, part).items()}
+                for part in ("published", "released", "state")
+            }
+            snapshot = snapshot._replace(**honest)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
         unreleased_state = snapshot.state if self.reads_state else None
-        names = self.names or [str(agent) for agent in range(len(self.agents))]
+        names = self.names or [
+            str(agent) for agent in (range(len(self.agents)) if self.numbers is None else self.numbers)
+        ]
         for values, suffix in ((published, ending), (last, "_last"), (unreleased_state, "_unreleased")):
             if values is None:
                 continue
@@ -328,21 +343,20 @@ class Evaluator:
             for name, value in measured.items():
                 stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
                 rows += [(index, "mean", stem + suffix + end, value)] if stem in self.requested else []
-        if not (self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all()):
+        wanted = [name for name in HYPERGRADIENTS if name in self.requested and self.hypergradient]
+        if not wanted or not np.isfinite(published["x"]).all():
             return rows
         x = published["x"].mean(axis=0)
         gradient = hypergradient_of_joined(self.problem, x, self._shares)
         # Not finite if the lower level could not be solved at x̄.
-        if np.isfinite(gradient).all():
-            rows.append((index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient))))
-            # Held-out records have no index that a problem could count them by.
-            if self.gap and self.test is not None and not hasattr(self.problem, "place_records"):
-                population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-                if np.isfinite(population_gradient).all():
-                    rows.append(
-                        (index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - population_gradient)))
-                    )
-        return rows
+        if not np.isfinite(gradient).all():
+            return rows
+        lengths = {"hypergradient_norm": np.linalg.norm(gradient)}
+        # Held-out records have no index that a problem could count them by.
+        if "hypergradient_gap" in wanted and self.test is not None and not hasattr(self.problem, "place_records"):
+            population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
+            lengths["hypergradient_gap"] = np.linalg.norm(gradient - population_gradient)
+        return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in wanted and np.isfinite(v)]
 
     def _reference_scores(self, values: Mapping[str, Array]) -> dict[str, float]:
         """Compute metrics of the reference solution, if one is requested and all values are finite."""
@@ -406,53 +420,6 @@ class Evaluator:
     @cached_property
     def _shares(self) -> list[Share]:
         return join_alike(self.agents)
-
-
-@dataclass(frozen=True)
-class MinimaxEvaluator:
-    """Evaluate the published values of a coordinator or of every agent of a minimax problem.
-
-    Args:
-        problem: the minimax problem.
-        train: the records of all agents.
-        test: held-out records or None.
-        requested: as of `Evaluator`.
-    """
-
-    problem: Minimax
-    train: Any
-    test: Any | None
-    requested: Sequence[str] = ()
-
-    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
-        rows: list[Row] = []
-        for values, suffix in ((snapshot.published, ""), (snapshot.released if is_average else None, "_last")):
-            if values is not None and all(np.isfinite(v).all() for v in values.values()):
-                rows += self._score_rows(snapshot.round, values, suffix)
-        return rows
-
-    def _score_rows(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
-        problem: Any = self.problem
-        x, y = values["x"], values["y"]
-        if "share" in values:
-            problem = problem.with_parameters(values["share"][0])
-        chosen = scored_agents(len(x))
-        score_tables = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
-        if self.test is not None:
-            class_measures = measure_classes(problem, x[chosen], y[chosen], self.test, self.requested)
-            for name, per_row in class_measures.items():
-                for agent_scores, value in zip(score_tables, per_row, strict=True):
-                    agent_scores[f"test_{name}"] = value
-        if len(x) == 1:
-            return [(index, "mean", name + suffix, float(value)) for name, value in score_tables[0].items()]
-        scores = {name: np.array([agent_scores[name] for agent_scores in score_tables]) for name in score_tables[0]}
-        scores |= {
-            f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
-            for c, v in (("x", x), ("y", y))
-        }
-        names = () if suffix else [str(agent) for agent in range(len(x))]
-        return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
 
 
 def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:
@@ -660,6 +627,14 @@ class AgentEvaluator:
         if square_sums is not None and self.label_unit is not None:
             scores["test_rmse"] = np.sqrt(square_sums / n) * self.label_unit
         return scores
+
+
+class Scorer(Protocol):
+    """Evaluator of the published values of a job."""
+
+    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
+        """Evaluate the metrics of one round."""
+        ...
 
 
 class Unscored:

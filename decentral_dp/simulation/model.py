@@ -33,6 +33,7 @@ from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training import Training
+from decentral_dp.simulation.metrics import average_agents
 from decentral_dp.simulation.result import (
     METADATA,
     MODEL,
@@ -63,7 +64,7 @@ class TrainedModel:
     Args:
         problem: predicts from weights and features.
         published: (m, q) weights of each agent, after the centre of features if there is one; one row of a
-            coordinator.
+            coordinator, and of an average at a centre.
         features: names of the features, in the order of the weights; a column may give several.
         rules: how columns become features; None if they are the features.
         prepare_columns: makes (n, d) features of columns, as `shards.features_for_model` with the scenario's rules.
@@ -292,7 +293,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
     graph = result.topology
     return _make_model(
-        scenario, result.problem, published, graph.get("labels"), graph.get("edges") != [], result.is_minimax
+        scenario, result.problem, published, graph.get("labels"), graph.get("edges") != [], result.problem_type.weights
     )
 
 
@@ -302,7 +303,7 @@ def _make_model(
     published: Mapping[str, Array],
     labels: Any,
     linked: bool,
-    is_minimax: bool = False,
+    weights: str = "y",
 ) -> TrainedModel:
     """Make a model from its weights.
 
@@ -312,12 +313,12 @@ def _make_model(
         published: as of `model_of`.
         labels: of the agents.
         linked: as of `TrainedModel`.
-        is_minimax: whether x is the model; default False.
+        weights: variable whose value is the model; default "y".
     """
     kind = scenario.problem.kind
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
-    y = published.get("x" if is_minimax else "y")
+    y = published.get(weights)
     facts = ProblemFacts(
         len(names),
         len(classes),
@@ -338,7 +339,10 @@ def _make_model(
             "state.npz of the run folder."
         )
     if isinstance(problem, Training):
-        y = problem.predicting(published["x"], y)
+        if problem.p and scenario.privacy.adversary == "final_average":
+            # The intercepts for features that are not centred depend on each agent's weights and centre.
+            published = average_agents(published)
+        y = problem.predicting(published["x"], published["y"])
     prepare = partial(
         features_for_model,
         names=names,
@@ -394,10 +398,10 @@ def load_model(folder: str | Path) -> TrainedModel:
     if is_published(folder):
         with refuse_damaged(folder, "predict"):
             metadata = json.loads(own(folder / METADATA, folder, "predict").read_text(encoding="utf-8"))
-            y = np.asarray(read_arrays(own(folder / MODEL, folder, "predict"), "predict", ["y"])["y"], dtype=np.float64)
+            arrays = read_arrays(own(folder / MODEL, folder, "predict"), "predict", ["x", "y"])
             scenario = load_scenario(own(folder / "scenario.toml", folder, "predict"))
             trusted_files(scenario)
-            values = {"x": np.empty((len(y), 0)), "y": y}
+            values = {name: np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
             return _make_model(scenario, metadata["problem"], values, metadata["agents"], metadata["linked"])
     result = read_result(folder)
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))

@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rich.console import Console
-from rich.text import Text
-
 from decentral_dp.config.components import Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.formatting import (
     agent_names,
+    byzantine_text,
     communication_text,
     compression_text,
     delta_text,
@@ -37,13 +35,12 @@ from decentral_dp.reporting.privacy import (
     variables_text,
 )
 from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, tabulate_budgets
-from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
-from decentral_dp.simulation.statement import PrivacyStatement, Setting
+from decentral_dp.simulation.statement import PrivacyStatement
 from decentral_dp.simulation.summary import (
     method_name,
     problem_summary,
@@ -56,6 +53,7 @@ from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
 # Columns of the text of a plan without a terminal.
 _WIDTH = 100
@@ -69,7 +67,7 @@ class Plan:
 
     Args:
         title: of the scenario.
-        setting: "gossip", "coordinator_bilevel" or "coordinator_minimax".
+        setting: "gossip", or that of a trusted coordinator and its type of problem.
         rounds: number of rounds.
         n_agents: number of agents.
         topology: their graph, as in `result.json`.
@@ -93,7 +91,7 @@ class Plan:
     """
 
     title: str
-    setting: Setting
+    setting: str
     rounds: int
     n_agents: int
     topology: Mapping[str, Any]
@@ -159,6 +157,8 @@ class Plan:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
+        from decentral_dp.reporting.terminal import console
+
         text = io.StringIO()
         print_privacy_plan(self, console(text, _WIDTH))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
@@ -207,13 +207,15 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         out: a console; by default the terminal.
         verbose: whether to print all settings, notes, channels without cost and the limit for T → ∞.
     """
+    from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
+
     out, privacy, graph = out or console(), plan.privacy, plan.topology
-    out.print(Text(headline_text(plan.method, graph, privacy, plan.rounds), style="bold"))
+    out.print(headline_text(plan.method, graph, privacy, plan.rounds), style="bold")
     items = [("Title", plan.title)] if verbose and plan.title else []
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.
     if not (privacy.publishes_all or graph["central"] or plan.n_agents == 1):
-        changes = [text for text in (over_time_text(graph), compression_text(graph)) if text]
+        changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
     hidden = ("Note", *(() if verbose else VERBOSE_LINES))
     items += [line for line in privacy_lines(privacy) if line[0] not in hidden]

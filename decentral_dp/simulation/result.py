@@ -19,7 +19,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import names_in, own, read_arrays
-from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems import PROBLEMS, TYPES, ProblemType
 from decentral_dp.simulation.events import CallbackFailure
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
 from decentral_dp.simulation.metrics import JUDGES, EvaluatedOn
@@ -269,8 +269,9 @@ class RunResult(Mapping[str, Any]):
         return self.status == "diverged"
 
     @property
-    def is_minimax(self) -> bool:
-        return bool(self.problem.get("solves") == "minimax")
+    def problem_type(self) -> ProblemType:
+        """Type of the problem. Training at one level is of the default type."""
+        return TYPES.get(str(self.problem.get("solves")), TYPES["bilevel"])
 
     @property
     def solves_lower(self) -> bool:

@@ -36,6 +36,7 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
+from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.communication import communication, count_sent
@@ -198,7 +199,6 @@ class Run:
             Stopped: interrupted again.
         """
         from decentral_dp.reporting import page
-        from decentral_dp.reporting.terminal import show_progress
 
         folder = Path(folder)
         interruption, lock = open_interrupted(folder)

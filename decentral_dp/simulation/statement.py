@@ -12,13 +12,11 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
-from pydantic import PlainValidator, TypeAdapter, ValidationError
+from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
 
+from decentral_dp import annexes
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import IntArray
-
-Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
-"""Trust and problem of a job: agents on a graph, or a trusted coordinator of a bilevel or minimax problem."""
 
 View: TypeAlias = Literal["all_messages", "final_models", "final_average"]
 """Values that the adversary of the stated ε receives."""
@@ -231,7 +229,7 @@ class PrivacyStatement:
     """The guarantee of a job and its privacy cost, from public facts only.
 
     Args:
-        setting: of the job.
+        setting: "gossip", or that of a trusted coordinator and its type of problem.
         guarantee: "certified", "as_published" or "none".
         mechanisms: noise mechanisms; none without noise.
         protocol: "released", "private" or "published", as of the algorithm.
@@ -268,7 +266,7 @@ class PrivacyStatement:
         has_pure_only: whether some agents have only the pure ε of ideal samplers.
     """
 
-    setting: Setting
+    setting: Annotated[str, Field(pattern=f"^({'|'.join(['gossip', *annexes.SETTINGS])})$")]
     guarantee: Literal["certified", "as_published", "none"]
     mechanisms: tuple[str, ...]
     protocol: str

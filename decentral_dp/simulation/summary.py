@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decentral_dp import annexes
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
@@ -98,17 +98,18 @@ def title_of(s: Scenario) -> str:
     return s.title if s.title.endswith(suffix) else s.title + suffix
 
 
-# A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
+# A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on. {} is the
+# type of the problem.
 _METHODS = {
-    "ldp_dsbo": "LDP-DSBO (bilevel)",
-    "ma_dsbo": "MA-DSBO (bilevel)",
-    "dsbo_jhip": "DSBO-JHIP (bilevel)",
-    "gbdsbo": "GBDSBO (bilevel)",
-    "vrdsbo": "VRDSBO (bilevel)",
-    "spdb": "SPDB (bilevel)",
-    "dsoba": "D-SOBA (bilevel)",
-    "bsa": "BSA (bilevel)",
-    "gossip_sgda": "gossip SGDA (minimax)",
+    "ldp_dsbo": "LDP-DSBO ({})",
+    "ma_dsbo": "MA-DSBO ({})",
+    "dsbo_jhip": "DSBO-JHIP ({})",
+    "gbdsbo": "GBDSBO ({})",
+    "vrdsbo": "VRDSBO ({})",
+    "spdb": "SPDB ({})",
+    "dsoba": "D-SOBA ({})",
+    "bsa": "BSA ({})",
+    "gossip_sgda": "gossip SGDA ({})",
     "dp_dsgd": "D-SGD",
     "ldp_single_level": "D-SGD, combine then adapt",
     "federated": "DP-FedAvg with noise of each agent",
@@ -134,15 +135,15 @@ def method_name(job: PlannedJob) -> str:
         >>> [method_name(decentral_dp.build("dp_dsgd", set=keys).simulation()) for keys in (plain, {})]
         ['D-SGD', 'D-SGD + momentum 0.9, centred features, tail average']
     """
-    kind, algorithm = job.scenario.algorithm.kind, job.algorithm
+    kind, algorithm = job.scenario.algorithm.kind, strip_centring(job.algorithm)
     parts = []
     if momentum := getattr(algorithm, "momentum", 0.0):
         parts.append(f"momentum {momentum:g}")
-    if getattr(algorithm, "centring_rounds", 0):
+    if isinstance(job.algorithm, Centring):
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
         parts.append("tail average")
-    name = _METHODS.get(kind, kind)
+    name = _METHODS.get(kind, kind).replace("{}", job.solves)
     return f"{name} + {', '.join(parts)}" if parts else name
 
 
@@ -167,6 +168,8 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": over_time}),
         **({} if (compression := compression_summary(job)) is None else {"compression": compression}),
+        **({} if (aggregation := job.scenario.topology.aggregation) is None else {"aggregation": aggregation.kind}),
+        **({} if (attack := job.scenario.attack) is None else {"attack": attack.model_dump(exclude_none=True)}),
     }
 
 
@@ -178,24 +181,19 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     """Return the problem, its size, the public record counts, and what a prediction needs besides the weights."""
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
-    # Notes on records say that they differ from the scenario's; the folders of a file name its owner.
-    if shards.notes or c.data.is_object:
-        data = shards.source
-    else:
-        is_file = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
-        data = Path(table.data).name if is_file else table.data
     reading: dict[str, Any] = {}
     if isinstance(job.posed_problem, Predictor):
         reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
         reading |= {} if shards.image is None else {"image": list(shards.image)}
         reading |= {} if shards.bounds is None else {"bounds": list(shards.bounds)}
     x_names = []
-    if table.kind in _BY_FEATURE and not c.problem.is_object and 0 <= p - len(shards.feature_names) <= 1:
+    if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
     return {
         "kind": table.kind,
         "solves": "one-level" if c.one_level else job.solves,
-        "data": data,
+        # Notes on records say that they differ from the scenario's.
+        "data": (not shards.notes and c.data.label) or shards.source,
         "notes": list(shards.all_notes),
         **({"settings": job.settings_text} if job.settings_text else {}),
         **({"x_names": x_names} if x_names else {}),

@@ -93,9 +93,9 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     notes = [_means_text(points, plot.x == "round"), intervals_text(points)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
-    notes += [f"Do not compare ε: its {column} differs (see the table)." for column in different_threat_models(cells)]
+    notes += [f"Equal ε is not equal privacy: its {column} differs." for column in different_threat_models(cells)]
     side = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    heading = "" if plot.lines is None else axis_label(plot.lines, cells)
+    heading = "" if plot.lines in (None, VARIANT) else axis_label(str(plot.lines), cells)
     _finish(figure, plot.title, notes, (axis_label(plot.x, cells), side), _handles(lines), heading)
     return figure
 

@@ -433,10 +433,9 @@ class PublishedDpDsgd(single_level.OneLevel):
 
     momentum: float = 0.0
     local_steps: int | None = None
-    centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("momentum", "local_steps", "centring"):
+        for key in ("momentum", "local_steps"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 

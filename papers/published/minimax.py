@@ -17,8 +17,8 @@ from decentral_dp.central.minimax import (
     spider,
     steps,
 )
+from decentral_dp.central.problems.saddle import PublicBall
 from decentral_dp.central.vocabulary import Calibration
-from decentral_dp.problems.saddle import PublicBall
 from papers.published.calibration import (
     Noise,
     check_ascent,

@@ -16,9 +16,6 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.build import run_digest
-from decentral_dp.studies.schema import load_study
-from decentral_dp.studies.study import conduct
 from decentral_dp.user_code import UserCodeError, run_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
@@ -74,14 +71,6 @@ def test_an_object_of_ours_is_ours(scenario: Any) -> None:
     assert not run.result.privacy.unverified
 
 
-def test_a_study_varies_its_keys_in_workers(folder: Path) -> None:
-    text = 'scenario = "momentum.toml"\nseeds = 2\n\n[grid]\n"algorithm.friction" = [0.0, 0.5]\n'
-    (folder / "study.toml").write_text(text, encoding="utf-8")
-    found = conduct(load_study(str(folder / "study.toml"), []), folder / "out", 2, None, None)
-    assert len(found.cells) == 4
-    assert found.failed.empty
-
-
 def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
     """Compare the page's algorithm with LDP-DSBO, without noise and without a binding clip of x."""
     quiet = ['privacy.guarantee="none"', "privacy.epsilon=null", "privacy.mechanism=null", "algorithm.x.scale=0.01"]
@@ -90,19 +79,6 @@ def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
     assert np.abs(mine.released["x"]).max() > 0.0
     for channel in ("x", "y", "z"):
         np.testing.assert_allclose(mine.released[channel], ours.released[channel], rtol=1e-9, atol=1e-12)
-
-
-def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
-    """Another algorithm under the same name must not repeat draws: they would cancel in a difference."""
-    before = run_digest(build(load(folder / "momentum.toml")))
-    same = run_digest(build(load(folder / "momentum.toml")))
-    after = run_digest(
-        build(changed(folder, "momentum", "moved - self.learning_rate(t)", "moved - 1.0 * self.learning_rate(t)"))
-    )
-    assert before == same
-    assert before != after
-    one = run_digest(build(load(folder / "momentum.toml"), algorithm=made(folder, "momentum")))
-    assert one not in (before, after)
 
 
 # Replacement in the code → error.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import decentral_dp.algorithms as algorithms
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.entry import Setting
 from tests import new_algorithm
 
 FILE = '''"""Nothing yet."""
@@ -28,7 +26,7 @@ ENTRY = Entry("mine", Mine, (Citation("Of", "nobody1900nothing"),))
 '''
 
 
-@pytest.mark.parametrize("setting", get_args(Setting))
+@pytest.mark.parametrize("setting", algorithms._FOLDERS)
 def test_every_file_of_a_setting_that_states_an_entry_is_registered(setting: str) -> None:
     stated = {
         path.stem

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import assign, read_toml
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,13 +44,6 @@ def budget(job: Job) -> list[float]:
     return [float(e) for e in job.budget.epsilon]
 
 
-def changed(path: Path, *changes: tuple[str, Any]) -> decentral_dp.Scenario:
-    content: dict[str, Any] = read_toml(path)
-    for key, value in changes:
-        content = assign(content, key.split("."), value)
-    return load(content, folder=path.parent)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_modules_run_and_are_unverified(written: Path, name: str) -> None:
     done = decentral_dp.run(written / f"{name}.toml", out=written / "out")
@@ -71,30 +56,6 @@ def test_modules_run_and_are_unverified(written: Path, name: str) -> None:
     again = decentral_dp.run(written / "out" / "scenario.toml")
     for channel, value in done.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
-
-
-def test_objects_release_the_same(written: Path) -> None:
-    huber = run_file(written / "my_problem.py").HuberPull
-    worse = run_file(written / "my_objective.py").WorseClass
-    deal = run_file(written / "my_split.py").deal
-    records = run_file(written / "my_data.py").load(5, 1)
-    objects: dict[str, dict[str, Any]] = {
-        "huber": {"problem": huber(threshold=1.0)},
-        "worse_class": {"problem": worse(strength=2.0)},
-        "caveman": {"topology": nx.connected_caveman_graph(2, 3)},
-        "clouds": {"data": records, "partition": deal},
-    }
-    for name, given in objects.items():
-        path = written / f"{name}.toml"
-        assert budget(build(load(path), **given)) == budget(build(load(path)))
-        done = decentral_dp.run(path, **given)
-        assert done.result["status"] == "ok"
-        assert done.result.privacy.rests_on_unverified
-        again = decentral_dp.run(path, **given)
-        np.testing.assert_array_equal(done.released["x"], again.released["x"])
-    # A run cannot be resumed with other options.
-    digests = {run_digest(build(load(written / "huber.toml"), problem=huber(threshold=t))) for t in (1.0, 2.0)}
-    assert len(digests) == 2
 
 
 def test_workers_of_a_study_import_modules(written: Path) -> None:
@@ -114,44 +75,6 @@ def test_custom_graphs_are_the_values_of_an_axis(written: Path, monkeypatch: pyt
     assert found.failed.empty
     assert found.cells["topology"].tolist() == ["my_graphs:petersen", "my_graph:caveman", "ring"]
     assert (written / "graphs" / "plots" / "gap.png").is_file()
-
-
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("name", CASES)
-def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:
-    here = decentral_dp.run(written / f"{name}.toml")
-    there = decentral_dp.run(changed(written / f"{name}.toml", ("run.engine", "ray"), ("run.agents_per_actor", 3)))
-    for channel, value in here.released.items():
-        np.testing.assert_array_equal(there.released[channel], value)
-
-
-def test_a_changed_file_changes_the_digest(written: Path) -> None:
-    for name, (_, parts) in CASES.items():
-        before = run_digest(build(load(written / f"{name}.toml")))
-        for *_, place in parts:
-            file = written / f"{place.partition(':')[0]}.py"
-            text = file.read_text(encoding="utf-8")
-            file.write_text(text + "\n# another\n", encoding="utf-8")
-            assert run_digest(build(load(written / f"{name}.toml"))) != before
-            file.write_text(text, encoding="utf-8")
-        assert run_digest(build(load(written / f"{name}.toml"))) == before
-
-
-def test_an_option_may_have_the_name_of_another_problems_key(written: Path) -> None:
-    """`width` is an int of meta_learning, and `cap` a positive number of dro."""
-    file = written / "my_problem.py"
-    text = file.read_text(encoding="utf-8").replace("ridge: float = 0.1", "width: float = 0.1\n    cap: str = 'no'")
-    file.write_text(text.replace("self.ridge", "self.width"), encoding="utf-8")
-    content = read_toml(written / "huber.toml")
-    content["problem"] |= {"width": 0.25, "cap": "yes"}
-    scenario = load(content, folder=written)
-    decentral_dp.run(scenario, out=written / "out")
-    for s in (scenario, load(written / "out" / "scenario.toml")):
-        author = build(s).problem.author
-        assert (author.width, author.cap) == (0.25, "yes")
-    content["problem"]["width"] = "wide"
-    with pytest.raises(InputError, match=r"problem\.width: got"):
-        build(load(content, folder=written))
 
 
 def test_the_study_of_the_page_runs_with_its_figure(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.simulation.plan import plan_scenario
 from decentral_dp.studies.schema import Study
 from docs.reference_pages import (
-    convert_docstring,
     generate_pages,
     write_algorithm_page,
     write_commands_page,
@@ -90,10 +89,3 @@ def test_every_command_and_option_is_described() -> None:
             assert parameter.help.split()[0] in sections[name]
     assert "| Public seed of the audit. | `0` |" in sections["audit"]
     assert "| A run folder. | required |" in sections["report"]
-
-
-def test_formulas_of_a_definition_are_code() -> None:
-    text = convert_docstring("`a` (first)\n    y_i = x_i + λ g_i\n    with λ = 1 and g_i the gradient.\n\nThen < stop.")
-    assert text == (
-        "**`a` (first)**\n\n```text\ny_i = x_i + λ g_i\n```\n\nwith λ = 1 and g\\_i the gradient.\n\nThen &lt; stop.\n"
-    )

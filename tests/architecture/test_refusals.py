@@ -28,7 +28,7 @@ from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.mechanisms import UNCERTIFIED
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job
 from tests.conftest import BASE
@@ -69,9 +69,6 @@ GOSSIP_RANKING: dict[str, Any] = {
     "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
 }
 """The same problem without a coordinator."""
-
-KL_DRO = {key: value for key, value in RANKING["problem"].items() if key != "positive_share"}
-KL_DRO |= {"kind": "kl_dro", "strength": 1.0, "radius": 1.0, "cap": 1.0}
 
 PUBLISHED = (
     "classification",
@@ -150,7 +147,7 @@ def density(is_convex: bool) -> Callable[[], Any]:
 def with_kind(name: str, model: str | None = None, **facts: Any) -> Callable[[], Any]:
     keys: dict[str, Any] = {"discount": 0.9} if name == "mspbe" else {"latent": 2, "generator": [4], "penalty": 0.3}
     keys |= {} if model is None else {"model": ModelTable(kind=model)}
-    return lambda: MINIMAX[name].build(keys, ProblemFacts(10, 0, **facts))
+    return lambda: SOLVED["minimax"][name].build(keys, ProblemFacts(10, 0, **facts))
 
 
 INPUTS: dict[str, tuple[Input, ...]] = {
@@ -269,13 +266,17 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     ),
     "config.scenario_components._RECORDS": (
         (TRAINING, FILES),
-        lambda: build(TRAINING, MANIFEST, data=RECORDS),
         (TRAINING, MANIFEST),
         (TRAINING, MANIFEST, FILES, "problem.partition='iid'"),
         (TRAINING, MANIFEST, FILES, "problem.validation=0.5", "problem.test=null"),
     ),
     "config.scenario_components._ALGORITHM": (
         (BASE, "algorithm.z=null"),
+        (
+            scenario_file("figure_2_as_published"),
+            "algorithm={kind='dp_dsgd', rounds=3, learning_rate={scale=1.0}, centring=true}",
+            "problem={kind='classification', data='breast_cancer', scale='public_ranges'}",
+        ),
         (scenario_file("figure_2_as_published"), "algorithm.x={scale=1.0, points=[[0, 1.0], [5, 0.5]]}"),
     ),
     "simulation.folder.shards._REFUSALS": (
@@ -316,7 +317,11 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ("push_sum", "privacy.box={y=1.0}"),
         ("push_sum", "algorithm.kind='dp_dsgd'"),
         (TRAINING, "topology.compression={kind='sign'}", "topology.drop=0.1"),
-        ({**GOSSIP_RANKING, "problem": KL_DRO},),
+        (TRAINING, "topology.aggregation={kind='median'}", "topology.delay=1"),
+        ("push_sum", "topology.aggregation={kind='median'}"),
+        (TRAINING, "attack={agents=[4], kind='alie'}"),
+        (TRAINING, "attack={agents=[0, 1, 2, 3], kind='alie'}"),
+        ("kgt", "topology.delay=1"),
         ("ma_dsbo", "privacy.unit='agent'"),
         ("own_losses", "privacy.unit='agent'"),
         ("ldp_dsbo", "privacy.unit=2"),
@@ -337,12 +342,13 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (*PUBLISHED, "privacy.delta=0.0"),
         (*PUBLISHED, "problem.model={kind='mlp', hidden=[4]}"),
         (*PUBLISHED, "algorithm.momentum=0.9"),
-        (*PUBLISHED, "algorithm.centring=true", "privacy.epsilon=1.0", "privacy.noise_multiplier=null"),
         (*PUBLISHED, "privacy.unit='agent'"),
         (*PUBLISHED, POISSON),
-        (*PUBLISHED, PAIRS),
+        (*PUBLISHED, PAIRS, "topology.drop=0.1"),
         (*PUBLISHED, "privacy.colluders=1"),
+        (*PUBLISHED, "privacy.colluders=9", "topology.drop=0.1", "topology.agents=24"),
         (*PUBLISHED, "topology.delay=1"),
+        (*PUBLISHED, PAIRS, "algorithm.centring=true", "privacy.epsilon=1.0", "privacy.noise_multiplier=null"),
         (*PUBLISHED, "privacy.box={y=1.0}"),
         (*PUBLISHED, "run.average=3"),
         (
@@ -393,3 +399,8 @@ def test_every_row_is_triggered(table: str, k: int) -> None:
             raise
     else:
         pytest.fail(f"no error of {row.key}: {row.problem}")
+
+
+def test_custom_records_with_a_manifest_are_refused() -> None:
+    with pytest.raises(InputError, match=r"problem\.manifest: custom records need no manifest"):
+        build(TRAINING, MANIFEST, data=RECORDS)

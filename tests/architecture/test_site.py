@@ -186,36 +186,6 @@ def test_commands_and_links_are_found() -> None:
     assert len(LINK.findall((DOCS / "index.md").read_text(encoding="utf-8"))) > 10
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "decentral-dp walk ring_breast_cancer",
-        "decentral-dp run ring_breast_cancr",
-        "decentral-dp run table_1",
-        "decentral-dp plan ring_breast_cancer --sett a=1",
-        "decentral-dp plan ring_breast_cancer --set privacy.epsilom=1",
-        "decentral-dp study table_2",
-        "decentral-dp list animals",
-    ],
-)
-def test_a_wrong_command_is_found(line: str) -> None:
-    text = f"```sh\n{line}     # words about it\n```\n"
-    (words,) = shown_in(text)
-    assert words == line.split()[1:]
-    with pytest.raises(Exception):  # noqa: B017, PT011 - of typer, of the package, or an assertion: it is found
-        require_known(words, text)
-
-
-@pytest.mark.parametrize(
-    "target", ["nowhere.md", "glossary.md#no-such-heading", "reference/", "../README.md", "nowhere.png"]
-)
-def test_a_wrong_link_is_found(target: str) -> None:
-    page = DOCS / "index.md"
-    assert broken(page, f"See [there]({target}).") == [target]
-    assert broken(page, f'<img src="{target}" width="49%">') == [target]
-    assert broken(page, "See [there](glossary.md#notation), `[a](b)`.") == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_no_subscript_becomes_emphasis(name: str) -> None:
     """An underscore after a sign, as in z'_t, would open emphasis: it is escaped, and emphasis has stars."""

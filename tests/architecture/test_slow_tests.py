@@ -6,9 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from tests.slow_tests import ALWAYS, LIST, PARTS, SlowTests, configure, parts
+from tests.slow_tests import ALWAYS, LIST, PARTS, SlowTests, parts
 
 LISTED = LIST.read_text(encoding="utf-8").splitlines()
 
@@ -44,20 +42,3 @@ def test_the_list_names_tests() -> None:
         assert f"def {name.partition('[')[0].rpartition('::')[2]}(" in text, node
     assert not [n for n in LISTED if n.startswith(ALWAYS)]
     assert sorted(set(LISTED)) == LISTED
-
-
-@pytest.mark.parametrize(
-    ("source", "keyword", "slow", "chosen"),
-    [
-        ("TESTPATHS", "", "3", "3"),
-        ("ARGS", "", None, "all"),
-        ("TESTPATHS", "gossip", None, "all"),
-        ("TESTPATHS", "", "all", "all"),
-    ],
-)
-def test_tests_on_the_command_line_run(source: str, keyword: str, slow: str | None, chosen: str) -> None:
-    option = SimpleNamespace(slow=slow, keyword=keyword)
-    manager = SimpleNamespace(register=lambda plugin, name: None)
-    config: Any = SimpleNamespace(option=option, args_source=pytest.Config.ArgsSource[source], pluginmanager=manager)
-    configure(config)
-    assert option.slow == chosen

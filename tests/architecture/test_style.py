@@ -99,47 +99,6 @@ def test_no_banned_wording() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    ("text", "wording"),
-    [
-        ("What a clip cuts.", "What"),
-        ("Noise is added.\n\n- Whoever watches sees it.", "Whoever"),
-        ("The clip is 1. Of the records none is read.", "Of"),
-        ("Where a record is clipped the bound holds.", "Where"),
-        ("The agent alone reads it.", "alone"),
-        ("A mechanism of\none's own is tested.", "of one's own"),
-        ("A neighbour hears the value.", "hears"),
-        ("A colluder may tell its noise.", "tell"),
-        ("A release is priced twice.", "priced"),
-        ("The digest is beside the file.", "beside"),
-        ("The state is un-noised.", "un-noised"),
-        ("Each record has a coin.", "coin"),
-        ("All agents are alike.", "alike"),
-        ("All but for one are sent.", "but for"),
-        ("It sends at most so many values.", "so many"),
-        ("The page shows pictures.", "pictures"),
-    ],
-)
-def test_a_banned_wording_is_found(text: str, wording: str) -> None:
-    (found,) = faults(f"The first line.\n\n{text}")
-    assert re.match(rf"\d+: '(\W* )?{wording}'; write \w", found.replace('"', "'"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "What does ε mean? It bounds the leakage.",
-        "Where records are clipped, the bound holds.",
-        'The baseline "alone" has no messages.',
-        "`price` returns the cost, `coin` the draw.",
-        ">>> price(coin)",
-        "prices: (lowest, highest).",
-    ],
-)
-def test_other_wordings_pass(text: str) -> None:
-    assert faults(text) == []
-
-
 def test_each_kind_of_prose_is_read(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(
@@ -191,29 +150,3 @@ def test_docstrings_of_the_public_api_have_one_form(name: str) -> None:
             assert (key, docstring_faults(function)) == (key, [])
         elif hasattr(member, "fget") or hasattr(member, "func"):
             assert re.match(r"[A-Z].*\.$", (inspect.getdoc(member) or "").partition("\n")[0]), key
-
-
-def test_faults_of_a_docstring_are_found() -> None:
-    def wrong(rounds: int, seed: int) -> int:
-        """Number of rounds
-
-        Args:
-            rounds: number.
-        """
-        raise ValueError
-
-    def right(rounds: int) -> None:
-        """Run the rounds.
-
-        Args:
-            rounds: number.
-        """
-
-    assert docstring_faults(right) == []
-    assert docstring_faults(wrong) == [
-        "begins with no verb",
-        "the first line does not end in a full stop",
-        "Args lacks seed",
-        "no Returns",
-        "no Raises",
-    ]

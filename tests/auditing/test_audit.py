@@ -176,20 +176,6 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
     assert command("audit", "network_view", "--runs", 20, *sets).code == 1
 
 
-def test_the_command_prints_json(command: Command) -> None:
-    sets = [part for key in ONE for part in ("--set", key)]
-    said = command("audit", "network_view", "--runs", 20, "--json", *sets)
-    printed = json.loads(said.out)
-    assert (said.code, said.err, printed) == (0, "", audit("network_view", overrides=ONE, runs=20).to_dict())
-    context = {name: printed[name] for name in ("delta", "adjacency", "adversary", "status")}
-    assert context == {
-        "delta": 1e-5,
-        "adjacency": "replace one record of one agent",
-        "adversary": "all_messages",
-        "status": "ok",
-    }
-
-
 def test_an_attack_refutes_a_claim_of_published_noise() -> None:
     """The published noise of double_spider hides nothing of its claim."""
     changes = {"privacy.guarantee": "as_published", "algorithm.rounds": 5}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,15 +197,6 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
     assert "--out" in refused(folder, "--out", tmp_path / "absent" / "attack.json")
 
 
-@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--canaries", 20]])
-def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
-    assert refused(folder, *option).startswith("--membership: takes no other options")
-
-
-def test_a_scenario_is_refused_as_a_run_folder() -> None:
-    assert refused("dp_dsgd").startswith('--membership: needs a run folder (got "dp_dsgd"). Fix: run it first')
-
-
 # A leak is seen -------------------------------------------------------------------------------------------------------
 
 
@@ -306,25 +296,6 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     assert found.scores[0].auc["loss"] == pytest.approx(auc(-loss[train], -loss[job.shards.test]), abs=1e-9)
     assert found.epsilon == job.budget.epsilon.max()
     assert x.shape == y.shape
-
-
-@pytest.mark.parametrize("column", [False, True])
-def test_records_of_a_file_are_partitioned_at_random_without_an_agent_column(
-    scenario: Callable[..., dict[str, Any]], tmp_path: Path, column: bool
-) -> None:
-    draw = np.random.default_rng(0)
-    table = pd.DataFrame(draw.uniform(-1, 1, (80, 3)), columns=list("abc"))
-    table["label"] = draw.integers(0, 2, 80)
-    if column:
-        table["agent"] = np.arange(80) % 5
-    table.to_csv(tmp_path / "mine.csv", index=False)
-    given = {"data": "mine.csv", "label": "label", "classes": [0, 1], "scale": "none"}
-    job = build(load(scenario(problem=given), folder=tmp_path))
-    if not column:
-        require_attackable(job)
-        return
-    with pytest.raises(InputError, match="train and test records are not exchangeable"):
-        require_attackable(job)
 
 
 @pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])

@@ -16,7 +16,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 
 _D, _N, _L = 4, 5, 3
 # Name of an agent's draws.
@@ -74,7 +74,7 @@ def setting(name: str, clip: float = 0.8) -> Setting:
     width = (_L + 1) * 2 + _L + 1 if played else _D
     limits = {"x": clip, "y": clip}
     facts = ProblemFacts(width, case.classes, l2=2.0, trajectory=played, clip=limits)
-    problem = MINIMAX[case.kind].build(case.options, facts)
+    problem = SOLVED["minimax"][case.kind].build(case.options, facts)
     context = MinimaxContext(problem, {"train": _N, "validation": 0}, 1, Clip("l2", **limits))
     rows = [rng.normal(size=width) * size for size in (1.0, 1.0, 1.0, 30.0, 1e-3, 1e-170, 1e150, 1e300)]
     rows += [-rows[0], np.zeros(width), np.full(width, np.inf), np.full(width, np.nan), np.r_[np.nan, rows[0][1:]]]

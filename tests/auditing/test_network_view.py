@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,10 @@ from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
-from decentral_dp.auditing.plots import by_distance, heat_map, write_pairs
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.style import package_style
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
@@ -171,41 +167,6 @@ def test_unsupported_jobs_are_refused(key: str, changes: dict[str, Any]) -> None
         decentral_dp.network_view("network_view", set=changes)
 
 
-def figure_of(draw: Callable[[Any], None]) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    with package_style():
-        draw(figure)
-    return figure
-
-
-def test_the_figures_have_the_numbers_of_the_view(view: NetworkView) -> None:
-    figure = figure_of(lambda f: heat_map(f, view))
-    np.testing.assert_array_equal(np.ma.filled(figure.axes[0].images[0].get_array(), np.nan), view.certified)
-    largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()
-    ax = figure_of(lambda f: by_distance(f, view)).axes[0]
-    for line, column in zip(ax.lines, ("certified", "epsilon"), strict=False):
-        known = largest[largest[column] > 0][column]
-        np.testing.assert_array_equal(line.get_xdata(), known.index)
-        np.testing.assert_allclose(line.get_ydata(), known.to_numpy(), rtol=1e-12)
-    np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], view.certified[~np.isnan(view.certified)])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "coalitions"),
-    [
-        (["topology={ kind = 'complete', agents = 2 }"], None),
-        (["topology={ kind = 'ring', agents = 45 }", "algorithm.rounds=2"], [[0], [3]]),
-        (["topology={ kind = 'ring', agents = 20 }", "algorithm.rounds=2"], [list(range(19)), list(range(15)), [7]]),
-    ],
-)
-def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]] | None, tmp_path: Path) -> None:
-    view = prepare(job_of(*overrides), coalitions).view()
-    written = write_pairs(replace(view, labels=tuple(f"漢字 {k}" for k in range(len(view.labels)))), tmp_path)
-    assert all(p.stat().st_size > 5000 for p in written)
-
-
 SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
 
 
@@ -229,20 +190,6 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
         code, out, err = command("network", "network_view", *SMALL, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert words in err
-
-
-def test_the_command_prints_json(command: Any) -> None:
-    said = command("network", "network_view", "--json", "--coalition", "0,3", *SMALL)
-    printed = json.loads(said.out)
-    view = decentral_dp.network_view(
-        "network_view", coalitions=[[0, 3]], set={"topology.agents": 6, "algorithm.rounds": 5}
-    )
-    assert (said.code, said.err) == (0, "")
-    numbers = np.array(printed["network"]["epsilon_certified"], dtype=np.float64)
-    np.testing.assert_array_equal(numbers, view.certified)
-    assert printed["network"]["adversaries"] == [["0", "3"]]
-    assert printed["network"]["all_messages"]["epsilon_certified"] == view.certified_total.tolist()
-    assert (printed["privacy"]["guarantee"], printed["network"]["delta"]) == ("certified", view.delta)
 
 
 def test_a_view_of_an_object_with_names() -> None:

@@ -170,6 +170,25 @@ def test_symmetric_pairs_have_one_mu() -> None:
     assert first[:, 1].max() > 6
 
 
+def test_many_agents_of_different_noise_have_a_larger_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of this ring differ by one record, and so does the noise."""
+    job: Any = job_of("logistic", **{"topology.kind": "ring", "topology.agents": 14})
+    assert len(set(job.counts["train"])) == 2
+    exact = prepare(job)
+    monkeypatch.setattr("decentral_dp.auditing.network_gossip.MOST_SECONDS", 0.3)
+    quick = prepare(job)
+    monkeypatch.undo()
+    assert (exact.has_equal_noise, quick.has_equal_noise) == (False, True)
+    number, fewer = (np.unique(np.asarray(view.price_classes)).size for view in (exact, quick))
+    assert fewer < 0.3 * number
+    mu, larger = (view.view().pairs.mu for view in (exact, quick))
+    known = ~np.eye(14, dtype=bool)
+    assert (mu[known] <= larger[known] * (1.0 + 1e-9)).all()
+    assert (larger[known] <= 1.05 * mu[known]).all()
+    assert (larger[known] > 1.001 * mu[known]).any()
+    assert "smallest noise" in quick.view().assumptions[-1]
+
+
 @pytest.mark.parametrize(("kind", "agents", "most"), [("ring", 12, 6), ("torus", 16, 8), ("hypercube", 16, 15)])
 def test_large_networks_have_the_symmetries_of_their_indices(
     kind: str, agents: int, most: int, monkeypatch: pytest.MonkeyPatch

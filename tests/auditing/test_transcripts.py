@@ -20,15 +20,12 @@ from decentral_dp.auditing.losses import (
 )
 from decentral_dp.auditing.neighbours import find_farthest
 from decentral_dp.auditing.transcripts import (
-    ChoiceDistribution,
     Membership,
     Neighbours,
-    compute_choice,
     observe,
     prescribe_agent,
     replay,
 )
-from decentral_dp.central import selection
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.selection import FiniteExponential
 from decentral_dp.config.loading import load_scenario as load
@@ -165,28 +162,3 @@ def test_choices_by_brute_force() -> None:
         if found > 0.0:
             less = max(np.maximum(a - np.exp(found - 1e-6) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
             assert less > delta
-
-
-def test_choices_have_the_distribution_of_the_sampler() -> None:
-    neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=9"])
-    transcript = observe(neighbours.first, neighbours.victim)
-    ((key, scale),) = transcript.choices.items()
-    law = replay(neighbours.first, neighbours.victim, transcript)[key]
-    assert isinstance(law, ChoiceDistribution)
-    assert np.exp(law.logs).sum() == pytest.approx(1.0)
-    seen = []
-    whole = selection.make_weights
-    job: Any = neighbours.first
-
-    def kept(scores: Any, unit: float, rate: Any) -> Any:
-        seen.append((np.asarray(scores), float(rate)))
-        return whole(scores, unit, rate)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("decentral_dp.central.selection.make_weights", kept)
-        observe(job, neighbours.victim)
-    scores, rate = seen[0]
-    weights = np.exp(-rate * (scores - scores.min()))
-    assert np.exp(law.logs) == pytest.approx(weights / weights.sum(), rel=1e-4)
-    assert rate == pytest.approx(1.0 / scale)
-    assert compute_choice(object(), 1.0) is None

@@ -75,23 +75,6 @@ def carried_sensitivity(value: Bounded, kind: str) -> float:
 # Building the pool ---------------------------------------------------------------------------------------------------
 
 
-def test_records_keep_the_order_of_agents() -> None:
-    case = CASES["logistic"]
-    parts = [(dataset(case, "random", n, 1), dataset(case, "random", n + 2, 2)) for n in (3, 5, 2)]
-    prepared = [(case.prepared(*t, "train"), case.prepared(*v, "validation")) for t, v in parts]
-    pool = Pooled.from_agents(case.family, prepared)
-    joined = np.concatenate([t[0] * t[1][:, None] for t, _ in parts])
-    assert pool.counts == {"train": 10, "validation": 16}
-    assert np.allclose(pool.train.signed, joined, rtol=1e-15)
-    y = pool.minimiser(upper(case))
-    joined_records = tuple(np.concatenate([t[i] for t, _ in parts]) for i in range(2))
-    exact = Exact(case, upper(case), joined_records, joined_records)
-    assert np.allclose(y.value[0], exact.minimiser().astype(float), atol=1e-9)
-    assert y.norm == "l2"
-    assert y.sensitivities["train"].batch is None
-    assert np.array_equal(y.sensitivities["train"].rate, [1.0])
-
-
 def test_records_are_projected_one_by_one() -> None:
     case = CASES["quadratic"]
     a, b = dataset(case, "random", 6)
@@ -151,23 +134,6 @@ def test_values_match_formulas(key: str) -> None:
     assert np.allclose(pool.implicit(x, public).value[0], implicit, atol=1e-9)
     far = pool.implicit(x, public + 1e6)
     assert np.isfinite(far.value).all()
-
-
-@pytest.mark.parametrize("key", ["quadratic", "mean", "lower_bound"])
-def test_quadratic_scores_match_losses(key: str) -> None:
-    case = CASES[key]
-    train, validation = dataset(case, "random", 6, 5), dataset(case, "separable", 4, 6)
-    pool = make_pool(case, train, validation)
-    hessian, linear = pool.quadratic()
-    low, high = np.full(D, -2.0), np.full(D, 3.0)
-    error = pool.bounds.quadratic_inexactness(low, high)
-    assert 0.0 < error < 1e-7
-    zero = Exact(case, np.zeros(D), train, validation)
-    start = zero.upper_value(zero.minimiser())
-    for x in (low, high, np.array([3.0, -2.0, 1.0]), np.array([0.1, 0.2, 0.3])):
-        exact = Exact(case, x, train, validation)
-        form = 0.5 * x @ hessian @ x - linear @ x
-        assert abs(form - float(exact.upper_value(exact.minimiser()) - start)) <= error
 
 
 # Sensitivities -------------------------------------------------------------------------------------------------------

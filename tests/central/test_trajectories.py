@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -80,21 +78,6 @@ def test_trajectory_depends_on_its_key_only() -> None:
     other = load_dataset("cartpole", n_agents=2, seed=2, records=2, test_records=1, steps=9)
     assert not np.array_equal(few.features, other.features)
     assert len(np.unique(many.features, axis=0)) == many.n
-
-
-def test_refuses_a_missing_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = importlib.import_module
-
-    def import_module(name: str, *rest: Any) -> ModuleType:
-        if name == "gymnasium":
-            raise ImportError(name)
-        return before(name, *rest)
-
-    monkeypatch.setattr(importlib, "import_module", import_module)
-    with pytest.raises(InputError, match=r"^problem\.data: 'cartpole' .* pip install gymnasium, or"):
-        load_dataset("cartpole", n_agents=1, seed=0, **SMALL)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------

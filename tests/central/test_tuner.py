@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
-from decentral_dp.bounded import SPLITS, Bounded, Sensitivity, Split
+from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.central.bilevel.regularisation_tuner import penalty_slope
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
 from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
@@ -165,34 +164,6 @@ def test_unplanned_releases_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     releaser = PlannedReleaser(plan, bytes(32))
     releaser.release(1, {"model": make_bounded(np.zeros(2), 0.1)})
     assert not releaser.ledger(2).costs_within(plan)
-
-
-def test_drawn_weight_is_pure() -> None:
-    """Compute the probabilities of all 65 weights for neighbours from the scores and the charged scale."""
-    rng = np.random.default_rng(0)
-    n, low, high = 4, 2.0, 200.0
-    points = np.log(np.geomspace(high, low, 65))[:, None]
-    few = np.ones((n, 1)), np.ones(n)
-    allowed = SelectionBounds.from_value(
-        make_pool("logistic", few, few).bounds, log_weight(low), log_weight(high)
-    ).oscillation
-    prices = PlannedReleaser(make_plan("em", 1), bytes(32)).planned_cost(1, "x")
-    scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
-
-    def log_law(data: dict[Split, np.ndarray]) -> np.ndarray:
-        s = -make_pool("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores(points) / scale
-        return np.asarray(s - logsumexp(s))
-
-    worst = dict.fromkeys(SPLITS, 0.0)
-    for turn in range(60):
-        split = SPLITS[turn % 2]
-        data = {k: rng.choice([1.0, rng.uniform(-1, 1)], size=n) for k in SPLITS}
-        data[split][0] = 1.0
-        other = {**data, split: np.append(-1.0, data[split][1:])}
-        worst[split] = max(worst[split], float(np.abs(log_law(data) - log_law(other)).max()))
-    # The difference of scores may change its sign along the grid; that of these neighbours does not.
-    assert 0.1 * prices["train"] < worst["train"] <= prices["train"]
-    assert 0.1 * prices["validation"] < worst["validation"] <= prices["validation"]
 
 
 # Slope --------------------------------------------------------------------------------------------------------------

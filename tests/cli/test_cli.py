@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,18 +13,14 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.describe import registries
-from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
-from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.commands import Command, Said, entry_point
 
@@ -62,20 +57,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Help and descriptions.
 
 
-def test_help_answers_at_once() -> None:
-    def seconds() -> float:
-        """Processor time of the command."""
-        before = os.times()
-        said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
-        assert said.returncode == 0
-        for name in ("run", "plan", "study", "network", "list", "report", "compare"):
-            assert f" {name} " in said.stdout
-        after = os.times()
-        return after.children_user + after.children_system - before.children_user - before.children_system
-
-    assert min(seconds() for _ in range(5)) < 0.5
-
-
 def test_the_version_is_that_of_the_package(command: Command) -> None:
     said = command("--version")
     assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
@@ -94,26 +75,6 @@ def test_every_name_that_is_listed_is_described(command: Command, what: str) -> 
         shown = command("list", name)
         assert shown.code == 0, shown.err
         assert len(shown.out.splitlines()) >= 3, f"list {name} prints next to nothing"
-
-
-@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
-def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
-    """A copy is a scenario that can be planned and run, and so is the resolved scenario of the run."""
-    tables = algorithm_tables(ALGORITHMS[name])
-    assert tables.splitlines()[0] in command("list", name).out
-    (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
-    said = command("plan", "mine.toml")
-    assert said.code == 0, said.err
-    if "guarantee" in ALGORITHMS[name].example:
-        assert "ε = ∞" in said.out
-    else:
-        assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
-    # Without a folder, whose figures are slow.
-    done = decentral_dp.run(tmp_path / "mine.toml")
-    (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(done.scenario)), encoding="utf-8")
-    again = decentral_dp.run(tmp_path / "resolved.toml")
-    assert [run.result["status"] for run in (done, again)] == ["ok", "ok"]
-    assert done.state["x"].shape == again.state["x"].shape
 
 
 def test_a_target_below_what_float64_costs_is_refused_by_plan_and_run(command: Command) -> None:
@@ -152,24 +113,6 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
         assert key in without.err, (key, without.out, without.err)
 
 
-@pytest.mark.parametrize("name", ["quadratic", "hyper_cleaning", "tuning_pays"])
-def test_list_prints_a_scenario_that_can_be_saved(command: Command, tmp_path: Path, name: str) -> None:
-    """Descriptions of a problem or study of this name are comments."""
-    (tmp_path / "mine.toml").write_text(command("list", name).out, encoding="utf-8")
-    assert load(tmp_path / "mine.toml").title == load(name).title
-
-
-def test_similar_names_are_suggested(command: Command) -> None:
-    for arguments in (("run", "figure_1_certifid"), ("plan", "figure_1_certifid.toml")):
-        said = command(*arguments)
-        assert_one_sentence(said)
-        assert 'did you mean "figure_1_certified" or "' in said.err
-        assert 'a name from "decentral-dp list scenarios".' in said.err
-        assert "digits_softmax" not in said.err
-    assert 'a name from "decentral-dp list studies".' in command("study", "xyz").err
-    assert "did you mean" not in command("study", "xyz").err
-
-
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
@@ -186,21 +129,6 @@ def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set
     heads = {line for line in said.out.splitlines() if line and not line.startswith(" ")}
     assert heads >= keys
     assert {key.rpartition(".")[2] for key in heads} == {name.rpartition(".")[2]}
-
-
-@pytest.mark.parametrize(("name", "near"), [("privacy.shares", "privacy.share"), ("ldp_dsbow", "ldp_dsbo")])
-def test_list_suggests_similar_names(command: Command, name: str, near: str) -> None:
-    said = command("list", name)
-    assert_one_sentence(said)
-    assert f'"{near}"' in said.err
-    assert len(said.err) < 300
-    assert "did you mean" not in command("list", "zzzzqq").err
-
-
-def test_the_schema_is_json_schema(command: Command) -> None:
-    schema = json.loads(command("list", "--schema").out)
-    assert schema["type"] == "object"
-    assert {"problem", "topology", "algorithm", "privacy", "run"} <= set(schema["properties"])
 
 
 def test_list_prints_json(command: Command) -> None:
@@ -239,52 +167,6 @@ def test_plan_runs_nothing_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_prints_the_epsilon_of_the_run(command: Command, finished: Path) -> None:
-    said = command("plan", MAIN, *SMALL)
-    privacy = json.loads((finished / "result.json").read_text())["privacy"]
-    for agent in privacy["agents"]:
-        y, z = (epsilon_text(float(agent["channels"][c]["epsilon"])) for c in ("y", "z"))
-        row = next(
-            line for line in said.out.splitlines() if line[:1].isdigit() and _has(line.split()[0], agent["agent"])
-        )
-        assert row.split()[1:4] == [epsilon_text(float(agent["epsilon"])), y, z]
-
-
-def test_a_plan_of_training_states_settings_variables_and_the_threat_model(command: Command) -> None:
-    said = command("plan", "dp_dsgd").out
-    assert re.search(
-        r"^Settings   Learning rate [\d.]+, clipping norm [\d.]+, accumulated noise per weight", said, re.M
-    )
-    assert "Variables" not in said
-    assert "Variables  x: mean of the features, y: model" in command("plan", "dp_dsgd", "--verbose").out
-    plan = json.loads(command("plan", "dp_dsgd", "--json").out)
-    assert plan["problem"]["solves"] == "one-level"
-    privacy = plan["privacy"]
-    assert (privacy["unit_records"], privacy["neighbours"], privacy["view"]) == (1, "replace", "all_messages")
-
-
-def _has(span: str, agent: int) -> bool:
-    low, _, high = span.partition("–")
-    return int(low) <= agent <= int(high or low)
-
-
-@pytest.mark.parametrize("columns", [40, 80])
-def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    averaging = "averaging={scale=0.5,decay=0.3}"
-    kind = f'algorithm={{kind="gbdsbo",rounds=3,inverse=3,smoothness=4.0,x={{scale=0.2}},y={{scale=0.2}},{averaging}}}'
-    job = build(load(MAIN, [kind]))
-    said = command("plan", MAIN, "--set", kind)
-    assert said.code == 0
-    table = said.out.partition("agents, δ")[2]
-    assert "…" not in table
-    assert all(len(line) <= columns for line in table.splitlines())
-    words = set(table.split())
-    for channel, cost in job.budget.channels.items():
-        assert f"ε of {channel}" in table
-        assert {epsilon_text(float(e)) for e in cost.epsilon} <= words
-
-
 # Runs.
 
 
@@ -308,50 +190,6 @@ def test_the_output_has_at_most_fifteen_lines_of_text(command: Command, name: st
         assert said.code == 0
         assert 5 < len([line for line in said.out.splitlines() if line.strip()]) <= 15
         assert "clipping norm" in said.out
-
-
-def test_the_scores_of_a_problem_are_printed(command: Command) -> None:
-    said = command("run", "hyper_cleaning", "--set", "algorithm.rounds=2", "--set", "privacy.delta=0.5", "--verbose")
-    assert said.code == 0
-    printed = {line.split()[0] for line in said.out.splitlines() if line.strip()}
-    assert {"weight_clean", "weight_corrupted", "test_accuracy"} <= printed
-    assert not [word for word in printed if word.startswith(("consensus", "hypergradient", "epsilon", "weight_clean_"))]
-    assert "δ = 0.5 is large" in said.out
-
-
-def test_the_run_folder_is_as_documented(finished: Path) -> None:
-    assert {p.name for p in finished.iterdir()} == {
-        "scenario.toml", "metrics.parquet", "ledger.parquet", "result.json", "state.npz", "plots", "report.html",
-    }  # fmt: skip
-    assert list((finished / "plots").glob("*.svg"))
-    assert finished.stat().st_mode & 0o777 == 0o755
-
-    metrics = pd.read_parquet(finished / "metrics.parquet")
-    assert list(metrics.columns) == ["round", "agent", "name", "value"]
-    assert metrics["round"].dtype == np.int64
-    assert sorted(metrics["round"].unique()) == [0, 2, 4]
-    assert set(metrics["agent"]) == {"mean", *(str(i) for i in range(10))}
-    plain = {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_x", "consensus_y", "consensus_z"}
-    names = set(metrics["name"])
-    assert plain | {f"{n}_{end}" for n in plain for end in ("min", "max")} <= names
-    assert {"hypergradient_norm", "epsilon_spent", "test_accuracy_last", "test_accuracy_unreleased"} <= names
-    assert np.isfinite(metrics["value"]).all()
-    spent = metrics[metrics["name"] == "epsilon_spent"].sort_values("round")["value"].to_numpy()
-    assert spent[0] == 0.0
-    assert (np.diff(spent) > 0).all()
-
-    ledger = pd.read_parquet(finished / "ledger.parquet")
-    assert {"agent", "channel", "round", "mechanism", "scale", "sensitivity"} <= set(ledger.columns)
-    assert set(ledger["channel"]) == {"x", "y", "z"}
-    assert sorted(ledger["round"].unique()) == [1, 2, 3, 4]
-
-    with np.load(finished / "state.npz", allow_pickle=False) as state:
-        assert set(state.files) == {f"{part}{c}" for part in ("", "released_", "published_") for c in "xyz"}
-        assert all(state[name].shape == (10, 30) for name in state.files)
-
-    page = (finished / "report.html").read_text(encoding="utf-8")
-    assert "<script src" not in page
-    assert "http" not in page.partition("<body")[0].replace("http-equiv", "")
 
 
 def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
@@ -442,27 +280,6 @@ def test_mistakes_are_one_sentence_and_change_no_file(command: Command, tmp_path
     assert_one_sentence(command("run", *arguments))
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.csv", "kept"}
-
-
-def test_divergence_is_a_result(command: Command, tmp_path: Path) -> None:
-    key, variable = "algorithm.init={x=700.0,y=1.0,z=1.0}", "y"
-    said = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "a")
-    assert said.code == 1
-    assert "Traceback" not in said.err
-    assert "Warning" not in said.err
-    result = json.loads((tmp_path / "a" / "result.json").read_text())
-    assert result["status"] == "diverged"
-    assert (result["divergence"]["name"], result["divergence"]["is_finite"]) == (variable, False)
-    assert f"released value of {variable} stopped being finite at round" in " ".join(said.out.split())
-    assert result["rounds"] < result["rounds_planned"]
-    metrics = pd.read_parquet(tmp_path / "a" / "metrics.parquet")
-    assert 0 in set(metrics["round"]), "what was measured before is kept"
-    assert "diverged" in said.out
-    assert (tmp_path / "a" / "report.html").is_file()
-    quiet = command("run", MAIN, "--set", key, "--set", "run.evaluate_every=1", "--out", "b", "--quiet")
-    assert (quiet.code, quiet.out) == (1, "")
-    assert quiet.err.startswith(f"The run diverged: the released value of {variable} stopped being finite")
-    assert quiet.err.endswith(" See b.\n")
 
 
 def test_a_run_resumes_after_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,20 +76,6 @@ def test_placeholders_are_named_by_every_plan(tmp_path: Path) -> None:
     assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
 
 
-def test_columns_of_words_dates_and_agents_are_declared(tmp_path: Path) -> None:
-    rows = "".join(f"p{k},{'ns'[k % 2]},icu,20{k % 10 + 10}-01-01,{k % 9},{k % 2}\n" for k in range(60))
-    (tmp_path / "t.csv").write_text("patient_id,hospital,ward,admitted,dose,died\n" + rows)
-    changes = [
-        "problem.columns={drop=['patient_id'],categories={ward=['icu']},date={admitted='2010-01-01:2020-01-01'}}",
-        "problem.partition={kind='column',name='hospital',agents=['n','s']}",
-    ]
-    given: dict[str, Any] = {"label": "died", "classes": "0,1", "agents": 2, "ranges": ["dose=0:10"]}
-    path = write_template(tmp_path / "new.toml", data=str(tmp_path / "t.csv"), **given, changes=changes)
-    table = load(path).problem
-    assert table.scale == {"dose": [0, 10]}
-    assert build(load(path)).shards.feature_names == ("ward=icu", "admitted", "dose")
-
-
 def test_columns_of_dates_are_placeholders(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("admitted,left,dose,died\n2021-03-04,05/04/2021,3,0\n2021-03-09,06/04/2021,4,1\n")
     given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}

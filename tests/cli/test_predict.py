@@ -45,12 +45,6 @@ def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(written.iloc[:, 1:].to_numpy(), chosen.predict_proba(new), rtol=1e-12)
 
 
-def test_the_page_of_a_run_with_a_model_shows_the_command_predict(tmp_path: Path) -> None:
-    said = _command("run", "classification", "--set", "algorithm.rounds=2", "--out", tmp_path / "run", "--verbose")
-    assert "lower_loss 0." in said
-    assert "decentral-dp predict RUN FILE --out FILE" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
-
-
 def test_predictions_are_never_overwritten_or_partial(run: Path, tmp_path: Path) -> None:
     out, new = tmp_path / "said.csv", run.parent / "new.csv"
     out.write_text("mine")
@@ -98,21 +92,3 @@ def test_refusals_of_new_records_name_no_scenario_key(text: str, tmp_path: Path)
     assert said.startswith("predict: ")
     assert "problem." not in said
     assert "--" not in said
-
-
-def test_new_records_are_read_as_the_scenario_declares(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"A": [1.5, 2.5] * 10, "B": [2.5, 3.5] * 10, "y": [0, 1] * 10})
-    frame.to_csv(tmp_path / "x.csv", index=False, sep=";", decimal=",")
-    problem = {
-        "kind": "classification",
-        "data": str(tmp_path / "x.csv"),
-        "separator": ";",
-        "decimal": ",",
-        "label": "y",
-    }
-    problem |= {"classes": [0, 1], "scale": {"*": [0, 4]}}
-    content = {"seed": 1, "problem": problem, "topology": {"kind": "ring", "agents": 3}, "algorithm": {"rounds": 2}}
-    content["privacy"] = {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5}
-    run = decentral_dp.run(content, out=tmp_path / "run")
-    _command("predict", run.folder, tmp_path / "x.csv", "--out", tmp_path / "said.csv")
-    assert pd.read_csv(tmp_path / "said.csv")["prediction"].tolist() == run.model.predict(frame).tolist()

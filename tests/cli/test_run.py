@@ -52,33 +52,6 @@ def test_a_run_is_named_by_its_changes(overrides: list[str], name: str) -> None:
 # Scores.
 
 
-def test_large_errors_have_no_decimals_and_shares_have_four() -> None:
-    draw = np.random.default_rng(4)
-    features = draw.uniform(-1.0, 1.0, (60, 2))
-    labels = 5e5 + features @ np.array([2e5, 1e5])
-    run = decentral_dp.run(
-        {
-            "seed": 1,
-            "problem": {"kind": "ridge_hyperparameter", "data": "breast_cancer", "label_range": [0, 1e6]},
-            "topology": {"kind": "complete", "agents": 2},
-            "algorithm": {"kind": "ldp_dsbo", "rounds": 2, **{c: {"scale": 0.1} for c in "xyz"}},
-            "privacy": {"guarantee": "none"},
-        },
-        data={
-            "features": features,
-            "labels": labels,
-            "classes": [],
-            "split": np.resize(["train", "validation", "test"], 60),
-        },
-    )
-    out = io.StringIO()
-    printed.print_scores(Console(file=out, width=100), run.result)
-    lines = {line.split()[0]: line.split()[1:] for line in out.getvalue().splitlines() if line}
-    assert float(lines["test_rmse"][0]) == round(run.result.metrics["test_rmse"])
-    assert all(re.fullmatch(r"\d{5,7}", text) for text in lines["test_rmse"][:3])
-    assert all(re.fullmatch(r"\d\.\d{4}", text) for text in lines["test_loss"][:3])
-
-
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgda"])
 def test_scores_are_labelled_as_not_covered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The note follows all scores."""

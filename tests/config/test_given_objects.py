@@ -10,7 +10,6 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
@@ -155,21 +154,6 @@ def wheel(nodes: int) -> Any:
 
 def petersen() -> Any:
     return nx.petersen_graph()
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [SQUARE, SQUARE.tolist(), SQUARE.astype(bool), scipy.sparse.csr_array(SQUARE), EDGES, nx.Graph(EDGES)],
-    ids=["integers", "lists", "booleans", "sparse", "pairs", "networkx"],
-)
-def test_matrices_pairs_and_graphs_are_read(graph: Any) -> None:
-    topology = build(load("quadratic", FEW), topology=graph).topology
-    assert (topology.edges.tolist(), topology.n_agents) == (EDGES, 4)
-
-
-def test_two_pairs_are_no_matrix() -> None:
-    for pairs, agents in (([[0, 1], [1, 2]], 3), ([[0, 1], [1, 0]], 2)):
-        assert build(load("quadratic", FEW), topology=pairs).n_agents == agents
 
 
 GRAPHS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -17,7 +17,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.problems import BILEVEL as PROBLEMS
-from decentral_dp.topology import GENERATORS, names
+from decentral_dp.topology import GENERATORS
 from papers.published import FORMS
 from tests.conformance.checks import checked
 from tests.golden.cases import is_planned_only
@@ -25,12 +25,6 @@ from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
 
-SMALL = {
-    "data": "synthetic_classification",
-    "scale": "none",
-    "test": None,
-    "synthetic": {"dimension": 2, "records": 40, "test_records": 20},
-}
 # A [problem] table for every registered problem: a new one has to be entered here.
 TABLES: dict[str, dict[str, Any]] = {
     "biased_regularisation": {"data": "wine", "ridge": 0.5},
@@ -95,7 +89,7 @@ def finish(content: Any, *overrides: str) -> decentral_dp.Run:
 
 def content_of(scenario: Make, algorithm: str, problem: str, guarantee: tuple[str, str], mechanism: str) -> Any:
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l1", **TABLES[problem]})
-    chosen = {key: KEYS[key] for key in ALGORITHMS[algorithm].options}
+    chosen = {o.key: KEYS[o.key] for o in ALGORITHMS[algorithm].keys if o.required}
     content["algorithm"] = {"kind": algorithm, "rounds": 2, **chosen}
     if guarantee[1] == "private":
         content["algorithm"]["protocol"] = "private"
@@ -187,16 +181,6 @@ def test_every_topology(scenario: Make, kind: str) -> None:
     assert run.result["topology"]["kind"] == kind
     assert 0.0 <= run.result["topology"]["rho"] <= 1.0
     assert (run.result["topology"]["rho"] < 1.0) == GENERATORS[kind].is_connected
-
-
-@pytest.mark.parametrize("name", names())
-def test_every_named_network(scenario: Make, name: str) -> None:
-    content = scenario()
-    content["topology"] = {"file": name}
-    # Some networks have more agents than the bundled data can serve.
-    content["problem"] = {"kind": "logistic_hyperparameter", "data": "synthetic_classification", "normalise": "l1"}
-    run = finish(content, "problem.synthetic={dimension=4, records=6, test_records=20}")
-    assert run.result["topology"]["agents"] == run.simulation().n_agents
 
 
 @pytest.mark.parametrize("name", shipped_names("scenario"))

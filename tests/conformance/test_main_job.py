@@ -28,7 +28,6 @@ GOLDEN = {
     "upper_loss": 0.50413544968352,
     "lower_loss": 0.5737947934021677,
     "consensus_x": 0.025840119179482514,
-    "hypergradient_norm": 0.031984523410156236,
     "epsilon_spent": 3.999999998000003,
 }
 

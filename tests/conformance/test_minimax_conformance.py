@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.problems import MINIMAX
+from decentral_dp.problems import SOLVED
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published import FORMS
 from tests.support.published import as_published
@@ -45,7 +45,8 @@ def guarantee_of(algorithm: str) -> str:
 def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
     entry = ALGORITHMS[algorithm]
     # Required keys, and those of its example.
-    chosen = {key: KEYS[key] for key in KEYS if key in entry.options or key in entry.example}
+    required = {option.key for option in entry.keys if option.required}
+    chosen = {key: KEYS[key] for key in KEYS if key in required or key in entry.example}
     out: dict[str, Any] = {
         "seed": 3,
         "problem": {"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]},
@@ -90,10 +91,10 @@ def finish(made: Mapping[str, Any]) -> decentral_dp.Run:
 
 
 def test_every_problem_has_its_entry() -> None:
-    assert set(TABLES) == set(MINIMAX)
+    assert set(TABLES) == set(SOLVED["minimax"])
 
 
-@pytest.mark.parametrize("problem", sorted(MINIMAX))
+@pytest.mark.parametrize("problem", sorted(SOLVED["minimax"]))
 @pytest.mark.parametrize("algorithm", PROGRAMS)
 def test_every_program_on_every_problem(algorithm: str, problem: str) -> None:
     guarantee = guarantee_of(algorithm)
@@ -131,7 +132,7 @@ def test_agents_in_blocks_answer_the_same(algorithm: str) -> None:
 
 def _first_fit(algorithm: str) -> str:
     """The first problem that the program fits, plain classification before others."""
-    for problem in sorted(MINIMAX, key=lambda p: (p != "auc_maximisation", p != "dro", p)):
+    for problem in sorted(SOLVED["minimax"], key=lambda p: (p != "auc_maximisation", p != "dro", p)):
         guarantee = guarantee_of(algorithm)
         try:
             build(load(content(algorithm, problem, privacy__guarantee=guarantee)))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mpmath
 import numpy as np
@@ -15,10 +14,9 @@ from scipy.optimize import minimize
 
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import SelectionBounds
-from decentral_dp.central.tuner import Arguments, plan_program, project, release_plan
+from decentral_dp.central.tuner import project
 from decentral_dp.constants import family_of, logistic_loss
 from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
-from tests.support import tuner_oracle as oracle
 
 LOSSES = ("logistic", "squared")
 ROLES = ("train", "validation")
@@ -234,84 +232,6 @@ def test_the_logistic_ball_is_the_smallest() -> None:
 
 # Against the formulas of one strength --------------------------------------------------------------------------------
 
-GRID = [
-    (loss, counts, d, records_bounds, w, lam)
-    for loss in LOSSES
-    for counts in ((1, 1), (5, 50), (300, 200), (4000, 3000))
-    for d in (1, 20)
-    for records_bounds in ((1.0, 1.0), (3.0, 0.3), (0.5, 2.0))
-    for w in (1e-3, 1e-2, 0.3, 5.0)
-    for lam in (0.1, 10.0)
-]
-
-
-def no_larger(found: Mapping[Any, float], reference: Mapping[str, float], room: float = 0.0) -> None:
-    assert found.keys() == reference.keys()
-    for role, value in reference.items():
-        assert found[role] <= value * (1.0 + room)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_sensitivities_are_at_or_below_those_of_one_strength(loss: str) -> None:
-    """Minimisers and scores, solver's accuracy, rounding and grid included; at 24 to 96 points of each parameter."""
-    for _, (train, validation), d, (radius, bound), w, lam in [g for g in GRID if g[0] == loss]:
-        known = bounds(loss, {"train": train, "validation": validation}, radius, bound, d)
-        own = oracle.Family(loss, radius, bound)
-        solved = oracle.accuracy(own, w, (train,), d)
-        no_larger(known.minimiser(at(w)), oracle.minimiser(own, w, train, solved))
-        solved = oracle.accuracy(own, w, (train, validation), d, 1.0 + 1.0 / lam)
-        no_larger(known.minimiser(at(w), lam), oracle.minimiser(own, w, train, solved, (lam, validation)))
-        error = oracle.score_error(own, w, (train, validation), d)
-        found = SelectionBounds.from_value(known, at(w), at(100.0 * w)).sensitivity
-        no_larger(found, oracle.score(own, w, train, validation, error))
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("share", [0.0, 1e-6, 0.01, 0.3, 1.0])
-def test_slopes_at_a_point_are_at_or_below_those_of_one_strength(loss: str, share: float) -> None:
-    """Exact arithmetic by the formula, at or below; float64's errors on top, of H⁻¹b and of the product, below 2 ‰."""
-    for _, (train, validation), d, (radius, bound), w, lam in [g for g in GRID if g[0] == loss]:
-        if lam != 10.0 or d == 1:
-            continue
-        known = bounds(loss, {"train": train, "validation": validation}, radius, bound, d)
-        own = oracle.Family(loss, radius, bound)
-        c, f = known.constants_at(at(w)), known.facts(at(w))
-        theta = np.zeros(d)
-        theta[0] = share * c.radius
-        zeros = [records(loss, np.zeros((n, d)), np.zeros(n), radius, bound) for n in (train, validation)]
-        released = pooled(loss, *zeros, radius, bound).implicit(at(w), theta, pointwise=True)
-        found = {role: float(s.sensitivity[0]) for role, s in released.sensitivities.items()}
-        norm = float(np.linalg.norm(theta))
-        no_larger(found, oracle.slope(own, w, norm, train, validation, 0.0), room=2e-3)
-        c, f = known.at_point(c, f, theta)
-        slack = 2.0 * (w * norm * known.solve(c, f).error + known.rounding(c, f))
-        # The norm of a public matrix is rounded up by 10⁻⁹.
-        exact = {role: s - slack for role, s in found.items()}
-        no_larger(exact, oracle.slope(own, w, norm, train, validation, 0.0), room=3e-9)
-        # On the whole ball, as the scenario's tuner has it, up to twice as much for the logistic loss.
-        whole = pooled(loss, *zeros, radius, bound).implicit(at(w), theta)
-        assert all(found[role] <= float(s.sensitivity[0]) for role, s in whole.sensitivities.items())
-
-
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
-@pytest.mark.parametrize(("steps", "d"), [(1, 3), (15, 3), (15, 50), (40, 20)])
-def test_no_release_may_cost_less_than_in_the_plan_of_one_strength(epsilon: float, steps: int, d: int) -> None:
-    """With smaller sensitivities, noise at equal ε is smaller."""
-    for method in ("ppift", "penalty", "em"):
-        given = Arguments(epsilon, 1e-6, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)
-        plan = release_plan(given, *plan_program(given, 200, 200, d))
-        second, width = ("slope", 1) if method == "ppift" else ("pulled", d)
-        reference = (
-            oracle.pure_plan(d, epsilon)
-            if method == "em"
-            else oracle.gaussian_plan(second, width, steps, d, epsilon, 1e-6)
-        )
-        mine = {c.channel: c for c in plan.channels}
-        for line in reference.channels:
-            assert mine[line.channel].mechanism == line.mechanism
-            for role, prices in line.sensitivity.items():
-                assert (mine[line.channel].sensitivity[role] >= prices * (1.0 - 1e-9)).all()
-
 
 # Solver --------------------------------------------------------------------------------------------------------------
 
@@ -353,34 +273,6 @@ def test_the_certificate_holds_in_forty_digits(loss: str, case: str, w: float) -
     assert size <= w * promised
     # It must not drown the sensitivity that it is added to.
     assert promised < 1e-3 * bounds(loss, {"train": max(n, 50), "validation": n}, d=d).minimiser(at(w))["train"]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("w", [1e-4, 1e-2])
-def test_the_linear_solve_is_as_accurate_as_promised(loss: str, w: float) -> None:
-    rng = np.random.default_rng(4)
-    a = rng.normal(size=(40, 4)) * [1.0, 1e-3, 1e-4, 1e-6]
-    r = records(loss, a, np.sign(a[:, 0]))
-    theta = 0.3 * rng.normal(size=4)
-    found = pooled(loss, r, r).implicit(at(w), theta, pointwise=True)
-    with mpmath.workdps(40):
-        h, target = mpmath.eye(4) * w, mpmath.zeros(4, 1)
-        for row, label in zip(r.features.tolist(), r.labels.tolist(), strict=True):
-            x = mpmath.matrix(row)
-            m = mpmath.fdot(row, theta.tolist())
-            wrong = 1 / (1 + mpmath.exp(label * m))
-            curvature = wrong * (1 - wrong) if loss == "logistic" else 1
-            h += x * x.T * curvature / 40
-            target += x * (-label * wrong if loss == "logistic" else m - label) / 40
-        slope = -w * mpmath.fdot(theta.tolist(), list(mpmath.lu_solve(h, target)))
-        off = abs(float(slope - mpmath.mpf(float(found.value[0, 0]))))
-    known = bounds(loss, {"train": 40, "validation": 40}, d=4)
-    c, f = known.at_point(known.constants_at(at(w)), known.facts(at(w)), theta)
-    norm = float(np.linalg.norm(theta))
-    promised = w * norm * known.solve(c, f).error + known.rounding(c, f)
-    assert off <= promised
-    # It must not drown what a validation record moves.
-    assert promised < 1e-3 * 2.0 * norm * c.l_fy / 40
 
 
 # Records -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
@@ -208,51 +206,3 @@ def test_rules_that_do_not_fit_together_are_refused_in_a_sentence(columns: dict[
 def test_ranges_beside_rules_are_those_of_the_columns(tmp_path: Path, scale: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make_shards(read(written(tmp_path, hospital())), 2, seed=0, scale_spec=scale)
-
-
-def scenario(**problem: Any) -> dict[str, Any]:
-    """Training of two hospitals, few rounds, without a file of records."""
-    table = {"kind": "classification", "label": "died", "classes": ["no", "yes"], "columns": RULES, "scale": SCALE}
-    owner = {"kind": "column", "name": "hospital", "agents": ["south", "north"]}
-    return {
-        "seed": 1,
-        "problem": table | {"partition": owner} | problem,
-        "topology": {"kind": "path", "agents": 2},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 3},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
-    }
-
-
-@pytest.mark.parametrize("change", [lambda frame: frame, typed])
-def test_a_frame_that_is_handed_over_is_read_as_its_file(tmp_path: Path, change: Any) -> None:
-    frame = hospital()
-    written(tmp_path, frame)
-    job = decentral_dp.build(scenario(), data=change(frame)).simulation()
-    other = decentral_dp.build(scenario(data=str(tmp_path / "hospital.csv"))).simulation()
-    np.testing.assert_array_equal(job.shards.features, other.shards.features)
-    for mine, theirs in zip(job.shards.train, other.shards.train, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    with pytest.raises(InputError, match="agent 2 has 0 train"):
-        decentral_dp.build(scenario(), data=frame, set={"topology.agents": 3})
-
-
-def test_agents_that_keep_their_tables_make_the_same_features(tmp_path: Path) -> None:
-    frame, held = hospital(), []
-    columns = [name for name in frame.columns if name not in ("hospital", "died")]
-    for agent, name in enumerate(["south", "north"]):
-        path = tmp_path / f"agent-{agent}.csv"
-        mine = frame[frame["hospital"] == name].drop(columns="hospital")
-        mine.to_csv(path, index=False)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        held.append({"train": len(mine), "validation": 0, "sha256": digest})
-    told = {"source": "hospitals", "features": columns, "classes": ["no", "yes"], "agents": held}
-    (tmp_path / "manifest.toml").write_text(tomli_w.dumps(told))
-    content = scenario(data="agent-{agent}.csv", manifest="manifest.toml", partition=None, classes=None)
-    content["problem"] = {key: value for key, value in content["problem"].items() if value is not None}
-    loaded = decentral_dp.load(content, folder=tmp_path)
-    elsewhere: Any = decentral_dp.build(loaded).simulation().records.shards
-    found = np.concatenate([elsewhere.read_agent(agent).features for agent in range(2)])
-    order = np.concatenate([np.flatnonzero(frame["hospital"] == name) for name in ("south", "north")])
-    np.testing.assert_allclose(found, expected(frame).to_numpy()[order], rtol=0, atol=1e-12)
-    assert elsewhere.public().feature_names == NAMES
-    assert decentral_dp.run(loaded).result.status == "ok"

@@ -248,53 +248,6 @@ def test_a_row_number_is_no_feature(form: str, tmp_path: Path) -> None:
 # Damage
 
 
-def _damaged(draw: np.random.Generator) -> bytes:
-    """A table of 6 records with up to four changes that people, programs and disks make."""
-    rows = [[f"{draw.normal():.3f}", str(dt.date(2020, 1, 1 + k)), ("no", "yes")[k % 2]] for k in range(6)]
-    lines = [["age", "day", "out"], *rows]
-    text = "\n".join(",".join(line) for line in lines) + "\n"
-    content = text.encode(str(draw.choice(["utf-8", "utf-8-sig", "latin-1", "utf-16"], p=[0.7, 0.1, 0.1, 0.1])))
-    for _ in range(int(draw.integers(0, 3))):
-        at = int(draw.integers(0, len(content) + 1))
-        piece = [
-            b'"',
-            b",",
-            b";",
-            b"\n",
-            b"\r",
-            b"\0",
-            b"\xff",
-            b"\t",
-            b"1e999",
-            b"nan",
-            b"\xe9",
-            b"'",
-            b"#",
-            b"\xef\xbb\xbf",
-        ]
-        new = piece[int(draw.integers(len(piece)))]
-        content = content[:at] + new + content[at + int(draw.integers(0, 3)) :]
-    return content
-
-
-def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
-    draw, read_whole, refused = np.random.default_rng(12), 0, 0
-    path = tmp_path / "mine.csv"
-    for _ in range(300):
-        path.write_bytes(_damaged(draw))
-        form = csv_format(
-            *(draw.choice(np.array([None, None, None, *marks], dtype=object)) for marks in (";\t", ",", ["latin-1"]))
-        )
-        try:
-            found = read(path, rules=ColumnRules(date={"day": "2020-01-01:2020-12-31"}), csv=form)
-        except InputError as error:
-            refused += "\n" not in str(error)
-        else:
-            assert np.isfinite(found.features).all()
-            read_whole += 1
-    assert min(read_whole, refused) > 20
-
-
 def test_odd_frames_are_read_or_refused() -> None:
     draw, outcomes = np.random.default_rng(13), set()
     cells = [None, np.nan, pd.NA, pd.NaT, "", " ", "x", 1, -2.5, True, 1 + 2j, b"x", [1], {}, 10**400, np.inf]

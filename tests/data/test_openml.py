@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import decentral_dp
 from decentral_dp.data import Dataset, load_dataset, make_shards
 from decentral_dp.data.loaders import IMAGES
 from decentral_dp.data.scaling import scale
@@ -82,24 +81,3 @@ def test_pictures_have_public_facts_and_a_test_set_of_their_own(name: str, monke
     assert shards.test.tolist() == list(range(30, 40))
     with pytest.raises(InputError, match=r"problem\.test: the data have a test set"):
         make_shards(data, 3, seed=1, test=0.2)
-
-
-@pytest.mark.parametrize(
-    ("name", "source"), [("mnist", "mnist_784"), ("fashion-mnist", "Fashion-MNIST"), ("CIFAR10", "CIFAR_10")]
-)
-def test_nothing_stands_in_for_a_set_that_is_not_bundled(name: str, source: str) -> None:
-    with pytest.raises(InputError, match=f'Fix: data = "openml:{source}"'):
-        loaded(name)
-
-
-def test_a_certified_run_on_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer_images(monkeypatch, "mnist_784", np.arange(80) % 10, own_test=20)
-    content = {
-        "seed": 3,
-        "problem": {"kind": "classification", "data": "openml:mnist_784", "scale": "public_ranges"},
-        "topology": {"kind": "ring", "agents": 3},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 2},
-        "privacy": {"mechanism": "gaussian", "epsilon": 8.0},
-    }
-    problem = decentral_dp.run(content).result["problem"]
-    assert (sum(problem["records"]["train"]), problem["records"]["test"]) == (60, 20)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.data import Dataset, load_dataset, make_shards, partition, select_test, split_shards
+from decentral_dp.data import Dataset, make_shards, partition, select_test, split_shards
 from decentral_dp.errors import InputError
 
 
@@ -144,26 +144,6 @@ def test_numbers_to_predict_cannot_be_dealt_by_class() -> None:
     dataset = Dataset(np.ones((4, 1)), np.linspace(0, 1, 4), (), ("a",), "numbers")
     with pytest.raises(InputError, match=r"by_class needs classes"):
         partition(dataset, 2, BY_LABEL["by_class"], 0)
-
-
-def test_make_shards_holds_out_deals_and_scales() -> None:
-    dataset = load_dataset("breast_cancer", n_agents=10, seed=0)
-    shards = make_shards(dataset, 10, seed=0, validation=0.5, test=0.2, scale_spec="public_ranges", normalisation="l2")
-    assert shards.n_agents == 10
-    assert shards.test.size == 114
-    everyone = np.concatenate([shards.test, *shards.train, *shards.validation])
-    assert np.array_equal(np.sort(everyone), np.arange(569))
-    # 455 records over ten agents: 45 or 46 each, halved.
-    assert set(shards.train_counts + shards.validation_counts) == {45, 46}
-    assert set(shards.validation_counts) == {23}
-    assert shards.l2 == 1.0
-    assert np.all(np.linalg.norm(shards.features, axis=1) <= 1.0)
-    unscaled = make_shards(dataset, 10, seed=0, validation=0.5, test=0.2)
-    assert all(np.array_equal(a, b) for a, b in zip(shards.train, unscaled.train, strict=True))
-    assert unscaled.l1 is None
-    ranged = make_shards(dataset, 10, seed=0, scale_spec="public_ranges")
-    assert (ranged.l1, ranged.l2) == (30.0, np.sqrt(30))
-    assert np.abs(ranged.features).max() <= 1
 
 
 # Partition by label: changes by one replaced record

@@ -25,11 +25,9 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import Recovery
-from decentral_dp.engines import ray as ray_engine
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine, start_actors
-from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.build import with_blocks
 from tests.support.ray_processes import descendants, ray_actors, ray_processes
@@ -37,21 +35,6 @@ from tests.support.ray_processes import descendants, ray_actors, ray_processes
 Make = Callable[..., dict[str, Any]]
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
-
-
-@pytest.mark.parametrize("per_actor", [1, 2, 5])
-def test_ray_gives_the_same_numbers_and_the_same_ledger(scenario: Make, ray_cluster: None, per_actor: int) -> None:
-    base = scenario(
-        topology={"kind": "random_regular", "degree": 4}, problem={"sampling": {"kind": "fixed_batch", "batch_size": 6}}
-    )
-    local = decentral_dp.run(base)
-    base["run"] |= {"engine": "ray", "agents_per_actor": per_actor, "average": 3}
-    remote = decentral_dp.run(base)
-    assert remote.result["status"] == "ok"
-    assert remote.records.same_releases(local.records)
-    for channel, value in local.released.items():
-        np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(remote.state[channel], local.state[channel], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgd_dual"])
@@ -237,17 +220,6 @@ def test_a_started_ray_requires_a_token(tmp_path: Path) -> None:
     assert refused.returncode != 0
     assert "Failed to connect" in refused.stderr
     assert let_in.returncode == 0, let_in.stderr
-
-
-def test_a_ray_without_tokens_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    monkeypatch.setattr(ray_engine.importlib, "import_module", missing)
-    with pytest.raises(InputError, match=r"ray 2\.52"):
-        ray_engine._ask_for_token()
-    assert "RAY_AUTH_MODE" not in os.environ
 
 
 JOINING = """

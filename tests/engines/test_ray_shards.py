@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,38 +63,6 @@ def test_actors_read_their_own_records_and_the_driver_none(
     shutil.copy(tmp_path / "shards" / "agent-1.npz", tmp_path / "shards" / "agent-2.npz")
     with pytest.raises(decentral_dp.InputError, match=r"agent 2: .*the manifest"):
         decentral_dp.run(loaded)
-
-
-def test_agents_of_a_coordinator_read_their_own_records(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = ["topology.agents=4", "algorithm.rounds=4", "run.evaluate_every=2"]
-    write_shards(load("dp_bilevel_breast_cancer", loaded), tmp_path / "shards")
-    local = decentral_dp.run(load(tmp_path / "shards" / "scenario.toml"))
-
-    def opened(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a shard was opened")
-
-    for name in ("load_dataset", "digest_of_shard", "read_arrays", "names_in"):
-        monkeypatch.setattr(agent_shards, name, opened)
-    monkeypatch.setattr(agent_shards, "regular", manifest_alone)
-    on_ray = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])
-    killed: list[int] = []
-
-    def kill(at: Progress) -> None:
-        if not killed:
-            killed.append(ray_actors()[0])
-            os.kill(killed[0], signal.SIGKILL)
-
-    # An actor that is started again reads again.
-    remote = decentral_dp.run(on_ray, callbacks=[kill])
-    assert killed
-    for channel, value in local.released.items():
-        np.testing.assert_array_equal(remote.released[channel], value, strict=True)
-    shutil.copy(tmp_path / "shards" / "agent-1.npz", tmp_path / "shards" / "agent-2.npz")
-    with pytest.raises(decentral_dp.InputError, match=r"^problem\.data: agent 2: .*the manifest"):
-        decentral_dp.run(on_ray, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 ROUNDS = 30

@@ -19,7 +19,6 @@ from sklearn.utils.estimator_checks import check_estimator
 from decentral_dp.config.arrays import PrivacyWarning
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, ScaleWarning
-from decentral_dp.simulation.run import run_job
 
 BOTH = [DecentralisedClassifier, DecentralisedRegressor]
 USUAL: dict[str, Any] = {"rounds": 60, "epsilon": 8.0, "random_state": 1}
@@ -156,17 +155,6 @@ def test_owners_and_graphs(kind: Any) -> None:
         assert f"each of {wanted} agents" in made.statement_
 
 
-def test_networks_are_trained_with_planned_settings() -> None:
-    features, _ = _records(DecentralisedClassifier, 3000)
-    labels = (np.prod(np.sign(features[:, :2]), axis=1) > 0).astype(int)
-    usual = USUAL | {"rounds": 300, "classes": (0, 1), "epsilon": 8.0}
-    line = DecentralisedClassifier(**usual).fit(features, labels)
-    model = DecentralisedClassifier(**usual, model={"kind": "mlp", "hidden": [16]}).fit(features, labels)
-    assert model.score(features, labels) > 0.8 > line.score(features, labels) + 0.1
-    assert not hasattr(model, "coef_")
-    assert {n: v.shape for n, v in model.model_.weights.items()}["0.weight"] == (16, 3)
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -211,30 +199,3 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
         clone(declared).set_params(agents=4).fit(features, labels, agents=np.arange(len(features)) % 3)
     with pytest.raises(TypeError, match="sample_weight"):
         declared.fit(features, labels, sample_weight=np.ones(len(features)))
-
-
-@pytest.mark.parametrize(
-    ("asked", "parts"),
-    [
-        ({}, "D-SGD + momentum 0.9, centred features, tail average"),
-        ({"topology": "torus", "agents": 16}, "D-SGD + centred features, tail average"),
-        (
-            {"algorithm": {"kind": "dp_dsgd", "momentum": 0.5, "centring": False}},
-            "D-SGD + momentum 0.5, tail average",
-        ),
-        ({"algorithm": "gradient_tracking"}, "gradient tracking + tail average"),
-    ],
-)
-def test_an_estimator_asks_for_what_it_has_beside_its_algorithm(
-    asked: dict[str, Any], parts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[Any] = []
-
-    def kept(job: Any) -> Any:
-        runs.append(run_job(job))
-        return runs[-1]
-
-    monkeypatch.setattr("decentral_dp.estimators.run_job", kept)
-    usual = {**USUAL, **DECLARED[DecentralisedClassifier]}
-    DecentralisedClassifier(**{**usual, **asked}).fit(*_records(DecentralisedClassifier))
-    assert runs[0].result.method == parts

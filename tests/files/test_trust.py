@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
 from decentral_dp.user_code import run_file
+from tests.support.interruptions import interrupt
 
 ROOT = Path(__file__).parents[2]
 MARK = "\nfrom pathlib import Path as _Path\n_Path({!r}).touch()\n"
@@ -107,18 +107,10 @@ def _resealed(folder: Path) -> None:
     (folder / "result.json").write_text(text_of(seal(content)), encoding="utf-8")
 
 
-def _cut_off(given: Any, folder: Path) -> None:
-    def progress(at: Progress) -> None:
-        if at.done >= 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(given, out=folder, set={"algorithm.rounds": 6, "run.evaluate_every": 1}, callbacks=[progress])
-
-
 @pytest.mark.parametrize("resume", [decentral_dp.resume, decentral_dp.Run.resume])
 def test_resume_asks_for_consent(tmp_path: Path, state: Path, resume: Callable[..., Any]) -> None:
-    _cut_off(_scenario(tmp_path / "mine"), tmp_path / "run")
+    few = {"algorithm.rounds": 6, "run.evaluate_every": 1}
+    interrupt(_scenario(tmp_path / "mine"), tmp_path / "run", 2, set=few)
     shutil.copytree(tmp_path / "run", tmp_path / "known")
     assert resume(tmp_path / "known").result.status == "ok"
     state.unlink()

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from decentral_dp.cli.describe import describe, keys_of
 from decentral_dp.config.schema import PrivacyTable, ProblemTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
-from decentral_dp.problems import BILEVEL, MINIMAX
+from decentral_dp.problems import BILEVEL, SOLVED
 from decentral_dp.simulation.metrics import ENDINGS
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study
@@ -45,7 +45,7 @@ def pages() -> dict[str, str]:
     out["problem_kinds.md"] = _components(
         "Problem kinds",
         "`problem.kind` is one of these, with the keys that it reads.",
-        {"Bilevel problems": ("problems", BILEVEL), "Minimax problems": ("problems", MINIMAX)},
+        {"Bilevel problems": ("problems", BILEVEL), "Minimax problems": ("problems", SOLVED["minimax"])},
     )
     out["data_sets.md"] = _components(
         "Data sets",

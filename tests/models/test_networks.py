@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,28 +176,3 @@ def test_refusals(problem: dict[str, Any], sentence: str) -> None:
         decentral_dp.plan(_scenario(CNN, problem=problem))
     assert re.search(sentence, str(refused.value))
     assert "\n" not in str(refused.value)
-
-
-NET = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self, n_features, outputs):
-        super().__init__()
-        self.first, self.last = torch.nn.Linear(n_features, 5), torch.nn.Linear(5, outputs)
-
-    def forward(self, rows):
-        return self.last(torch.nn.functional.silu(self.first(rows)))
-"""
-
-
-def test_a_name_is_short_for_a_torch_module_or_a_linear_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    short = decentral_dp.run(_scenario("net:Net"), out=tmp_path / "run")
-    whole = decentral_dp.run(_scenario({"kind": "net:Net"}))
-    np.testing.assert_array_equal(short.released["y"], whole.released["y"])
-    again = decentral_dp.load_model(tmp_path / "run")
-    assert set(again.weights) == {"first.weight", "first.bias", "last.weight", "last.bias"}
-    linear = decentral_dp.run(_scenario("linear"))
-    assert linear.model.problem.description == "a linear model"

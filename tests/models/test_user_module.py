@@ -15,8 +15,6 @@ from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.user_code import component
 from tests.support.emulated_device import emulated_cuda
 
@@ -235,13 +233,6 @@ def test_a_module_may_create_tensors_without_saying_where(tmp_path):
     np.testing.assert_array_equal(there.start, here.start)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("table", [None, ModelTable(kind="mlp", hidden=[3])])
-def test_a_device_that_is_not_there_is_refused(table):
-    with pytest.raises(InputError, match=r"^run\.device: torch finds no CUDA device"):
-        build_model(table, 5, 1, None, 0, "cuda")
-
-
 def scenario(tmp_path, model):
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "s.toml").write_text(
@@ -269,14 +260,3 @@ def test_scenarios_run_with_models(tmp_path):
     np.testing.assert_array_equal(*published)
     small = decentral_dp.run(decentral_dp.load(scenario(tmp_path / "mlp", '{ kind = "mlp", hidden = [4] }')))
     assert small.result["status"] == "ok"
-
-
-def test_no_run_is_resumed_with_another_model_file(tmp_path):
-    """The same noise on gradients of two models would cancel in a difference."""
-    roots = []
-    for comment in ("", "# another\n"):
-        path = scenario(tmp_path, '"net:build"')
-        text = "from torch import nn\n\ndef build(a, b):\n    return nn.Linear(a, b)\n"
-        (tmp_path / "net.py").write_text(comment + text)
-        roots.append(run_digest(build(decentral_dp.load(path))))
-    assert roots[0] != roots[1]

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers import EXPERIMENTS, instance, name_of, population, run, walks
-from papers import __main__ as experiment_command
 from papers import attack as e13
 from papers import batches as e7
 from papers import claimed_noise as e15
@@ -31,7 +28,7 @@ from papers import searches as e12
 from papers import spider_budgets as e16
 from papers import tuners as e11
 from papers.draws import generator
-from papers.findings import Check, Finding, Row, fit, slope, table
+from papers.findings import Check, Finding, Row, table
 
 
 @functools.cache
@@ -54,29 +51,6 @@ def rows_of(exponent: float, seeds: int = 5, spread: float = 0.0) -> pd.DataFram
         for seed in range(seeds)
         for n in (10.0, 100.0, 1000.0)
     )
-
-
-def test_slopes_are_exponents() -> None:
-    found = slope(rows_of(-0.5), "p", "s")
-    assert found.value == pytest.approx(-0.5)
-    assert found.high - found.low < 1e-12
-    assert fit(rows_of(1.5)) == pytest.approx((1.5, math.log(3.0)))
-    noisy = slope(rows_of(-0.5, spread=0.3), "p", "s")
-    assert noisy.low < noisy.value < noisy.high
-
-
-def test_intervals_are_students() -> None:
-    """Five numbers, mean 3, deviation √2.5: 2.7764·√2.5/√5."""
-    found = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found.value == 3.0
-    assert found.high - 3.0 == pytest.approx(2.776445 * math.sqrt(0.5), rel=1e-6)
-    # One repetition has no interval, and reproduces no claim.
-    alone = over_seeds([4.0])
-    assert alone.value == 4.0
-    assert math.isnan(alone.low)
-    assert math.isnan(alone.high)
-    assert Check("x", alone, (-math.inf, math.inf)).words == "undecided"
-    assert math.isnan(over_seeds([]).value)
 
 
 def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
@@ -249,36 +223,3 @@ def test_the_slope_by_differences_is_the_implicit_one() -> None:
 
 
 # Command ------------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_checked_and_ordered() -> None:
-    assert experiment_command.chosen([]) == list(EXPERIMENTS)
-    assert experiment_command.chosen(["e10", "e2", "e10"]) == [
-        "kornowski_lemma_8_dimension",
-        "lowy_liu_theorem_4_3_warm_start",
-    ]
-    with pytest.raises(InputError, match="e99"):
-        experiment_command.chosen(["e99"])
-    with pytest.raises(InputError, match="e99"):
-        run("e99")
-
-
-@pytest.mark.filterwarnings("error")
-def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = experiment_command.chosen(["e2", "e6"])
-    findings = list(experiment_command.carry_out(names, 0, True, tmp_path / "out"))
-    experiment_command.print_summary(findings)
-    text = capsys.readouterr().out
-    for finding in findings:
-        assert finding.title in text
-        assert all(" ".join(check.numbers.split()) in " ".join(text.split()) for check in finding.checks)
-        stored = pd.read_parquet(tmp_path / "out" / f"{finding.name}.parquet")
-        pd.testing.assert_frame_equal(stored, finding.rows)
-        assert (tmp_path / "out" / f"{finding.name}.png").read_bytes().startswith(b"\x89PNG")
-    assert "not reproduced" not in text
-    with pytest.raises(InputError, match=r"kornowski_lemma_8_dimension\.parquet"):
-        experiment_command.require_free(names, tmp_path / "out")
-    experiment_command.require_free(["e1"], tmp_path / "out")
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is no folder"):
-        experiment_command.require_free(["e1"], tmp_path / "file")

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.central.selection import Box, SelectionBounds
-from decentral_dp.errors import InputError
 from papers import grid_walk_chains
 from papers.grid_walk_chains import (
     certified_steps,
-    conductance,
     distance,
-    output,
     steps,
     walk,
 )
-from papers.published.grid_walk import GridWalkSelection, acceptance
+from papers.published.grid_walk import GridWalkSelection
 from tests.support.exact_laws import rejected
 
 Array = np.ndarray
@@ -53,48 +48,6 @@ def test_mixing_is_the_first_time_within_reach() -> None:
     relative = np.array([0.5, 0.5]) * [0.9, 1.1]
     assert distance(relative, np.array([0.5, 0.5])) == pytest.approx(-np.log(0.9))
     assert distance(np.array([1.0, 0.0]), np.array([0.5, 0.5])) == np.inf
-
-
-def test_conductance_loses_two_zeta_and_no_more() -> None:
-    """ζ = 1: the worst of all signs of the error leaves .158, above e^{−2} = .135 and far above e^{−6} = .0025."""
-    worst = 1.0
-    for n in (4, 6, 8):
-        slope = np.random.default_rng(n)
-        for base in (np.zeros(n), np.abs(np.arange(n) - (n - 1) / 2), slope.normal(size=n)):
-            whole = conductance(walk(base))
-            for signs in itertools.product((-1.0, 1.0), repeat=n):
-                worst = min(worst, conductance(walk(base + np.array(signs))) / whole)
-    assert np.exp(-2.0) <= worst <= 0.17
-
-
-def test_the_last_step_is_a_probability_only_for_small_cells() -> None:
-    assert acceptance(1.0, 2.0) == pytest.approx(1.0)
-    assert acceptance(1.0, 1.0, 0.25) == pytest.approx(1.0)
-    assert acceptance(1.0, 1.0, 0.3) > 1.0
-    centres = np.array([0.0, 1.0])
-    fine = centres[:, None] + np.array([-1.2, 0.0, 1.2])
-    with pytest.raises(InputError, match="1 or less"):
-        output(np.array([0.5, 0.5]), centres, fine)
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.floats(0.0, 0.24), st.floats(0.01, 1.0))
-def test_points_that_leave_are_within_two_zeta_and_two_xi(seed: int, zeta: float, xi: float) -> None:
-    """Cells of 5 candidates, an adversarial error of ±ζ, and a chain stopped at distance ξ."""
-    rng = np.random.default_rng(seed)
-    x = (np.arange(8)[:, None] + (np.arange(5) - 2.0) / 5.0) * 0.9
-    exact = np.abs(x - 3.0)
-    off = zeta * rng.choice([-1.0, 1.0], exact.shape)
-    computed = exact + off
-    chain = walk(computed[:, 2])
-    count = steps(chain, xi)
-    start = np.linalg.matrix_power(chain.matrix, count)[int(rng.integers(8))]
-    goal = np.exp(-exact) / np.exp(-exact).sum()
-    left = output(start, computed[:, 2], computed)
-    assert distance(left, goal) <= 2 * zeta + 2 * xi + 1e-9
-    at_rest = output(chain.law, computed[:, 2], computed)
-    assert distance(at_rest, goal) <= 2 * zeta + 1e-9
-    assert zeta == 0.0 or distance(at_rest, goal) > 0.0
 
 
 def test_certified_steps_are_infeasible() -> None:

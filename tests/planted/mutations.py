@@ -204,7 +204,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
         "unclipped gradients of a minimax problem",
-        "problems/saddle.py",
+        "central/problems/saddle.py",
         "clip.bound(CLIP_OF_TERM[t])",
         "float('inf')",
         (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),
@@ -911,9 +911,19 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a missing round in plain composition",
         "privacy/accounting/loss_distributions.py",
-        "parts = [power(loss, n, tail) for loss, n in zip(losses, numbers, strict=True)]",
-        "parts = [power(loss, max(1, n - 1), tail) for loss, n in zip(losses, numbers, strict=True)]",
+        "part = powers(losses, [p.number for p in pairs], tail)",
+        "part = powers(losses, [max(1, p.number - 1) for p in pairs], tail)",
         (f"{_POISSON}::test_composed_as_dp_accounting_composes_it",),
+    ),
+    Mutation(
+        "the mean weight of mixtures of different releases",
+        "privacy/accounting/loss_distributions.py",
+        "weight = math.exp(float(np.log(kind.weights(values, least, high)).mean())) * (1.0 - 1e-9)",
+        "weight = float(kind.weights(values, least, high).mean()) * (1.0 - 1e-9)",
+        (
+            "tests/privacy/accounting/test_tight_composition.py"
+            "::test_the_number_of_high_values_is_stochastically_largest",
+        ),
     ),
     Mutation(
         "different loss distributions squared as identical ones",
@@ -1186,8 +1196,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "hidden messages with distances of any sign, as in the linear bound",
         "privacy/accounting/hidden_states.py",
-        "np.fmin(best, _mu_at(systems, np.maximum(apart, 0.0)))",
-        "np.fmin(best, _mu_at(systems, apart))",
+        "between @ np.maximum(apart, 0.0)",
+        "between @ apart",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
@@ -1235,9 +1245,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a feature mean with a replaced record counted as a removed one",
-        "algorithms/gossip/single_level.py",
-        "dp.plan_release(public.unsampled(), index, ",
-        "dp.plan_release(public.unsampled()._replace(unit=dp.Unit(public.unit.records, True)), index, ",
+        "algorithms/gossip/centring.py",
+        "dp.plan_release(public.unsampled(), np",
+        "dp.plan_release(public.unsampled()._replace(unit=dp.Unit(public.unit.records, True)), np",
         (
             f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",
             f"{_SHARED}::test_a_mean_of_features_and_the_steps_after_it_are_priced_together[pairwise-0]",
@@ -1295,8 +1305,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a tenth of the hidden messages' contribution omitted",
         "privacy/accounting/hidden_states.py",
-        "systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]",
-        "0.9 * systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]",
+        "a = rounds.factors[rounds.factor_index[t]] @ before",
+        "a = 0.9 * rounds.factors[rounds.factor_index[t]] @ before",
         (f"{_NEIGHBOURS}::test_agrees_with_another_solver",),
     ),
     Mutation(
@@ -1309,15 +1319,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "offline agents accounted with noise in every round",
         "simulation/jobs/published.py",
-        "curvature, sends = problem.loss.curvature * length**2, sent_messages(job)",
-        "curvature, sends = problem.loss.curvature * length**2, np.ones_like(sent_messages(job))",
+        "for length in (features, intercept)], sent_messages(job)",
+        "for length in (features, intercept)], np.ones_like(sent_messages(job))",
         (f"{_OFFLINE}::test_no_view_with_repeated_messages_exceeds_its_mu",),
     ),
     Mutation(
         "noiseless messages treated as equal",
         "privacy/accounting/hidden_states.py",
-        "np.where(noiseless, a, apart[:, t])",
-        "np.where(noiseless, 0.0, apart[:, t])",
+        "np.where(noiseless, a, apart[t])",
+        "np.where(noiseless, 0.0, apart[t])",
         (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
     ),
     Mutation(
@@ -1358,30 +1368,58 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "published models against a member that colludes",
         "simulation/jobs/published.py",
-        "lambda job: job.scenario.privacy.colluders > 0,",
+        "lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,",
         "lambda job: False,",
         (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[colluders]",),
     ),
     Mutation(
+        "colluders of published models without the worst set",
+        "simulation/jobs/published.py",
+        "in combinations(range(m), min(colluders, m - 1)):",
+        "in [tuple(range(colluders))]:",
+        (f"{_PUBLISHED}::test_a_colluding_agent_of_a_changing_network_receives_some_messages",),
+    ),
+    Mutation(
+        "network DP of many agents with the largest noise of any",
+        "auditing/network_view.py",
+        "least = steps.noise.min(axis=1, keepdims=True, where=sends, initial=np.inf)",
+        "least = steps.noise.max(axis=1, keepdims=True)",
+        (f"{_VIEW_OF_TRAINING}::test_many_agents_of_different_noise_have_a_larger_bound",),
+    ),
+    Mutation(
         "the last message of an absent agent hidden from the adversary",
         "simulation/jobs/published.py",
-        "seen = np.arange(noise.shape[0])[:, None] >= last",
-        "seen = (np.arange(noise.shape[0])[:, None] == noise.shape[0] - 1) & (noise > 0.0)",
+        "seen = np.arange(len(noise))[:, None] >= len(noise) - 1 - np.argmax(sends[::-1], axis=0)",
+        "seen = (np.arange(len(noise))[:, None] == len(noise) - 1) & sends",
         (f"{_PUBLISHED}::test_a_last_message_of_an_absent_agent_is_published",),
     ),
     Mutation(
         "noise of observed agents that hides an average",
         "privacy/accounting/hidden_states.py",
-        "hides = np.where(systems.observed[:, -1], 0.0, averaged * systems.weights * np.square(noise)).sum(axis=1)",
-        "hides = (averaged * systems.weights * np.square(noise)).sum(axis=1)",
+        "scaled = averaged * np.where(averaged > 0.0, rounds.noise[-1], 0.0)",
+        "scaled = rounds.weights * np.where(np.isfinite(rounds.noise[-1]), rounds.noise[-1], 0.0)",
         (f"{_HIDDEN}::test_no_linear_system_shows_more",),
     ),
     Mutation(
         "noise of an average without the squares of its weights",
         "privacy/accounting/hidden_states.py",
-        "averaged * systems.weights * np.square(noise)).sum(axis=1)",
-        "averaged * np.square(noise)).sum(axis=1)",
+        "float(scaled @ scaled)",
+        "float(scaled @ np.where(averaged > 0.0, rounds.noise[-1], 0.0))",
         (f"{_HIDDEN}::test_values_of_another_solver",),
+    ),
+    Mutation(
+        "pairwise noise without the correlation of shifts",
+        "privacy/accounting/hidden_states.py",
+        "inverse = member @ precision @ member.T",
+        "inverse = member @ np.diag(np.diagonal(precision)) @ member.T",
+        (f"{_HIDDEN}::test_pairwise_noise_has_values_of_another_solver",),
+    ),
+    Mutation(
+        "pairwise noise that hides in an average",
+        "privacy/accounting/hidden_states.py",
+        "variance = float(scaled @ covariance @ scaled -",
+        "variance = float(scaled @ np.diag(np.diagonal(covariance)) @ scaled -",
+        (f"{_HIDDEN}::test_pairwise_noise_has_values_of_another_solver",),
     ),
     Mutation(
         "observed messages that may stay apart",
@@ -1414,29 +1452,90 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a complete graph whose noise is not that of an average",
         "simulation/jobs/published.py",
-        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m",
-        "np.sqrt(np.square(noise).sum(axis=1, keepdims=True) / m)",
+        "np.sqrt(np.square(_own_noise(steps)).sum(axis=1, keepdims=True)) / m",
+        "np.sqrt(np.square(_own_noise(steps)).sum(axis=1, keepdims=True) / m)",
         (f"{_PUBLISHED}::test_a_complete_graph_hides_among_all_agents",),
+    ),
+    Mutation(
+        "clips apart accounted as one clip",
+        "simulation/jobs/published.py",
+        "has_parts = len(problem.parts_of_clip) > 1",
+        "has_parts = False",
+        (
+            f"{_PUBLISHED}::test_a_released_mean_adds_to_the_cost_of_models_at_any_centre",
+            f"{_PUBLISHED}::test_no_step_at_a_centre_moves_models_farther_apart_than_its_factor",
+        ),
+    ),
+    Mutation(
+        "clips apart whose intercept does not expand a step",
+        "simulation/jobs/published.py",
+        "for x in (first, second)]",
+        "for x in (first,)]",
+        (
+            "tests/privacy/accounting/test_released_mean.py::test_no_exact_linear_system_exceeds_the_price_of_clips_apart",
+        ),
+    ),
+    Mutation(
+        "a released mean that published models do not account",
+        "simulation/jobs/published.py",
+        "mu = add_release(_hidden_mu(job, view), _centre_mu(job))",
+        "mu = _hidden_mu(job, view)",
+        (f"{_PUBLISHED}::test_a_released_mean_adds_to_the_cost_of_models_at_any_centre",),
+    ),
+    Mutation(
+        "a released mean whose cost is added without its square",
+        "privacy/accounting/hidden_states.py",
+        "np.hypot(mu, earlier)",
+        "np.maximum(mu, earlier)",
+        (f"{_HIDDEN}::test_the_value_of_another_solver_with_a_released_mean",),
+    ),
+    Mutation(
+        "curvature at features without their centre",
+        "simulation/jobs/published.py",
+        "return problem.centred_lengths(centre)",
+        "return problem.centred_lengths(0.0)",
+        (f"{_PUBLISHED}::test_a_released_mean_adds_to_the_cost_of_models_at_any_centre",),
+    ),
+    Mutation(
+        "a centre of any length for published models",
+        "algorithms/gossip/centring.py",
+        "if math.isinf(self.radius):",
+        "if True:",
+        (f"{_PUBLISHED}::test_no_released_mean_is_outside_the_ball_of_all_features",),
+    ),
+    Mutation(
+        "envelopes of features without their centre",
+        "problems/training.py",
+        "features = records.features - x[:, None] if self.p else records.features",
+        "features = records.features",
+        (f"{_PUBLISHED}::test_no_step_at_a_centre_moves_models_farther_apart_than_its_factor",),
+    ),
+    Mutation(
+        "a published average of intercepts that depend on each agent's centre",
+        "simulation/model.py",
+        "published = average_agents(published)",
+        "pass",
+        ("tests/simulation/test_published_models.py::test_a_centred_average_follows_from_two_averages",),
     ),
     Mutation(
         "a published average of messages without their grid",
         "simulation/jobs/published.py",
-        "rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()",
+        "rounding[-1] += math.sqrt(steps.dimension) * steps.grid.max() * unequal",
         "rounding[-1] += 0.0",
         (f"{_PUBLISHED}::test_a_published_average_counts_the_grid",),
     ),
     Mutation(
         "network DP with centred features",
         "auditing/network_view.py",
-        '("algorithm.centring", job.algorithm.centring_rounds, ',
-        '("algorithm.centring", 0, ',
+        '("algorithm.centring", isinstance(job.algorithm, Centring), ',
+        '("algorithm.centring", False, ',
         (f"{_VIEW_OF_TRAINING}::test_jobs_without_factors_are_refused[algorithm.centring]",),
     ),
     Mutation(
         "a neighbour's cost without the float64 term",
         "auditing/network_view.py",
-        "mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "mu = observer_mu(self.steps, self.observers, self.price_classes, published, reporter)\n",
+        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, published, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_training_is_between_linear_gossip_and_all_messages",),
     ),
     Mutation(
@@ -1965,7 +2064,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "half the cost of a feature mean",
-        "algorithms/gossip/single_level.py",
+        "algorithms/gossip/centring.py",
         'dp.Use("feature_mean", np.ones(1), ',
         'dp.Use("feature_mean", 0.5 * np.ones(1), ',
         (f"{_CENTRING}::test_the_plan_is_the_hand_made_one_and_what_is_recorded",),
@@ -1979,9 +2078,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a noiseless centre",
-        "algorithms/gossip/single_level.py",
-        "x = own_weight * released.x + neighbour_sum.x if",
-        "x = own_weight * (s.x.value if t == 1 else released.x) + neighbour_sum.x if",
+        "algorithms/gossip/centring.py",
+        "x = reply.released.x\n",
+        "x = s.x.value if t == 1 else reply.released.x\n",
         (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(
@@ -1994,8 +2093,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a server that updates from one agent's reply",
         "algorithms/gossip/federated.py",
-        "Served(x, s.y + change, s.y)",
-        "Served(x, s.y + answer.released.u, s.y)",
+        "Served(s.x, s.y + change, s.y)",
+        "Served(s.x, s.y + answer.released.u, s.y)",
         ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
     ),
     Mutation(
@@ -2104,7 +2203,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/host.py",
         'state["replicas"] = dict(self._earlier)',
         'state["replicas"] = dict(self._replicas)',
-        ("tests/simulation/test_compression.py::test_a_run_that_is_cut_off_goes_on_to_the_bit",),
+        ("tests/simulation/test_engines_agree.py::test_a_resumed_run_releases_equal_bits",),
     ),
     Mutation(
         "Bernoulli draws of a quantiser shared by all agents",

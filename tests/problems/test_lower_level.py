@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy
-from scipy.optimize import root
 
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import lower_level
@@ -14,7 +13,7 @@ from decentral_dp.problems.bilevel.linear import (
     biased_regularisation,
 )
 from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, mean_losses, mean_term, solve_lower
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
 COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
@@ -41,44 +40,15 @@ def test_quadratic_closed_forms(ridge):
     agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 1))
     x = np.random.default_rng(2).normal(size=D)
     y = solve_lower(problem, x, agents)
-    np.testing.assert_allclose(y, closed_form(problem).lower_solution(x, agents), rtol=1e-8)
+    np.testing.assert_allclose(y, QuadraticSolution(problem).lower_solution(x, agents), rtol=1e-8)
     z = solve_inverse_hvp(problem, x, y, agents)
-    np.testing.assert_allclose(z, closed_form(problem).z_star(x, agents), rtol=1e-7)
+    np.testing.assert_allclose(z, QuadraticSolution(problem).z_star(x, agents), rtol=1e-7)
     np.testing.assert_allclose(
-        hypergradient(problem, x, y, z, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+        hypergradient(problem, x, y, z, agents), QuadraticSolution(problem).hypergradient(x, agents), rtol=1e-7
     )
     np.testing.assert_allclose(
-        true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+        true_hypergradient(problem, x, agents), QuadraticSolution(problem).hypergradient(x, agents), rtol=1e-7
     )
-
-
-def naive_logistic_f(raw, x):
-    """F(x) from the raw records: scipy's own root finder and plain numpy, nothing of the package."""
-
-    def mean_loss(y, part):
-        return np.mean([np.mean(np.log1p(np.exp(-pair[part][1] * (pair[part][0] @ y)))) for pair in raw])
-
-    def mean_grad(y):
-        slopes = [a.T @ (-b / (1 + np.exp(b * (a @ y)))) / len(b) for (a, b), _ in raw]
-        return np.mean(slopes, axis=0) + np.exp(x) * y
-
-    fit = root(mean_grad, np.zeros(len(x)), tol=1e-14)
-    assert np.linalg.norm(mean_grad(fit.x)) < 1e-12
-    return mean_loss(fit.x, 1)
-
-
-@pytest.mark.parametrize("level", [-1.0, 0.5])
-def test_logistic_hypergradient_is_the_slope_of_f(level):
-    raw = raw_agents([-1.0, 1.0], 10)
-    problem = LogisticHyperparameter(D)
-    rng = np.random.default_rng(11)
-    x = level + 0.5 * rng.normal(size=D)
-    got = true_hypergradient(problem, x, prepared(problem, raw))
-    h = 1e-4
-    for s in range(D):
-        step = h * (np.arange(D) == s)
-        slope = (naive_logistic_f(raw, x + step) - naive_logistic_f(raw, x - step)) / (2 * h)
-        assert got[s] == pytest.approx(slope, rel=1e-5, abs=1e-9)
 
 
 @pytest.mark.parametrize("spread", [2.0, 8.0, 14.0])

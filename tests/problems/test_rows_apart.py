@@ -23,7 +23,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy import clipping
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.user_code import component
 
@@ -128,14 +128,16 @@ def test_rows_of_a_bilevel_problem(watched: Any, kind: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kind", MINIMAX)
+@pytest.mark.parametrize("kind", SOLVED["minimax"])
 def test_rows_of_a_minimax_problem(watched: Any, kind: str, n: int) -> None:
     options, terms, classes = OF_MINIMAX[kind]
     rng = np.random.default_rng(n)
     played = (STEPS, 2) if kind == "mspbe" else None
     width = (STEPS + 1) * 2 + STEPS + 1 if played else WIDTH
     limits = {"x": 0.8, "y": 0.8}
-    problem = MINIMAX[kind].build(options, ProblemFacts(width, classes, l2=2.0, trajectory=played, clip=limits))
+    problem = SOLVED["minimax"][kind].build(
+        options, ProblemFacts(width, classes, l2=2.0, trajectory=played, clip=limits)
+    )
     features = rng.normal(size=(n, width))
     labels = np.full(n, float(STEPS)) if played else rng.integers(0, classes, n).astype(float)
     x, y = (problem.start[v] + 0.1 * rng.normal(size=problem.start[v].size) for v in "xy")

@@ -141,27 +141,6 @@ def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(
     assert 0.5 < largest * N / (2 * BOUND) <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
-def test_predictions_are_those_that_the_scores_count(widths: tuple[int, ...], loss: TrainingLoss, classes: int) -> None:
-    problem, y, records = _case(widths, loss, classes)
-    own = Examples(records.features[1], records.label[1])
-    said, x = problem.predict(y, own.features / GAIN), np.zeros((AGENTS, 0))
-    if classes:
-        assert np.allclose(said.sum(axis=-1), 1.0)
-        assert said.shape == (AGENTS, N, classes)
-        right = (said.argmax(axis=-1) == own.label).mean(axis=1)
-        assert np.allclose(problem.accuracy(x, y, own), right)
-        assert problem.regression_scores(x, y, own) == {}
-        loss_by_hand = -np.log(np.take_along_axis(said, own.label[None, :, None].astype(int), axis=-1)[..., 0])
-        assert np.allclose(problem.losses(x, y, own, np.full(N, 1 / N))[0], loss_by_hand.mean(axis=1))
-    else:
-        scores = problem.regression_scores(x, y, own)
-        errors = np.square(said - own.label).mean(axis=1)
-        assert np.allclose(scores["rmse"], np.sqrt(errors))
-        assert problem.accuracy(x, y, own) is None
-        assert np.allclose(scores["r2"], 1.0 - errors / own.label.var())
-
-
 def test_the_ridge_reads_no_record_and_is_exact() -> None:
     problem, y, _ = _case((D, 1), Squared(), 0)
     x, z = np.zeros((AGENTS, 0)), y[::-1]

@@ -58,13 +58,3 @@ def test_hooks_call_what_the_gate_calls() -> None:
         for word in hook["entry"].split():
             assert not word.startswith("tests/") or (ROOT / word).is_file(), word
     assert shutil.which("ruff") or importlib.util.find_spec("ruff")
-
-
-@pytest.mark.parametrize("form", ["wrong_epsilon", "wish"])
-def test_forms_ask_for_something(form: str) -> None:
-    content = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{form}.yml").read_text(encoding="utf-8"))
-    assert {"name", "description", "body"} <= set(content)
-    asked = [field for field in content["body"] if field["type"] != "markdown"]
-    assert asked
-    assert all(field["attributes"]["label"] for field in asked)
-    assert len({field["id"] for field in asked}) == len(asked)

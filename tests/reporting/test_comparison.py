@@ -5,26 +5,19 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.run import print_and_write_comparison
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting.comparison import _shorten_names, compare, comparison_tables
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import journal
+from decentral_dp.errors import InputError
+from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.result import read_result
 from tests.conftest import BASE
-from tests.support.run_folders import Page, read_page, rewrite_result, write_run
-
-Make = Callable[..., dict[str, Any]]
-
+from tests.support.interruptions import interrupt, save_states_often
+from tests.support.run_folders import write_run
 
 COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
@@ -41,17 +34,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         decentral_dp.run(BASE, out=place / "a")
         decentral_dp.run(other, out=place / "b")
         decentral_dp.run(load("dp_bilevel", COORDINATOR), out=place / "trusted")
-        for name, value in (("_INTERVAL", 0.0), ("_SHARE", 1e9)):
-            patch.setattr(journal, name, value)
-
-        def cut(at: Progress) -> None:
-            if at.done >= 6:
-                raise KeyboardInterrupt
-
+        save_states_often(patch)
         long = copy.deepcopy(BASE)
         long["algorithm"]["rounds"], long["run"]["evaluate_every"] = 9, 1
-        with pytest.raises(Stopped):
-            decentral_dp.run(long, out=place / "cut", callbacks=[cut])
+        interrupt(long, place / "cut", 6)
     return place
 
 
@@ -102,16 +88,6 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
     ]
 
 
-def test_a_notebook_shows_the_tables_of_the_page_and_the_picture(folders: Path, tmp_path: Path) -> None:
-    found = compare(folders / "a", folders / "b")
-    assert repr(found) == "<Comparison of a, b>"
-    assert repr(found.runs[1]) == f"<ComparedRun 'b': {found.runs[1].result!r}>"
-    page, shown = read_page(found.write(tmp_path)), Page(found._repr_html_())
-    assert shown.rows == page.rows
-    assert len(shown.rows) > 10
-    assert found._repr_html_().count("<svg") == 1
-
-
 def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path) -> None:
     published = read_result(write_run(tmp_path / "published", guarantee="as_published"))
     found = compare(folders / "a", tmp_path / "published")
@@ -142,48 +118,6 @@ def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_pa
     assert "nothing was measured yet" in compare(folders / "a", damaged).remarks[0]
 
 
-def test_the_page_has_everything_and_loads_nothing(
-    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    print_and_write_comparison([folders / name for name in ("a", "b", "trusted", "cut")], None, [])
-    page = (tmp_path / "runs" / "compare" / "comparison.html").read_text()
-    said = capsys.readouterr().out
-    for words in ("privacy.epsilon", "ε of channel y", "cut is not complete"):
-        assert words in page.replace("<wbr>", "")
-        assert words in said
-    # In a narrow column a key breaks between its parts, and a number nowhere.
-    assert "privacy.<wbr>epsilon" in page
-    assert not re.search(r"\d\.<wbr>", page)
-    assert "Settings that differ" in said
-    assert said.rstrip().endswith("Page: runs/compare/comparison.html")
-    assert page.count("<svg") == 1
-    # The settings that differ are first, then the curves.
-    places = [page.index(f'id="{name}"') for name in ("settings-that-differ", "curves", "budgets", "last-metrics")]
-    assert places == sorted(places)
-    assert not re.search(r'(src|href)="(?!data:|#|[./]*[\w/-]+/report\.html")', page)
-    assert [p.name for p in (tmp_path / "runs" / "compare").iterdir()] == ["comparison.html"]
-
-
-@pytest.mark.parametrize(
-    ("names", "short"),
-    [
-        (
-            ["ring-privacy.epsilon=1-run.average=0.5", "ring-privacy.epsilon=2-run.average=0.5"],
-            ["privacy.epsilon=1", "privacy.epsilon=2"],
-        ),
-        (["a_long_name_of_a_scenario", "a_long_name_of_a_scenario-run.average=0.5"], None),
-        (
-            ["a_long_name-privacy.delta=1e-5", "a_long_name-privacy.delta=1e-6"],
-            ["privacy.delta=1e-5", "privacy.delta=1e-6"],
-        ),
-        (["ring-a.b=1", "ring-a.b=2"], None),
-    ],
-)
-def test_long_names_lose_what_all_have(names: list[str], short: list[str] | None) -> None:
-    assert _shorten_names(names) == (short or names)
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -200,40 +134,3 @@ def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str]
     with pytest.raises(InputError, match=sentence) as refused:
         compare(*(folders / name.replace("runs0", folders.name) for name in given))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("value", [[1.0], [2.0]]),
-        ("round", [1, None]),
-        ("agent", ["mean", None]),
-        ("name", [["loss"], ["loss"]]),
-        ("value", ["a", "b"]),
-    ],
-)
-def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, column: str, values: list[Any]) -> None:
-    shutil.copytree(folders / "b", tmp_path / "b")
-    frame = {"round": [1, 2], "agent": ["mean", "mean"], "name": ["loss", "loss"], "value": [1.0, 2.0]}
-    pd.DataFrame({**frame, column: values}).to_parquet(tmp_path / "b" / "metrics.parquet")
-    rewrite_result(tmp_path / "b")
-    with pytest.raises(InputError, match=r"metrics\.parquet: cannot be read \("):
-        compare(folders / "a", tmp_path / "b")
-
-
-@pytest.mark.parametrize("width", [60, 120])
-def test_no_column_of_the_terminal_is_cut(
-    width: int, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.chdir(tmp_path)
-    names = ["a", "b", "trusted"]
-    print_and_write_comparison([folders / name for name in names], None, ())
-    out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if not line.startswith("Page")]
-    assert max(map(len, lines)) <= width
-    budgets = lines[lines.index("Budgets") + 1 :]
-    assert budgets[0].split() == names
-    delta = next(line for line in budgets if line.startswith("δ"))
-    assert len(delta.split()) == 4
-    assert " ".join(out.split()).count("trusted") >= 4

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import rich.console
 from rich.progress import Progress
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.reporting import terminal as progress
+from decentral_dp.reporting import notebook as progress
+from decentral_dp.reporting import terminal
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.run import Run
 
@@ -65,7 +68,7 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
             shown.extend(f"{task.completed:g} of {task.total} {task.fields['words']}" for task in self.tasks)
             super().stop()
 
-    monkeypatch.setattr(progress, "Columns", Bar)
+    monkeypatch.setattr(terminal, "Columns", Bar)
     few = load("ring_breast_cancer", ["algorithm.rounds=2"])
     decentral_dp.run(few)
     assert shown == []
@@ -81,13 +84,15 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     decentral_dp.study(of_runs, workers=1)
     assert shown[2:] == ["1 of 1 "]
     monkeypatch.undo()
-    monkeypatch.setattr(progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
+    assert not progress.in_notebook()
+    monkeypatch.setattr(rich.console, "Console", lambda: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setitem(sys.modules, "IPython", sys)
     monkeypatch.setattr(progress, "find_spec", lambda _: True)
     assert progress.in_notebook()
     monkeypatch.setenv("TTY_INTERACTIVE", "0")
     assert not progress.in_notebook()
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(progress, "Columns", Bar)
+    monkeypatch.setattr(terminal, "Columns", Bar)
     # A run with callbacks has no bar.
     decentral_dp.run(few, callbacks=[lambda at: None])
     assert len(shown) == 3

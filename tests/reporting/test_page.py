@@ -28,7 +28,7 @@ from decentral_dp.reporting.page import (
     write_report,
 )
 from decentral_dp.reporting.plots import write_plots
-from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
+from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, write_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,48 +173,6 @@ def test_the_axis_of_an_audit_keeps_the_order_of_its_values(values: list[float])
     ordered = [place for _, place in sorted(zip(values, places, strict=True))]
     assert ordered == sorted(ordered)
     assert [place == 100.0 for place in places] == [math.isinf(value) for value in values]
-
-
-def test_the_budget_table_rounds_up(tmp_path: Path) -> None:
-    page = page_of(tmp_path / "run")
-    assert page.row("0") == ["3.28", "1.97", "2.30", "3.28", "2.30"]  # 3.28, 1.968, 2.296, 3.28, 2.296
-    assert page.row("9")[0] == "4.00"
-    entry = {"agent": 0, "epsilon_pure": 7.0001, "epsilon": 3.9912, "channels": {}, "records": {}}
-    privacy = privacy_of(tmp_path / "known", agents=[entry], epsilon_max=3.9912)
-    page = page_of(tmp_path / "other", changes={"privacy": privacy})
-    assert page.row("0") == ["4.00", "7.01"]
-    assert "3.99" not in page.text
-
-
-def test_a_claim_is_never_shown_without_its_label(as_published: Path) -> None:
-    page = read_page(as_published / "report.html")
-    assert "provable ε = ∞ at δ = 1e-5 for the protocol as published (SIMULATION)" in page.text
-    assert "The claimed number 320.61 (Theorem 4.5 of Chen & Wang (2024), as published) is not" in page.text
-    assert "Nothing can be proved for this protocol" in page.text
-    assert "by ε = ∞, which protects nothing" in page.text
-    assert "ε → 3550.2" in page.text
-    header = next(row for row in page.rows if row and row[0] == "Agent")
-    # The claim follows ε of the whole run.
-    assert header[header.index("Whole run") + 1] == "Claimed, not certified"
-    assert page.row("9")[:2] == ["∞", "320.61"]
-    assert set(page.row("9")[2:]) == {"∞"}
-    for before in (page.text[: m.start()] for m in re.finditer("320.61", page.text)):
-        assert "laimed" in before[-40:] or before.rstrip().endswith("∞")
-
-
-def test_metrics_are_listed_with_their_range_and_without_the_budget(tmp_path: Path) -> None:
-    values = {"test_accuracy_last": 0.9, "test_accuracy_last_min": 0.8, "test_accuracy_last_max": 0.95}
-    values |= {"test_loss_unreleased": 0.3, "upper_loss": 0.25, "upper_loss_min": 0.2, "upper_loss_max": None}
-    page = page_of(tmp_path / "run", changes={"metrics": {**values, "epsilon_spent": 3.991}})
-    assert "of what is not released" not in page.text
-    # The name of the files, then its meaning.
-    rows = {row[0]: row[1:] for row in page.rows if row}
-    assert rows["test_accuracy_lastaccuracy on held-out records, last released values"] == ["0.900", "0.800", "0.950"]
-    assert rows["test_loss_unreleasedloss on held-out records, unreleased state"] == ["0.300", "", ""]
-    assert rows["upper_lossupper loss (validation)"] == ["0.250", "0.200", ""]
-    listed = [name for name in rows if "_loss" in name]
-    assert [name.startswith("upper_loss") for name in listed] == [True, False]
-    assert "3.99" not in page.text
 
 
 def test_equal_agents_share_a_row_and_many_agents_a_summary(tmp_path: Path) -> None:

@@ -2,72 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.reporting.privacy import notes, threat_model
+from decentral_dp.reporting.privacy import notes
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.simulation.summary import statement_of
 from tests.support.coordinator_scenarios import content
-from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 
 SECOND = "second_order_dp_bilevel"
 CLIP = {"privacy.clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
-HIDDEN = "exact lower solution at the published x"
-Made = Callable[..., Path]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A run folder by kind and changes, made once; its figures are drawn only by the tests of figures."""
-    known: dict[str, Path] = {}
-
-    def make(kind: str, **changes: Any) -> Path:
-        key = json.dumps([kind, changes])
-        if key not in known:
-            folder = tmp_path_factory.mktemp(kind) / "run"
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("decentral_dp.reporting.plots.write_plots", _dot)
-                decentral_dp.run(load(content(kind, **changes), ["run.evaluate_every=1"]), out=folder)
-            known[key] = folder
-        return known[key]
-
-    return make
-
-
-def _dot(folder: Path, report: Any) -> list[Path]:
-    (folder / "plots").mkdir(exist_ok=True)
-    (folder / "plots" / "losses.svg").write_bytes(DOT)
-    return []
-
-
-GRID_WALK = "papers.published:PublishedGridWalk"
 
 
 def job_of(kind: str, **changes: Any) -> Job:
     return build(load(content(kind, **changes)))
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return found
-
-
-def page_of(folder: Path) -> Page:
-    return read_page(folder / "report.html")
 
 
 def gaussian(mu: float, delta: float) -> float:
@@ -119,28 +74,6 @@ def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
     assert {p["unit"] for p in privacy["prices"]} == {"μ"}
 
 
-def test_settings_that_were_left_out_are_told(made: Made) -> None:
-    job = job_of(SECOND)
-    step = job.algorithm.x.scale  # type: ignore[union-attr]  # of a program with steps
-    ran = result_of(made(SECOND))["algorithm"]
-    assert ran["left_out"] == ["x"]
-    assert ran["settled"] == {"x": {"scale": pytest.approx(step), "decay": 0.0}}
-    assert ran["start"] == {"x": 0.0}
-    assert ran["domain"] == {"low": -4.0, "high": 1.0}
-    inside = result_of(made(SECOND, **{"algorithm.domain": {"low": -4.0, "high": -1.0}}))
-    # The start is the point of the domain that is nearest to 0.
-    assert inside["algorithm"]["start"] == {"x": -1.0}
-
-
-def test_the_adversary_sees_the_coordinators_queries() -> None:
-    asks, pools = (" ".join(threat_model(statement_of(job_of(kind)))) for kind in ("pp_ift", SECOND))
-    assert "∇_y l, ∇_y h and ∇²_yy l" in asks
-    assert "hands its records" not in asks
-    assert "hands its records" in pools
-    # ∇_x h depends on no record here.
-    assert "∇_x h" not in asks
-
-
 # --- the terminal -----------------------------------------------------------------------------------------------------
 
 
@@ -148,40 +81,3 @@ def test_the_adversary_sees_the_coordinators_queries() -> None:
 
 
 # --- the figures ------------------------------------------------------------------------------------------------------
-
-
-def test_the_gap_to_the_population_is_beside_the_hypergradient(made: Made) -> None:
-    folder = made(SECOND)
-    metrics = pd.read_parquet(folder / "metrics.parquet")
-    (ax,) = axes_of("hypergradient", folder)
-    assert len(ax.lines) == 2
-    for line, name in zip(ax.lines, ("hypergradient_norm", "hypergradient_gap"), strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), metrics[metrics["name"] == name]["value"])
-
-
-def test_the_noise_figure_shows_recorded_scales(made: Made) -> None:
-    """The plan has costs at scale 1; the recorded scales are those of the sensitivity."""
-    folder = made("pp_ift", **CLIP)
-    ledger = pd.read_parquet(folder / "ledger.parquet")
-    left, _ = axes_of("noise", folder)
-    line = next(line for line in left.lines if line.get_label() == "gx")
-    rows = ledger[(ledger["channel"] == "gx") & (ledger["agent"] == 0) & (ledger["records"] == "train")]
-    np.testing.assert_allclose(line.get_ydata(), rows["scale"])
-    assert not np.allclose(rows["scale"], 1.0)
-    worst = (ledger["scale"] / ledger["sensitivity"]).groupby([ledger["channel"], ledger["release"]]).min()
-    figure = left.figure
-    ends = re.findall(r"[\d.]+", figure.get_suptitle())
-    assert [float(e) for e in ends] == pytest.approx([worst.min(), worst.max()], rel=0.06)
-
-
-def test_figures_that_would_say_nothing_are_left_out(made: Made) -> None:
-    one = made("exponential_mechanism", **{"algorithm.rounds": 1})
-    for name in ("noise", "epsilon", "upper_variable", "topology", "consensus"):
-        assert figure_of(name, one) is None, name
-    several = made(SECOND)
-    assert figure_of("noise", several) is not None
-    assert figure_of("epsilon", several) is not None
-    assert axes_of("epsilon", several)[0].get_ylabel() == "ε spent, δ\u00a0=\u00a01e-5"
-    many = made("pp_ift", **{"problem.kind": "logistic_hyperparameter", "algorithm.x": {"scale": 1.0}, **CLIP})
-    (ax,) = axes_of("upper_variable", many)
-    assert len(ax.lines[0].get_xdata()) == 30

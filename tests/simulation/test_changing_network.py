@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.engines.host import Host
-from decentral_dp.errors import Stopped
-from decentral_dp.simulation.folder import journal
 from tests.support.published import scenario_file
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -78,38 +74,6 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
     online = over_time.online(ROUNDS)
     sends = np.ones(m, dtype=bool) if online is None else online
     np.testing.assert_allclose(run.released["y"], np.where(sends[:, None], values, last_sent), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_blocks_do_not_move_a_bit_and_the_price_is_that_of_a_network_that_stays(kind: str) -> None:
-    whole = decentral_dp.run(scenario(KINDS[kind]))
-    cut = decentral_dp.run(scenario(KINDS[kind], blocks=4))
-    np.testing.assert_array_equal(whole.released["y"], cut.released["y"])
-    assert whole.result.privacy.epsilon_max == pytest.approx(4.0, rel=1e-3)
-    assert whole.records.same_releases(whole.simulation().ledger)
-
-
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("kind", ["matching", "away and late", "all"])
-def test_actors_send_what_one_process_does(kind: str) -> None:
-    there = decentral_dp.run(scenario(KINDS[kind], engine="ray", agents_per_actor=2))
-    np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
-
-
-@pytest.mark.parametrize("kind", ["all", "delay"])
-def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-
-    def cut(at: Any) -> None:
-        if at.done >= 6:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", callbacks=[cut])
-    done = decentral_dp.resume(tmp_path / "run")
-    np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
 
 
 def test_who_is_away_releases_nothing_and_pays_nothing() -> None:

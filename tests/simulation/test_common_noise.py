@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build_job
+from tests.support.interruptions import interrupt
 from tests.support.run_folders import rewrite_journal
 
-Make = Callable[..., dict[str, Any]]
 GRAPHS = ("ring", "star", "complete")
 # Reads records that are in no file of the scenario.
 LOADER = """
@@ -131,15 +129,6 @@ def test_secret_jobs_share_no_noise() -> None:
     assert np.abs(first - second).min() > 1e-6
 
 
-def interrupt(content: dict[str, Any], folder: Path) -> None:
-    def progress(at: Progress) -> None:
-        if at.done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(content, out=folder, callbacks=[progress])
-
-
 def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Detect a changed bit of one record, even if no file of the scenario has changed."""
     monkeypatch.setattr(page, "draw_run", lambda folder: None)
@@ -150,7 +139,7 @@ def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeyp
     loaded = {"data": "loader:load", "classes": [0, 1], "scale": {"*": [-5.0, 5.0]}}
     content = training("ldp_single_level", "ring", problem=loaded, run={"evaluate_every": 1})
     content["code_folders"] = [str(tmp_path)]
-    interrupt(content, tmp_path / "run")
+    interrupt(content, tmp_path / "run", 2)
     other = table.copy()
     other[0, 0] = np.nextafter(other[0, 0], 9.0)
     np.save(tmp_path / "records.npy", other)
@@ -180,7 +169,7 @@ def test_a_run_is_resumed_on_nothing_but_its_own_scenario(
     content["seed"] = seed
     if seed is None:
         del content["seed"]
-    interrupt(content, folder)
+    interrupt(content, folder, 2)
     path = folder / "scenario.toml"
     text = path.read_text()
     changed = tomllib.loads(text)

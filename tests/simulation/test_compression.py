@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.errors import Stopped
-from decentral_dp.simulation.folder import journal
 from decentral_dp.topology.compression import Compression
 from tests.support.published import scenario_file
 
@@ -163,29 +160,6 @@ def test_the_price_and_what_is_recorded_are_those_of_whole_messages(algorithm: s
     assert compressed.plan().epsilon == plain.plan().epsilon
     run = compressed.run()
     assert run.records.same_releases(plain.ledger)
-
-
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("kind", ["top_k", "qsgd"])
-def test_actors_send_what_one_process_does(kind: str) -> None:
-    there = decentral_dp.run(scenario(KINDS[kind], engine="ray", agents_per_actor=2))
-    np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
-
-
-@pytest.mark.parametrize("kind", ["top_k", "random_k"])
-def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-
-    def cut(at: Any) -> None:
-        if at.done >= 6:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", callbacks=[cut])
-    done = decentral_dp.resume(tmp_path / "run")
-    np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
 
 
 # Outputs and refusals -----------------------------------------------------------------------------------------------

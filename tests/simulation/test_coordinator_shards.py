@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import decentral_dp
@@ -15,10 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.errors import Stopped
 from decentral_dp.privacy.releasers import PlannedReleaser
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job
 
@@ -122,29 +118,3 @@ def test_what_needs_more_than_sums_is_refused(name: str, override: str, said: st
     with pytest.raises(InputError) as refused:
         build_job(load(tmp_path / "shards" / "scenario.toml", [override] if override else []))
     assert str(refused.value).startswith(said)
-
-
-@pytest.mark.parametrize("command", [decentral_dp.audit, decentral_dp.check])
-def test_what_needs_all_records_is_refused(shards: Path, command: Any) -> None:
-    with pytest.raises(InputError, match=r"problem\.manifest"):
-        command(load(shards / "scenario.toml"))
-
-
-def test_a_run_that_is_cut_off_goes_on_from_the_coordinators_state(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    given = load(shards / "scenario.toml")
-    whole = decentral_dp.run(given)
-
-    def cut(at: Progress) -> None:
-        if at.done >= 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(given, out=tmp_path / "run", callbacks=[cut])
-    assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
-    again = decentral_dp.resume(tmp_path / "run")
-    assert_same_values(again.released, whole.released)
-    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
-    pd.testing.assert_frame_equal(again.metrics, whole.metrics)

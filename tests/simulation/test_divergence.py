@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import toml_value
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import MOST_OF_SCALE, RunControl, SavedState, Snapshot, release_scale
 from decentral_dp.reporting.report import reason_text
@@ -50,10 +49,6 @@ def _content(step: float, rounds: int, *, noisy: bool = False, seed: int = 1, **
         "privacy": NOISE if noisy else {"guarantee": "none"},
         "run": {"evaluate_every": 5, **run},
     }
-
-
-def _toml(content: dict[str, Any]) -> str:
-    return "\n".join(f"{key} = {toml_value(value)}" for key, value in content.items())
 
 
 @cache

@@ -157,78 +157,6 @@ def test_models_of_minimax_problems_predict(name: str, metric: str) -> None:
     assert {n: v.shape for n, v in run.model.weights.items()} == {"weight": (1, 30), "bias": (1,)}
 
 
-def test_a_torch_module_with_the_weights_says_the_same(csv: Path) -> None:
-    torch = pytest.importorskip("torch")
-    chosen = {"kind": "mlp", "hidden": [6, 5]}
-    # Without a clip: predict_proba of two classes allows for one.
-    steps = {"algorithm": SHORT | {"learning_rate": {"scale": 0.3}}, "privacy": {"guarantee": "none"}}
-    run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps))
-    rows = _held_out(run)
-    widths = [(4, 6), (6, 5), (5, 1)]
-    layers = [part for i, o in widths for part in (torch.nn.Linear(i, o), torch.nn.ReLU())][:-1]
-    module = torch.nn.Sequential(*layers).double()
-    module.load_state_dict(run.model.state_dict())
-    with torch.no_grad():
-        outputs = module(torch.tensor(run.model.prepare(rows))).numpy()[:, 0]
-    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-outputs)), run.predict_proba(rows)[:, 1], rtol=1e-12)
-
-
-NET = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self, n, outputs):
-        super().__init__()
-        self.first, self.last = torch.nn.Linear(n, 5), torch.nn.Linear(5, outputs)
-
-    def forward(self, rows):
-        return self.last(torch.nn.functional.silu(self.first(rows)))
-
-def build(n_features, outputs):
-    return Net(n_features, outputs)
-
-def stack(n_features, outputs):
-    layers = {"low": torch.nn.Linear(n_features, 3), "bend": torch.nn.Tanh(), "high": torch.nn.Linear(3, outputs)}
-    named = torch.nn.Sequential()
-    for name, layer in layers.items():
-        named.add_module(name, layer)
-    return named
-"""
-
-
-@pytest.mark.parametrize(
-    ("function", "names"),
-    [
-        ("build", ["first.weight", "first.bias", "last.weight", "last.bias"]),
-        ("stack", ["low.weight", "low.bias", "high.weight", "high.bias"]),
-    ],
-)
-def test_a_module_of_ones_own_has_its_own_names(
-    csv: Path, function: str, names: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch = pytest.importorskip("torch")
-    (csv.parent / "net.py").write_text(NET)
-    monkeypatch.chdir(csv.parent)
-    chosen = f"net:{function}"
-    steps = {
-        "algorithm": SHORT | {"learning_rate": {"scale": 0.3}, "rounds": 2},
-        "privacy": PRIVACY | {"clip": 0.5},
-    }
-    run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
-    assert list(run.model.weights) == names
-    scope: dict[str, Any] = {}
-    exec(NET, scope)
-    module = scope[function](4, 1).double()
-    module.load_state_dict(run.model.state_dict())
-    rows = _held_out(run)
-    with torch.no_grad():
-        outputs = module(torch.tensor(run.model.prepare(rows))).numpy()[:, 0]
-    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-outputs)), run.predict_proba(rows)[:, 1], rtol=1e-9)
-    said = run.predict(rows)
-    (csv.parent / "net.py").unlink()
-    np.testing.assert_array_equal(decentral_dp.load_model(csv.parent / "run").predict(rows), said)
-
-
 def test_every_form_of_a_table_is_read_alike(csv: Path) -> None:
     run, new = decentral_dp.run(_scenario(csv, SICK)), _frame(7)
     said, folder = run.predict_proba(new), csv.parent
@@ -253,16 +181,6 @@ def test_what_predicts_nothing_is_said(name: str, kind: str | None, package: str
     run = decentral_dp.run(name, set={"algorithm.rounds": 2} | ({"problem.kind": kind} if kind else {}))
     assert "has no model that predicts" in _refusal(lambda: run.model)
     assert "has no model that predicts" in _refusal(run.predict, np.zeros((1, 2)))
-
-
-def test_runs_whose_weights_cannot_predict_are_refused(csv: Path) -> None:
-    diverged = _scenario(
-        csv,
-        {**DAYS, "scale": "none"},
-        algorithm={"kind": "dp_dsgd", "rounds": 200, "learning_rate": {"scale": 1e9}, "momentum": 0.0},
-        privacy={"guarantee": "none", "clip": 1e300},
-    )
-    assert "diverged" in _refusal(lambda: decentral_dp.run(diverged).model)
 
 
 def test_agents_without_links_have_no_model_in_common(csv: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from decentral_dp.auditing.losses import compute_movement, log_ratio
 from decentral_dp.auditing.neighbours import find_neighbours
 from decentral_dp.auditing.transcripts import observe, replay
 from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.errors import Stopped
 from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.releasers import NoiseSchedule, ScheduledReleaser
@@ -32,7 +30,6 @@ from decentral_dp.privacy.time_factors import (
     factor_of,
     next_past,
 )
-from decentral_dp.simulation.folder import journal
 
 BANDED = 3
 
@@ -85,34 +82,6 @@ def test_blocks_do_not_move_a_bit_and_all_meet_the_target(case: str) -> None:
     parts = decentral_dp.run({**job, "run": {**job["run"], "blocks": 3}})
     assert np.array_equal(whole.released["y"], parts.released["y"])
     assert 3.99 < whole.result.privacy.epsilon_max <= 4.0
-
-
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
-def test_actors_draw_the_same_bits() -> None:
-    for job in (CASES["bands"], CASES["across as well"]):
-        there = decentral_dp.run({**job, "run": {**job["run"], "engine": "ray", "agents_per_actor": 2}})
-        assert np.array_equal(decentral_dp.run(job).released["y"], there.released["y"])
-
-
-def cut(at: Any) -> None:
-    if at.done >= 4:
-        raise KeyboardInterrupt
-
-
-@pytest.fixture
-def saves_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-
-
-@pytest.mark.usefixtures("saves_every_round")
-@pytest.mark.parametrize("case", ["bands", "own", "across as well"])
-def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
-        decentral_dp.run(CASES[case], out=tmp_path / "run", callbacks=[cut])
-    again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(CASES[case])
-    assert np.array_equal(again.released["y"], whole.released["y"])
-    assert again.ledger.equals(whole.ledger)
 
 
 # C⁻¹ ------------------------------------------------------------------------------------------------------------------

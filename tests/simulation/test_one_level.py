@@ -61,6 +61,7 @@ def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand
     base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
 ) -> None:
     monkeypatch.setattr(solve, "as_stacked", lambda _: None)
+    base["run"]["measures"] = ["hypergradient_norm", "upper_loss"]
     plain = decentral_dp.plan(base)
     assert not plain.skips_hypergradient
     assert "Scores" not in str(plain)

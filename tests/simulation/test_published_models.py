@@ -83,6 +83,12 @@ class TestStatement:
         job: Any = decentral_dp.build("dp_dsgd_published", set={**SMALL, "privacy.epsilon": epsilon}).simulation()
         assert 0.999 * epsilon <= job.published.max() <= epsilon
 
+    def test_the_target_is_met_if_the_rounding_changes_with_the_noise(self) -> None:
+        changes = {"algorithm.rounds": 300, "privacy.epsilon": 0.5}
+        published = decentral_dp.plan("dp_dsgd_published", set=changes).privacy.epsilon_published
+        assert published is not None
+        assert 0.4995 <= published <= 0.5
+
     def test_all_messages_have_one_epsilon(self) -> None:
         privacy = decentral_dp.plan("dp_dsgd").privacy
         assert (privacy.view, privacy.epsilon_published, assumptions_text(privacy)) == ("all_messages", None, "")
@@ -196,6 +202,28 @@ class TestFolder:
     def test_a_run_for_all_messages_has_no_such_folder(self, tmp_path: Path) -> None:
         make_run("all_messages", tmp_path / "run")
         assert not {"published", "README.txt"} & {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def test_a_centred_average_follows_from_two_averages(tmp_path: Path) -> None:
+    """The average of the agents' intercepts for features that are not centred would show more."""
+    keys = {
+        **SMALL,
+        "algorithm.centring": True,
+        "algorithm.learning_rate": 1.0,
+        "privacy.epsilon": None,
+        "privacy.clip": {"x": 1.0, "y": 0.1},
+        "privacy.x": {"scale": 0.3},
+        "privacy.y": {"scale": 0.01},
+    }
+    run = decentral_dp.run("dp_dsgd_published", set=keys, out=tmp_path / "run")
+    x, y = (run.published[name] for name in ("x", "y"))
+    problem: Any = run.simulation().problem
+    expected = problem.predicting(x.mean(axis=0, keepdims=True), y.mean(axis=0, keepdims=True))
+    assert np.array_equal(run.model.published, expected)
+    assert np.abs(problem.predicting(x, y).mean(axis=0) - expected).max() > 1e-6
+    rows = load_breast_cancer().data[:7]
+    loaded = load_model(tmp_path / "run" / "published")
+    assert np.array_equal(loaded.predict_proba(rows), run.predict_proba(rows))
 
 
 class TestScores:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.run import Run
+from tests.support.interruptions import interrupt
 
 ALGORITHM = '''
 from dataclasses import dataclass
@@ -112,24 +111,6 @@ def test_a_folder_that_was_sent_runs_elsewhere_to_the_same_bits(home: Path, tmp_
     assert again.result.privacy.epsilon_max == first.result.privacy.epsilon_max
 
 
-def test_what_code_imports_beside_it_is_in_the_folder_too(home: Path, tmp_path: Path) -> None:
-    project = home / "project"
-    records = (project / "records.py").read_text().replace("def deal", "from dealing import turns\n\n\ndef deal")
-    (project / "records.py").write_text(records.replace("np.arange(len(labels)) % agents", "turns(labels, agents)"))
-    (project / "dealing.py").write_text(
-        "from counted import numbers\n\n\ndef turns(labels, agents):\n    return numbers(labels) % agents\n"
-    )
-    (project / "counted.py").write_text(
-        "import numpy as np\n\n\ndef numbers(labels):\n    return np.arange(len(labels))\n"
-    )
-    first = decentral_dp.run(_scenario(project), out=project / "run")
-    names = {path.name for path in (project / "run" / "code").iterdir()}
-    assert names == {"gossip.py", "records.py", "graphs.py", "dealing.py", "counted.py"}
-    shutil.copytree(project / "run", tmp_path / "bob")
-    home.rename(tmp_path / "gone")
-    assert _same(first, decentral_dp.run(tmp_path / "bob" / "scenario.toml", out=tmp_path / "again"))
-
-
 def test_no_file_of_a_folder_names_the_home_folder(home: Path) -> None:
     folder = home / "project" / "run"
     decentral_dp.run(_scenario(home / "project"), out=folder)
@@ -139,14 +120,6 @@ def test_no_file_of_a_folder_names_the_home_folder(home: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "gossip:Averaged" in page
     assert "on a barbell" in page
-
-
-def test_a_graph_that_was_an_object_is_given_again(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    graph = nx.Graph([("anna", "ben"), ("cara", "anna"), ("cara", "ben"), ("dan", "cara")])
-    first = decentral_dp.run(scenario(), topology=graph, out=tmp_path / "run")
-    with pytest.raises(InputError, match="topology"):
-        decentral_dp.plan(tmp_path / "run" / "scenario.toml")
-    assert _same(first, decentral_dp.run(tmp_path / "run" / "scenario.toml", topology=graph))
 
 
 def test_records_stay_where_they_are_and_are_found(
@@ -173,12 +146,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
     whole = decentral_dp.run(_scenario(project))
     monkeypatch.setattr(journal, "_LEASE", 0.0)
 
-    def cut(at: Progress) -> None:
-        if at.done:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run({**_scenario(project), "run": {"evaluate_every": 2}}, out=project / "run", callbacks=[cut])
+    interrupt({**_scenario(project), "run": {"evaluate_every": 2}}, project / "run", 1)
     (project / "gossip.py").write_text("raise SystemExit")
     assert _same(whole, decentral_dp.resume(project / "run"))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.errors import Stopped
-from decentral_dp.simulation.folder import journal
 
 PAIRWISE = {"between_agents": "pairwise", "ratio": 4.0}
 
@@ -65,35 +61,6 @@ def test_blocks_do_not_move_a_bit_and_all_meet_the_target(case: str) -> None:
         assert np.allclose(table["pair_scale"], 4.0 * table["own_scale"])
     assert (table["scale"] >= table["own_scale"] * (1.0 - 1e-12)).all()
     assert (table["scale"] > table["own_scale"]).any()
-
-
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
-def test_actors_draw_the_same_bits() -> None:
-    for correlation in (PAIRWISE, ZERO_SUM, OPTIMISED):
-        here = decentral_dp.run(scenario({"correlation": correlation}, {"kind": "path"}))
-        there = decentral_dp.run(
-            scenario({"correlation": correlation}, {"kind": "path"}, engine="ray", agents_per_actor=2)
-        )
-        assert np.array_equal(here.released["y"], there.released["y"])
-
-
-@pytest.mark.parametrize("correlation", [PAIRWISE, ZERO_SUM, OPTIMISED], ids=["pairwise", "zero_sum", "optimised"])
-def test_a_run_that_was_cut_off_goes_on_to_the_bit(
-    correlation: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-
-    def cut(at: Any) -> None:
-        if at.done >= 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped):
-        decentral_dp.run(scenario({"correlation": correlation}), out=tmp_path / "run", callbacks=[cut])
-    again = decentral_dp.resume(tmp_path / "run")
-    whole = decentral_dp.run(scenario({"correlation": correlation}))
-    assert np.array_equal(again.released["y"], whole.released["y"])
-    assert again.ledger.equals(whole.ledger)
 
 
 def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:

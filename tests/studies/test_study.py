@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
 import math
 import os
@@ -97,17 +96,6 @@ def test_every_combination_for_every_seed(make: Make) -> None:
         assert ("clip" in content["privacy"]) == (variant == "private")
 
 
-def test_a_new_kind_replaces_its_table(make: Make) -> None:
-    study = make(
-        set={"topology": {"kind": "star", "agents": 4}},
-        variants=[{"name": "a"}, {"name": "b", "scenario": "quadratic", "set": {"algorithm": {"rounds": 2}}}],
-    )
-    first, second = cells(study)
-    assert first.content["topology"] == {"kind": "star", "agents": 4}
-    assert second.content["problem"]["kind"] == "quadratic"
-    assert second.content["algorithm"]["rounds"] == 2
-
-
 SIDE = {"measure": "ok"}
 PLOT = {"name": "p", "x": "topology", "y": "ok"}
 OVER_ROUNDS = {"name": "p", "y": "upper_loss"}
@@ -121,6 +109,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("replace algorithm.rounds", {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}}),
     ("replace topology.seed", {"grid": {"topology": RINGS}, "variants": [{"name": "a", "set": {"topology.seed": 1}}]}),
     ('"ring" occurs twice', {"grid": {"topology": [RINGS[0], RINGS[0]]}}),
+    ("is not an axis", {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"best": "seed"}}]}),
     ("grid.seed", {"grid": {"seed": [1, 2]}}),
     ("seeds: got \\[1, 1\\]", {"seeds": [1, 1]}),
     ('"rign"', {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"where": {"topology": "rign"}}}]}),
@@ -378,13 +367,6 @@ def judged_by_seed(
 
 
 RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
-
-
-@pytest.mark.parametrize("best", ["seed", "topology"])
-def test_best_needs_an_axis(make: Make, best: str) -> None:
-    claim = {"statement": "s", "left": {"measure": "ok", "where": RING, "best": best}, "is": "less", "right": 1.0}
-    with pytest.raises(InputError, match="is not an axis"):
-        check_study(make(grid={"topology": RINGS}, claims=[claim]))
 
 
 @pytest.mark.parametrize(
@@ -683,17 +665,6 @@ def test_an_interrupted_study_resumes(make: Make, tmp_path: Path, how: signal.Si
 # --- command line, shipped studies ------------------------------------------------------------------------------------
 
 
-def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
-    start = {"x": 700.0, "y": 1.0, "z": 1.0}
-    found = conduct(make(set={"algorithm": {"rounds": 60, "init": start}}, rounds="all"), tmp_path / "out", jobs=1)
-    assert found.cells["status"].tolist() == ["diverged"]
-    assert "stopped being finite" in found.cells["reason"][0]
-    last = found.results[found.results["last"]].set_index("name")["value"]
-    assert (last["diverged"], last["ok"]) == (1.0, 0.0)
-    assert "upper_loss" not in last
-    assert "upper_loss" in set(found.results["name"])
-
-
 def test_the_example_of_the_docstring_is_a_study() -> None:
     """The example in the docstring of the package is a valid study."""
     lines = (decentral_dp.studies.__doc__ or "").splitlines()
@@ -720,35 +691,6 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     assert isinstance(task, Task)
     record = cell_files.compute(task)
     assert record["status"] in ("ok", "diverged"), record["reason"]
-
-
-GRAPH = """
-def wheel(agents):
-    return [(i, (i + 1) % agents) for i in range(agents)]
-"""
-
-
-@pytest.mark.parametrize("kind", ["run", "plan"])
-def test_the_page_has_the_guarantee_of_its_epsilons(kind: str, make: Make, tmp_path: Path) -> None:
-    make()
-    (tmp_path / "graph.py").write_text(GRAPH)
-    mine = {"name": "mine", "set": {"topology": {"kind": "graph:wheel", "agents": 5}}}
-    content = {"scenario": "base.toml", "kind": kind, "seeds": 2, "variants": [{"name": "ours"}, mine]}
-    (tmp_path / "study.toml").write_text(tomli_w.dumps(content))
-    for variants, said in ((content["variants"], 1), ([{"name": "ours"}], 0)):
-        (tmp_path / "study.toml").write_text(tomli_w.dumps(content | {"variants": variants}))
-        found = conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1)
-        assert not len(found.failed)
-        page = html.unescape((tmp_path / "out" / "report.html").read_text())
-        assert page.count('Unverified: "graph:wheel" was chosen without records.') == said
-        assert f"Certified: {2 * len(variants)} cells." in page
-        assert ("These are simulations:" in page) == (kind == "run")
-        # Names of files as the study has them; the study that is written down has them whole.
-        assert 'scenario = "base.toml"' in page
-        assert str(tmp_path) not in page
-        assert 'scenario = "../base.toml"' in (tmp_path / "out" / "study.toml").read_text()
-    # A second start computes nothing.
-    assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
 def test_different_guarantees_of_one_epsilon_are_reported(tmp_path: Path) -> None:
@@ -803,14 +745,6 @@ def test_figures_and_measures_without_numbers_are_warnings(make: Make, tmp_path:
     )
     assert sorted(p.name for p in (tmp_path / "out" / "plots").iterdir()) == ["other.png", "other.svg"]
     assert [w.split(":")[0] for w in found.warnings] == ["measure", "plots (other)", "plots (over_nothing)"]
-
-
-def test_variants_of_different_problems_are_a_warning(make: Make, tmp_path: Path) -> None:
-    variants = [{"name": "a"}, {"name": "b", "set": {"problem.seed": 5}}]
-    found = conduct(make(kind="plan", grid={}, measure=["epsilon_max"], variants=variants), tmp_path / "out", jobs=1)
-    sentence = "Variants differ in problem.seed, so their means do not compare algorithms only."
-    assert found.warnings == [sentence]
-    assert sentence in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""Closed forms of the problems that have them, over all agents' (train, validation) records: what runs converge to.
+"""Closed forms of the quadratic problem over all records of all agents: the limits of runs.
 
 Every agent weighs 1/m, and each of its records 1/n.
 """
@@ -13,7 +13,6 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.problems.bilevel.linear import Quadratic, QuadraticRecords
-from decentral_dp.problems.bilevel.means import MeanEstimation
 
 Agents = Sequence[tuple[Any, Any]]
 
@@ -68,42 +67,3 @@ def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:
     second = [s.features.T @ s.features / len(s.label) for s in shards]
     cross = [s.features.T @ s.label / len(s.label) for s in shards]
     return np.asarray(np.mean(second, axis=0)), np.asarray(np.mean(cross, axis=0))
-
-
-@dataclass(frozen=True)
-class MeanSolution:
-    """Evaluate the closed forms of `MeanEstimation`, derived in its docstring."""
-
-    problem: MeanEstimation
-
-    def lower_solution(self, x: Array, agents: Agents) -> Array:
-        """y*(x), (q,)."""
-        return (_mean([train for train, _ in agents]) + self.problem.ridge * x) / (1.0 + self.problem.ridge)
-
-    def z_star(self, x: Array, agents: Agents) -> Array:
-        """z*(x) = (∇²_yy g)⁻¹ ∇_y f at y*(x), (q,)."""
-        return (self.lower_solution(x, agents) - _mean([v for _, v in agents])) / (1.0 + self.problem.ridge)
-
-    def hypergradient(self, x: Array, agents: Agents) -> Array:
-        """∇F(x), (p,)."""
-        return self.problem.ridge * self.z_star(x, agents)
-
-    def upper_value(self, x: Array, agents: Agents) -> float:
-        """F(x)."""
-        y = self.lower_solution(x, agents)
-        return float(np.mean([0.5 * np.mean(np.square(v.features - y).sum(axis=1)) for _, v in agents]))
-
-    def optimum(self, agents: Agents) -> Optimum:
-        """The minimiser of F."""
-        y, ridge = _mean([v for _, v in agents]), self.problem.ridge
-        x = ((1.0 + ridge) * y - _mean([train for train, _ in agents])) / ridge
-        return Optimum(x, y, self.upper_value(x, agents))
-
-
-def _mean(shards: Sequence[Any]) -> Array:
-    return np.asarray(np.mean([s.features.mean(axis=0) for s in shards], axis=0))
-
-
-def closed_form(problem: Any) -> QuadraticSolution | MeanSolution:
-    """The closed forms of a problem that has them."""
-    return MeanSolution(problem) if isinstance(problem, MeanEstimation) else QuadraticSolution(problem)

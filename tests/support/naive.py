@@ -183,16 +183,6 @@ def misheard(step: Any, heard: Callable[[Any, Any], Any]) -> Any:
     return meddled(step, lambda values: values, heard)
 
 
-def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
-    """Compare plan and record for every subset of terms that read records; other terms are free and unlisted."""
-    for n in range(1, 2 ** len(TERMS)):
-        read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
-        problem = type("Partly", (Crossed,), {"reads_records": read})(2)
-        for guarantee in ("certified", "as_published"):
-            job = built(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
-            assert finished(job).ledger.same_releases(job.ledger), (guarantee, read)
-
-
 # Loops over agents --------------------------------------------------------------------------------------------------
 
 

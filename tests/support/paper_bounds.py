@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decentral_dp.constants import ProblemConstants, round_up
-from papers.published.bilevel import published_k
 
 
 def penalty_distance(c: ProblemConstants, lam: float) -> float:
@@ -19,12 +18,3 @@ def penalty_distance(c: ProblemConstants, lam: float) -> float:
         Kornowski 2024, Lemma 22.
     """
     return round_up(c.l_fy / (lam * c.mu))
-
-
-def printed_hypergradient(c: ProblemConstants, n: int) -> float:
-    """Evaluate 4K/n, the printed sensitivity of the hypergradient: valid, and several times too large.
-
-    References:
-        Lowy & Liu 2025, Lemma 4.1.
-    """
-    return 4.0 * published_k(c) / n

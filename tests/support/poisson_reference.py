@@ -34,18 +34,6 @@ def poisson_outcomes(sigma: float, rate: float, count: int, points: int = 60_001
     return Outcomes(p + math.log((x[1] - x[0]) / math.sqrt(2.0 * math.pi)), p - q, count)
 
 
-def laplace_outcomes(epsilon: float, count: int, points: int = 60_001) -> Outcomes:
-    """Laplace noise of scale 1 around 0 against around ε."""
-    x = np.linspace(-40.0, 40.0, points)
-    # The two ends, where the loss stays at ±ε, are half of P and e^{−ε}/2 of it.
-    inner = (x[:-1] + x[1:]) / 2.0 * epsilon / 80.0 + epsilon / 2.0
-    weight = 0.5 * np.exp(-inner) * (inner[1] - inner[0])
-    weight *= 0.5 * -math.expm1(-epsilon) / weight.sum()
-    every = np.concatenate([[0.5], weight, [0.5 * math.exp(-epsilon)]])
-    loss = np.concatenate([[epsilon], epsilon - 2.0 * inner, [-epsilon]])
-    return Outcomes(np.log(every), loss, count)
-
-
 def reference_epsilon(releases: Sequence[Outcomes], delta: float, length: int = 2**19) -> float:
     """ε(δ) of all of them."""
     moment = _log_moment(releases)

@@ -14,9 +14,9 @@ from scipy.spatial.distance import pdist
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.problems.composite import Labelled
 from decentral_dp.central.problems.dro import DIVERGENCES, PsiDivergence
+from decentral_dp.central.problems.saddle import Minimax
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.saddle import Minimax
 
 Array = NDArray[np.float64]
 

@@ -14,9 +14,6 @@ that noise is √m times smaller than the mean of the agents' noise.
 An answer depends on the records through one clipped mean at a public point: the sensitivity to one train record of
 agent i is λ_t·2C/N_t. All records of the agent change a block of local steps by at most 2C.
 
-With `centring` the problem reads features relative to a centre x (`problems.training`). In round 1 agents also send the
-noisy clipped mean of their features. x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²) as in `dp_dsgd`.
-
 The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a
 difference of released values, without privacy cost.
 
@@ -31,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, feature_mean_release
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
 
 
 class Served(NamedTuple):
@@ -65,22 +62,16 @@ class Federated(DpDsgd):
     ) -> Generator[dp.Ask, dp.Answer, Served]:
         # The server publishes its point before it asks.
         yield dp.Ask(x=s.x, y=s.y)
-        x, u = s.x, self.change(t, dataset, s.x, s.y)
-        if self.centring_rounds and t == 1:
-            answer = yield dp.Ask(u=u, m=dataset.feature_mean())
-            x = self.shortened(answer.mean.m)
-        else:
-            answer = yield dp.Ask(u=u)
+        answer = yield dp.Ask(u=self.change(t, dataset, s.x, s.y))
         change = self.momentum * (s.y - s.last_y) + answer.mean.u
-        return Served(x, s.y + change, s.y)
+        return Served(s.x, s.y + change, s.y)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        channels = {
+        return {
             "x": dp.Channel("x", p, ()),
             "y": dp.Channel("y", q, ()),
             "u": dp.Channel("y", q, ("lower_grad_y",)),
         }
-        return channels | {"m": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Plan exchange 0, which sends x and y, and the query of u."""
@@ -90,9 +81,7 @@ class Federated(DpDsgd):
         else:
             plan = dp.plan_release(public, index, [dp.Use("lower_grad_y", self.learning_rate.series(public.rounds), t)])
         free = dp.free_release(public, index + 1)
-        # In round 1, as in `dp_dsgd`.
-        means = {"m": feature_mean_release(public, index[1:2])} if self.centring_rounds else {}
-        return {"x": free, "y": free, "u": plan, **means}
+        return {"x": free, "y": free, "u": plan}
 
 
 ENTRY = dp.Entry(

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -48,7 +48,7 @@ class GossipSgda(dp.Derived):
     x: dp.StepSize = dp.option("λ_x, of x, downwards")
     y: dp.StepSize = dp.option("λ_y, of y, upwards")
 
-    solves: ClassVar[Literal["minimax"]] = "minimax"
+    solves: ClassVar[str] = "minimax"
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {
         "x": {"upper_grad_x": "x"},
         "y": {"lower_grad_y": "y"},

@@ -8,12 +8,8 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) − λ_t ∇_y g_i(x, c_{i,t}),
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
     β (`momentum`) multiplies a difference of released values, without privacy cost. It lengthens steps by the factor
-    1/(1 − β). With `centring` a linear model reads features relative to a centre x (`problems.training`): x_{i,1} is
-    the clipped mean of the features of all of agent i's records, released once with fresh noise. Then
-    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for some rounds, multiplied once by max(0, 1 − ν²/‖x‖²), ν² the expected
-    square of its noise (James & Stein 1961): functions of released values. Gradients are taken at the x of their round.
-    With K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"), K steps without noise lead
-    from c to y_K, and y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}), as in DP-FedAvg.
+    1/(1 − β). With K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"), K steps without
+    noise lead from c to y_K, and y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}), as in DP-FedAvg.
 `choco` (CHOCO-SGD: gossip on replicas ŷ_i, updated by compressed differences)
     q_i = Q(ỹ_{i,t} − ŷ_i) is sent,     ŷ_i ← ŷ_i + q_i
     c_{i,t} = ỹ_{i,t} + γ Σ_j w_ij (ŷ_j − ŷ_i),     y_{i,t+1} = c_{i,t} − λ_t ∇_y g_i(x, c_{i,t})
@@ -26,7 +22,7 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
     has sensitivity λ_t·2C/N_t, with N_t the records of all agents. Both account every step.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
-point, so a release has sensitivity λ_t·2C/N_t. No validation record is read. Only `dp_dsgd` with `centring` sends x.
+point, so a release has sensitivity λ_t·2C/N_t. No validation record is read, and x is never sent.
 
 Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it if the
 g_i differ. One agent runs gradient descent.
@@ -45,7 +41,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -95,19 +90,14 @@ class DpDsgdState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), public except in round 1 of centring, where it is before noise.
+        x: (b, p), constant and public.
         y: model before noise, (b, q).
         last_mixed: public c of the previous round, (b, q).
     """
 
-    x: dp.Value
+    x: dp.Array
     y: dp.Value
     last_mixed: dp.Array
-
-
-def feature_mean_release(public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
-    """Plan the release of the feature mean of all records. index: Index of the release, (1,)."""
-    return dp.plan_release(public.unsampled(), index, [dp.Use("feature_mean", np.ones(1), np.zeros_like(index))])
 
 
 @dataclass(frozen=True)
@@ -122,62 +112,29 @@ class DpDsgd(OneLevel):
         example="5",
         at_least=1,
     )
-    centring: bool = dp.option(
-        "whether agents first release the mean of their features, with noise, and a linear model reads features less "
-        "the mean of these",
-        default=False,
-    )
-    # Rounds in which agents send the mean of their features; 0 without centring.
-    centring_rounds: int = dp.internal(default=0)
-    # ν².
-    centre_noise: float = dp.internal(default=0.0)
 
     def init(self, dataset: dp.LocalDataset) -> DpDsgdState:
         x, y = self.starts(dataset)
         return DpDsgdState(x, y, y)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: DpDsgdState) -> dp.GossipSteps[DpDsgdState]:
-        x, own_weight = s.x, 1.0 - dataset.neighbour_weight
-        if 0 < t <= self.centring_rounds:
-            released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
-            # In the last of these rounds x is unchanged, so that gradients are taken at the published x.
-            x = own_weight * released.x + neighbour_sum.x if t < self.centring_rounds else released.x
-            x = self.shortened(x) if t == self.centring_rounds - 1 else x
-        else:
-            released, neighbour_sum = yield dp.Gossip(y=s.y)
+        released, neighbour_sum = yield dp.Gossip(y=s.y)
         # In place: a new array of all agents' weights takes as long as a product.
-        average = own_weight * released.y
+        average = (1.0 - dataset.neighbour_weight) * released.y
         average += neighbour_sum.y
         ahead = average + self.momentum * (average - s.last_mixed) if self.momentum else average
-        y = ahead + self.change(t, dataset, x, average)
-        if self.centring_rounds and t == 0:
-            x = dataset.feature_mean()
-        return DpDsgdState(x, y, average)
+        return DpDsgdState(s.x, ahead + self.change(t, dataset, s.x, average), average)
 
-    def change(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Array) -> dp.Value:
+    def change(self, t: int, dataset: dp.LocalDataset, x: dp.Array, y: dp.Array) -> dp.Value:
         """Return the gradient step from (x, y), or the clipped sum of K local steps."""
         if self.local_steps is not None:
             return dataset.local_steps(t, x, y, self.local_steps, self.learning_rate(t))
         return -self.learning_rate(t) * dataset.batch(t).lower_grad_y(x, y)
 
-    def shortened(self, x: dp.Array) -> dp.Array:
-        """Return means with noise, (b, p), times max(0, 1 − ν²/‖x‖²)."""
-        if not self.centre_noise:
-            return x
-        length = np.square(x).sum(axis=1, keepdims=True)
-        shorter: dp.Array = np.maximum(0.0, 1.0 - self.centre_noise / np.maximum(length, self.centre_noise)) * x
-        return shorter
-
-    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        channels = super().releases(p, q)
-        return channels | {"x": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
-
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        plans, index = super().planned_releases(public), np.arange(1, public.rounds + 1)
+        plans = super().planned_releases(public)
         if self.local_steps is not None:
-            plans["y"] = dp.plan_block(public, index, "lower_grad_y")
-        if self.centring_rounds:
-            plans["x"] = feature_mean_release(public, index[:1])
+            plans["y"] = dp.plan_block(public, np.arange(1, public.rounds + 1), "lower_grad_y")
         return plans
 
 

@@ -49,7 +49,7 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import steps
-from decentral_dp.problems.saddle import PublicBall
+from decentral_dp.central.problems.saddle import PublicBall
 
 INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 

@@ -28,9 +28,9 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Objective, Values, class_scores, ranking
+from decentral_dp.central.problems.saddle import PublicBall
 from decentral_dp.files.tables import Share
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
-from decentral_dp.problems.saddle import PublicBall
 
 
 @dataclass(frozen=True)

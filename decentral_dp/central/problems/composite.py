@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.problems.saddle import Minimax, PublicBall, Scores
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Model, ModelTable
@@ -37,7 +38,6 @@ from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, ev
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.records import take
-from decentral_dp.problems.saddle import Minimax, PublicBall, Scores
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # Float64 numbers in one part of a sum, 128 MiB.

@@ -38,10 +38,10 @@ from typing_extensions import Doc
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
+from decentral_dp.central.problems.saddle import PublicBall
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
-from decentral_dp.problems.saddle import PublicBall
 
 # Largest weight of one record; the mean weight is 1.
 LARGEST_WEIGHT = 1e6

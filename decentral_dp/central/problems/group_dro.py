@@ -34,10 +34,10 @@ from typing_extensions import Doc
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, capped_loss
+from decentral_dp.central.problems.saddle import PublicBall
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Share
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
-from decentral_dp.problems.saddle import PublicBall
 
 # Declared shares may be rounded.
 _SHARE_TOLERANCE = 1e-3

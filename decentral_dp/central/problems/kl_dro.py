@@ -44,13 +44,13 @@ from typing_extensions import Doc
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Labelled, Values
 from decentral_dp.central.problems.losses import Cap, Capped, CappedObjective, Loss, Strength, bisect, capped_loss
+from decentral_dp.central.problems.saddle import PublicBall, Scores
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Positive
 from decentral_dp.formatting import least_text
 from decentral_dp.models.build import Model
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
-from decentral_dp.problems.saddle import PublicBall, Scores
 
 # Smallest lower bound on h̄.
 LEAST_MEAN = 1e-6

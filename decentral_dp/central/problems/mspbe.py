@@ -44,13 +44,13 @@ from pydantic import Field
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.problems.saddle import Minimax, Scores
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.bilevel.linear import Ridge
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
-from decentral_dp.problems.saddle import Minimax, Scores
 
 
 class ValueLayer(NamedTuple):

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.problems.saddle import Minimax, Scores
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import ClippedQuery
@@ -43,7 +44,6 @@ from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Slope
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.records import take
-from decentral_dp.problems.saddle import Minimax, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,6 +21,8 @@ the excess. Every k gives a bound. It is evaluated at the k of the solver with e
 need not be trusted. Without a published average the last term is absent. k = 0 and S_t of all agents give the cost of
 all messages.
 
+Noise of covariance Σ_t between agents gives Σ_t y_tᵀ|Σ_t⁻¹|y_t, y = (a − k)₊, and the last term (wᵀa)²/wᵀΣw.
+
 Noise of 0 cannot be shifted: an agent that is absent in a round keeps its message, R_i = e_i, s = D = 0 and k = a.
 Members of the adversary have s = ∞ and are in every S_t, together with the agents whose messages they receive.
 
@@ -33,8 +35,9 @@ complete graph is that of one agent with noise s/√m and movement D/m.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy
@@ -45,11 +48,11 @@ from decentral_dp.bounded import Array
 # Exchanges of variables between zero and positive.
 _PIVOTS = 40
 # Relative change of a bound at which the solver stops, where less time matters more.
-_SMALL_CHANGE = 1e-5
+_SMALL_CHANGE = 1e-4
+# Ratio of the distances to the first and the last round of rounds whose k are free, where less time matters more.
+_SPREAD = 1.2
 # Fraction of the smallest noise that the solver uses instead of none; bounds are evaluated without it.
 _SOLVER_NOISE = 2.0**-10
-# Number of cells from which factors are sparse, and matrices of a batch are inverted one by one.
-_SPARSE = 40
 # Largest relative error of one operation in float64.
 _UNIT = 2.0**-53
 # Significant decimal digits by which agents that play the same part are found.
@@ -66,6 +69,7 @@ class HiddenRounds(NamedTuple):
         observed: S, (T, m) whether the adversary sees the message.
         rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages.
         weights: w, (m,) of the published average of the last messages; 0 if none is published.
+        covariance: C, (m, m); the noise of round t has the covariance s_i s_j C_ij between agents; default independent.
 
     References:
         docs/proofs/37.
@@ -77,26 +81,25 @@ class HiddenRounds(NamedTuple):
     observed: NDArray[np.bool_]
     rounding: Array
     weights: Array
+    covariance: Array | None = None
 
 
-class _Systems(NamedTuple):
-    """V systems of n cells each, with the fields of `HiddenRounds`; the victim is the first cell.
+class _System(NamedTuple):
+    """Rounds among n cells of agents; the victim is the first cell.
 
     Args:
-        copies: (V, n) number of agents of a cell.
-        shift: (V, T) movement of the victim's message by its record.
-        terms: number of agents, for bounds on rounding.
+        rounds: of one agent of each cell; factors are the largest sums over the agents of a cell.
+        weights: (n,) sum of the weights of a cell's agents that are not seen in the last round.
+        precision: (n, n) sums of |C⁻¹| over the agents of two cells.
+        variance: of the noise of the published average.
+        shift: (T,) movement of the victim's message by its record.
     """
 
-    factors: Array
-    factor_index: NDArray[np.int64]
-    noise: Array
-    observed: NDArray[np.bool_]
-    rounding: Array
+    rounds: HiddenRounds
     weights: Array
-    copies: Array
+    precision: Array
+    variance: Array
     shift: Array
-    terms: int
 
 
 def hidden_mu(
@@ -139,37 +142,58 @@ def hidden_mu(
             raise ValueError("an adversary must see all inputs of its members")
     if inside[:, victims].any():
         raise ValueError("the victim must not be a member of the adversary")
+    if rounds.covariance is not None and not (
+        np.isfinite(rounds.noise).all()
+        and rounds.noise.all()
+        and not (rounds.weights.any() and rounds.observed[-1].any())
+    ):
+        raise ValueError("correlated noise is that of all agents in every round, none of them a member")
+    precision = None if rounds.covariance is None else _bound_precision(rounds.covariance)
     public = np.vstack([rounds.weights, rounds.observed])
     roles = _unique_columns(public)
     parts = _unique_columns(np.vstack([public, _rounded(rounds.noise), _rounded(rounds.rounding)]))
     if (rounds.noise == 0.0).any():
         # An observed message without noise has no bound.
         radius = None
-    systems = [_system(rounds, int(v), shift[:, v], roles, parts, most_cells, radius) for v in victims]
-    mu = np.empty(len(systems))
+    systems = [_system(rounds, precision, int(v), shift[:, v], roles, parts, most_cells, radius) for v in victims]
     # Victims with equal numbers up to rounding share one system with the largest of them.
     groups: dict[bytes, list[int]] = {}
     for place, one in enumerate(systems):
-        key = b"".join(np.array(part.shape).tobytes() + _rounded(part).tobytes() for part in one[:-1])
+        parts_of_key = (*one.rounds[:-1], *one[1:])
+        key = b"".join(np.array(part.shape).tobytes() + _rounded(part).tobytes() for part in parts_of_key)
         groups.setdefault(key, []).append(place)
-    tolerance = 0.0 if radius is None else _SMALL_CHANGE
-    batches: dict[int, list[tuple[list[int], _Systems]]] = {}
+    mu = np.empty(len(systems))
     for places in groups.values():
-        one = systems[places[0]]
-        for place in places[1:]:
-            one = one._replace(
-                factors=np.maximum(one.factors, systems[place].factors),
-                noise=np.minimum(one.noise, systems[place].noise),
-                rounding=np.maximum(one.rounding, systems[place].rounding),
-                shift=np.maximum(one.shift, systems[place].shift),
-            )
-        batches.setdefault(one.copies.shape[1], []).append((places, one))
-    for batch in batches.values():
-        fields = zip(_Systems._fields, zip(*(one for _, one in batch), strict=True), strict=True)
-        joined: Any = {name: np.concatenate(part) for name, part in fields if name not in ("factor_index", "terms")}
-        for (places, _), value in zip(batch, _smallest_mu(batch[0][1]._replace(**joined), tolerance), strict=True):
-            mu[places] = value
+        same = [systems[place] for place in places]
+        worst = same[0].rounds._replace(
+            factors=np.max([one.rounds.factors for one in same], axis=0),
+            noise=np.min([one.rounds.noise for one in same], axis=0),
+            rounding=np.max([one.rounds.rounding for one in same], axis=0),
+        )
+        system = _System(
+            worst,
+            np.max([one.weights for one in same], axis=0),
+            np.max([one.precision for one in same], axis=0),
+            np.min([one.variance for one in same], axis=0),
+            np.max([one.shift for one in same], axis=0),
+        )
+        mu[places] = _smallest_mu(system, rounds.noise.shape[1], radius is not None)
     return mu
+
+
+def add_release(mu: Array, earlier: Array) -> Array:
+    """Bound μ of the rounds together with a value that was released before them, rounded up.
+
+        √(μ_0² + μ²)
+
+    Args:
+        mu: μ, (V,) of the rounds, whatever the value.
+        earlier: μ_0, (V,) of its release.
+
+    References:
+        docs/proofs/37.
+    """
+    return np.asarray(np.hypot(mu, earlier) * (1.0 + 8.0 * _UNIT))
 
 
 def _rounded(values: NDArray[Any]) -> Array:
@@ -180,17 +204,19 @@ def _rounded(values: NDArray[Any]) -> Array:
 
 def _system(
     rounds: HiddenRounds,
+    precision: Array | None,
     victim: int,
     shift: Array,
     roles: NDArray[np.int64],
     parts: NDArray[np.int64],
     most_cells: int | None,
     radius: int | None,
-) -> _Systems:
+) -> _System:
     """Return the system of a victim, with agents that play the same part in one cell.
 
     Args:
         rounds: of all agents.
+        precision: |C⁻¹|, rounded up; None for independent noise.
         victim: v.
         shift: (T,) movement of its message.
         roles: (m,) numbers that differ if weights or observed rounds do.
@@ -207,7 +233,8 @@ def _system(
         moves, observed = np.where(far, 0.0, moves), observed | far
         distance = _distances(moves, victim)
     # Agents of one cell receive the same, and send the same.
-    both_ways = np.concatenate([moves, moves.transpose(0, 2, 1)])
+    shared = [] if rounds.covariance is None else [rounds.covariance[None]]
+    both_ways = np.concatenate([moves, moves.transpose(0, 2, 1), *shared])
     cells = _cells(both_ways, np.vstack([distance, parts, observed[0]]))
     if most_cells is not None and cells.max() >= most_cells:
         cells = _unique_columns(np.vstack([distance, roles]))
@@ -223,18 +250,36 @@ def _system(
         return np.asarray(np.maximum.reduceat(values[..., order], starts, axis=-1))
 
     sums = moves @ member.T
-    factors = largest(sums.transpose(0, 2, 1)).transpose(0, 2, 1)
-    return _Systems(
-        factors[None],
+    cells_of_rounds = HiddenRounds(
+        largest(sums.transpose(0, 2, 1)).transpose(0, 2, 1),
         rounds.factor_index,
-        -largest(-rounds.noise)[None],
-        observed[None, :, first],
-        largest(rounds.rounding)[None],
-        rounds.weights[None, first],
-        member.sum(axis=1)[None],
-        shift[None],
-        m,
+        -largest(-rounds.noise),
+        observed[:, first],
+        largest(rounds.rounding),
+        rounds.weights[first],
     )
+    averaged = np.where(observed[-1], 0.0, rounds.weights)
+    scaled = averaged * np.where(averaged > 0.0, rounds.noise[-1], 0.0)
+    if precision is None:
+        inverse, variance = np.diag(member.sum(axis=1)), float(scaled @ scaled)
+    else:
+        covariance = cast(Array, rounds.covariance)
+        inverse = member @ precision @ member.T
+        # Pairs of agents cancel.
+        sizes = scaled @ np.abs(covariance) @ scaled
+        variance = float(scaled @ covariance @ scaled - 4.0 * (m + 2.0) * _UNIT * sizes)
+    return _System(cells_of_rounds, member @ averaged, inverse, np.array(variance), shift)
+
+
+def _bound_precision(covariance: Array) -> Array:
+    """Bound the entries of |C⁻¹| from above: C⁻¹ = X − C⁻¹(CX − I)."""
+    m, inverse = len(covariance), np.linalg.inv(covariance)
+    sizes = np.abs(covariance) @ np.abs(inverse)
+    residual = np.abs(covariance @ inverse - np.eye(m)) + 4.0 * (m + 2.0) * _UNIT * sizes
+    share = float(residual.sum(axis=1).max())
+    if not share < 0.5:
+        raise ValueError("the covariance is near singular")
+    return np.asarray(np.abs(inverse) + np.abs(inverse).sum(axis=1).max() / (1.0 - share) * residual.max() * 1.01)
 
 
 def _cells(factors: Array, facts: Array) -> NDArray[np.int64]:
@@ -265,162 +310,129 @@ def _distances(factors: Array, victim: int) -> Array:
     return np.asarray(np.where(np.isinf(distance), factors.shape[1], distance))
 
 
-def _smallest_mu(systems: _Systems, tolerance: float) -> Array:
-    """Return the smallest bound of each system over all k of the solver, until it changes by less than a fraction."""
-    hidden = ~systems.observed
-    hidden[:, -1] = False
-    free = hidden.copy()
-    best = _mu_at(systems, np.zeros(hidden.shape))
-    fewest = np.full(len(free), np.iinfo(np.int64).max)
-    patience, running = np.full(len(free), 3), np.ones(len(free), dtype=np.bool_)
+def _smallest_mu(system: _System, terms: int, is_quick: bool) -> float:
+    """Return the smallest bound over all k of the solver, or of those whose bound changes little.
+
+    It minimises the sum without ( )₊ over k ≥ 0, a sparse quadratic program: some k are free, the others 0. The free
+    ones solve a banded linear system.
+
+    Args:
+        system: the system.
+        terms: number of agents, for bounds on rounding.
+        is_quick: whether few rounds have free k, linear in between, and the solver stops at a small change.
+    """
+    shape = system.rounds.noise.shape
+    best = _mu_at(system, np.zeros(shape), terms)
+    hidden = ~system.rounds.observed[:-1]
+    if not hidden.any():
+        return best
+    knots = _knots(len(hidden)) if is_quick else np.arange(len(hidden))
+    between = np.stack([np.interp(np.arange(len(hidden)), knots, one) for one in np.eye(len(knots))], axis=1)
+    hidden = hidden[knots].ravel()
+    curvature, constant = _quadratic(system, between)
+    row, column, value = (
+        part[curvature.row >= curvature.col] for part in (curvature.row, curvature.col, curvature.data)
+    )
+    apart, free = np.zeros(hidden.size), hidden.copy()
+    fewest, patience = hidden.size + 1, 3
     for _ in range(_PIVOTS):
-        apart, slope = _solve(systems, free)
-        before, best = best, np.fmin(best, _mu_at(systems, np.maximum(apart, 0.0)))
-        if tolerance and (best >= (1.0 - tolerance) * before).all():
+        place = np.cumsum(free) - 1
+        both = free[row] & free[column]
+        i, j = place[row[both]], place[column[both]]
+        bands = np.zeros((int((i - j).max(initial=0)) + 1, int(free.sum())))
+        bands[i - j, j] = value[both]
+        apart = np.zeros(hidden.size)
+        try:
+            apart[free] = scipy.linalg.solveh_banded(bands, -constant[free], lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
             break
-        largest = np.maximum(np.abs(apart).max(axis=(1, 2), initial=0.0), 1e-300)[:, None, None]
-        steepest = np.maximum(np.abs(slope).max(axis=(1, 2), initial=0.0), 1e-300)[:, None, None]
-        wrong = np.where(free, apart < -1e-12 * largest, hidden & (slope < -1e-12 * steepest)) & running[:, None, None]
-        counts = wrong.sum(axis=(1, 2))
-        running = counts > 0
-        if not running.any():
+        slope = curvature @ apart + constant
+        k = np.zeros(shape)
+        k[:-1] = between @ np.maximum(apart, 0.0).reshape(len(knots), -1)
+        before, best = best, min(best, _mu_at(system, k, terms))
+        if is_quick and best >= (1.0 - _SMALL_CHANGE) * before:
+            break
+        least, flat = (-1e-12 * np.abs(part).max(initial=0.0) for part in (apart, slope))
+        wrong = np.where(free, apart < least, hidden & (slope < flat))
+        count = int(wrong.sum())
+        if not count:
             break
         # Kim & Park 2011: exchange all variables while that helps, then only the last one, which terminates.
-        helps = counts < fewest
-        fewest = np.where(helps, counts, fewest)
-        last_only = running & ~helps & (patience == 0)
-        patience = np.where(helps, 3, np.maximum(patience - 1, 0))
-        for v in np.flatnonzero(last_only):
-            last = np.flatnonzero(wrong[v])[-1]
-            wrong[v] = False
-            wrong[v].flat[last] = True
+        if count < fewest:
+            fewest, patience = count, 3
+        elif patience:
+            patience -= 1
+        else:
+            wrong[: np.flatnonzero(wrong)[-1]] = False
         free ^= wrong
     return best
 
 
-def _solve(systems: _Systems, free: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Minimise the sum without ( )₊ over the free k, the others 0.
-
-    With V_t(a) the least sum of the rounds from t on, quadratic in a = a_t, P and p its second and first order:
-
-        V_t(a) = min_k (a − k)ᵀM_t(a − k) + V_{t+1}(R_{t+1} k + b_{t+1}),     M = diag(copies/s²),
-
-    one linear system of n unknowns for each round.
-
-    Returns:
-        (V, T, n) k, and half the derivative of the sum in k.
-    """
-    count, rounds, n = free.shape
-    noise = systems.noise
-    smallest = noise.min(axis=(1, 2), where=noise > 0.0, initial=np.inf)[:, None, None]
-    little = _SOLVER_NOISE * np.where(np.isfinite(smallest), smallest, 1.0)
-    square = np.square(np.where(noise > 0.0, noise, little))
-    weight = systems.copies[:, None] / square
-    pushed = systems.rounding.copy()
-    pushed[:, :, 0] += systems.shift
-    pushed = np.where(np.isfinite(pushed), pushed, 0.0)
-    last = _last_term(systems, square[:, -1])
-    P, p = last, np.zeros((count, n))
-    gains, offsets = np.empty((rounds, count, n, n)), np.zeros((rounds, count, n))
-    transposed: Any = systems.factors.transpose(1, 0, 3, 2)
-    if n >= _SPARSE:
-        transposed = [[scipy.sparse.csr_array(weights) for weights in each] for each in transposed]
-    diagonal = np.arange(n)
-    for t in range(rounds - 2, -1, -1):
-        R = systems.factors[:, systems.factor_index[t + 1]]
-        RP, G = _congruence(transposed[systems.factor_index[t + 1]], P)
-        g = np.einsum("vij,vj->vi", RP, pushed[:, t + 1]) + np.einsum("vji,vj->vi", R, p)
-        M, chosen = weight[:, t], free[:, t]
-        H = np.where(chosen[:, :, None] & chosen[:, None, :], G, 0.0)
-        H[:, diagonal, diagonal] += np.where(chosen, M, 1.0)
-        inverse = _inverse(H)
-        gains[t] = inverse * np.where(chosen, M, 0.0)[:, None]
-        offsets[t] = np.einsum("vij,vj->vi", inverse, np.where(chosen, -g, 0.0))
-        P = -M[:, :, None] * gains[t]
-        P[:, diagonal, diagonal] += M
-        P = 0.5 * (P + P.transpose(0, 2, 1))
-        p = -M * offsets[t]
-    k, slope = np.zeros((count, rounds, n)), np.zeros((count, rounds, n))
-    before = np.zeros((count, n))
-    for t in range(rounds):
-        R = systems.factors[:, systems.factor_index[t]]
-        a = np.einsum("vij,vj->vi", R, before) + pushed[:, t]
-        if t < rounds - 1:
-            k[:, t] = np.einsum("vij,vj->vi", gains[t], a) + offsets[t]
-            paid = weight[:, t] * (a - k[:, t])
-        else:
-            paid = np.einsum("vij,vj->vi", last, a)
-        if t:
-            slope[:, t - 1] += np.einsum("vji,vj->vi", R, paid)
-        slope[:, t] -= paid
-        before = k[:, t]
-    return k, slope
+def _knots(rounds: int) -> NDArray[np.int64]:
+    """Return rounds that are farther apart the farther they are from both ends."""
+    ends = [0]
+    while 2 * ends[-1] < rounds:
+        ends.append(max(ends[-1] + 1, int(ends[-1] * _SPREAD)))
+    near = np.array([t for t in ends if 2 * t < rounds], dtype=np.int64)
+    return np.union1d(near, rounds - 1 - near)
 
 
-def _congruence(transposed: Any, P: Array) -> tuple[Array, Array]:
-    """Return RᵀP and RᵀPR of (V, n, n) matrices, P symmetric.
+def _quadratic(system: _System, between: Array) -> tuple[Any, Array]:
+    """Return H and g: the sum without ( )₊ is kᵀHk + 2gᵀk and a constant.
 
     Args:
-        transposed: Rᵀ, an array or V sparse arrays.
-        P: P.
+        system: the system.
+        between: (T − 1, J) interpolation of k in time.
     """
-    if isinstance(transposed, np.ndarray):
-        left = transposed @ P
-        return left, left @ transposed.transpose(0, 2, 1)
-    left = np.stack([weights @ matrix for weights, matrix in zip(transposed, P, strict=True)])
-    return left, np.stack([weights @ matrix.T for weights, matrix in zip(transposed, left, strict=True)])
+    rounds = system.rounds
+    T, n = rounds.noise.shape
+    smallest = rounds.noise.min(where=rounds.noise > 0.0, initial=np.inf)
+    little = _SOLVER_NOISE * (smallest if np.isfinite(smallest) else 1.0)
+    noise = np.where(rounds.noise > 0.0, rounds.noise, little)
+    # a − k = B k + b.
+    entries = [(-np.ones((T - 1) * n), *2 * (np.arange((T - 1) * n),))]
+    for number, factors in enumerate(rounds.factors):
+        i, j = np.nonzero(factors)
+        starts = np.flatnonzero(rounds.factor_index[1:] == number)[:, None] * n
+        entries.append((np.tile(factors[i, j], len(starts)), (starts + n + i).ravel(), (starts + j).ravel()))
+    values, rows, columns = map(np.concatenate, zip(*entries, strict=True))
+    B = scipy.sparse.csr_array((values, (rows, columns)), shape=(T * n, (T - 1) * n))
+    if len(between.T) < T - 1:
+        B = B @ scipy.sparse.kron(scipy.sparse.csr_array(between), scipy.sparse.eye_array(n), format="csr")
+    b = rounds.rounding.copy()
+    b[:, 0] += system.shift
+    b = np.where(np.isfinite(b), b, 0.0).ravel()
+    inverse = 1.0 / noise
+    inverse[-1] = np.where(rounds.observed[-1], inverse[-1], 0.0)
+    scales = scipy.sparse.diags_array(inverse.ravel())
+    precision = scipy.sparse.kron(scipy.sparse.eye_array(T), scipy.sparse.csr_array(system.precision), format="csr")
+    mean = np.zeros((1, T * n))
+    mean[0, -n:] = system.weights / math.sqrt(system.variance if system.variance > 0.0 else 1.0)
+    averaged = scipy.sparse.csr_array(mean)
+    half = (scales @ precision @ scales + averaged.T @ averaged) @ B
+    return (B.T @ half).tocoo(), half.T @ b
 
 
-def _inverse(H: Array) -> Array:
-    """Invert (V, n, n) positive definite matrices."""
-    if H.shape[1] < _SPARSE:
-        return np.asarray(np.linalg.inv(H))
-    lapack, lower = scipy.linalg.lapack, np.empty(H.shape)
-    for v, matrix in enumerate(H):
-        lower[v] = np.tril(lapack.dpotri(lapack.dpotrf(matrix, lower=1)[0], lower=1)[0])
-    out = lower + lower.transpose(0, 2, 1)
-    diagonal = np.arange(H.shape[1])
-    out[:, diagonal, diagonal] *= 0.5
-    return out
-
-
-def _last_term(systems: _Systems, square: Array) -> Array:
-    """Return the matrix (V, n, n) of the quadratic cost of the last round."""
-    seen = systems.observed[:, -1]
-    averaged = np.where(seen, 0.0, systems.copies * systems.weights)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = np.where(averaged > 0.0, averaged * systems.weights * square, 0.0).sum(axis=1)
-    matrix = averaged[:, :, None] * averaged[:, None, :] / np.where(variance > 0.0, variance, 1.0)[:, None, None]
-    diagonal = np.arange(seen.shape[1])
-    matrix[:, diagonal, diagonal] += np.where(seen, systems.copies / square, 0.0)
-    return matrix
-
-
-def _mu_at(systems: _Systems, apart: Array) -> Array:
-    """Return √ of the sum at k, rounded up."""
-    count, rounds, n = apart.shape
-    terms = systems.terms + 8.0
-    before, total = np.zeros((count, n)), np.zeros(count)
-    infinite = np.zeros(count, dtype=np.bool_)
-    for t in range(rounds):
-        a = np.einsum("vij,vj->vi", systems.factors[:, systems.factor_index[t]], before) + systems.rounding[:, t]
-        a[:, 0] += systems.shift[:, t]
+def _mu_at(system: _System, apart: Array, agents: int) -> float:
+    """Return √ of the sum at k, (T, n), rounded up."""
+    rounds, shift = system.rounds, system.shift
+    terms = agents + 8.0
+    before, total = np.zeros(rounds.noise.shape[1]), 0.0
+    last = len(shift) - 1
+    for t, (noise, seen) in enumerate(zip(rounds.noise, rounds.observed, strict=True)):
+        a = rounds.factors[rounds.factor_index[t]] @ before + rounds.rounding[t]
+        a[0] += shift[t]
         # A sum of m nonnegative products has at most m + 1 relative roundings, and so has a row sum of R.
         a *= 1.0 + 4.0 * terms * _UNIT
-        noise, seen = systems.noise[:, t], systems.observed[:, t]
         noiseless = noise == 0.0
-        infinite |= (noiseless & seen & (a > 0.0)).any(axis=1) | ~np.isfinite(a).all(axis=1)
-        a = np.where(np.isfinite(a), a, 0.0)
+        if (noiseless & seen & (a > 0.0)).any() or not np.isfinite(a).all():
+            return math.inf
         # The inputs of members are equal in both data sets, and so are their messages.
         paid = ~noiseless & np.isfinite(noise)
-        before = np.where(seen, 0.0, a if t == rounds - 1 else np.where(noiseless, a, apart[:, t]))
+        before = np.where(seen, 0.0, a if t == last else np.where(noiseless, a, apart[t]))
         excess = np.where(paid, np.maximum(a - before, 0.0) / np.where(paid, noise, 1.0), 0.0)
-        total += (systems.copies * np.square(excess)).sum(axis=1)
-    averaged = systems.copies * systems.weights
-    moved = (averaged * before).sum(axis=1)
-    noise = np.where(np.isfinite(systems.noise[:, -1]), systems.noise[:, -1], 0.0)
-    hides = np.where(systems.observed[:, -1], 0.0, averaged * systems.weights * np.square(noise)).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total += np.where(moved > 0.0, np.square(moved) / hides, 0.0)
-    mu = np.sqrt(total) * (1.0 + 4.0 * (2.0 * terms + rounds) * _UNIT)
-    return np.where(infinite, np.inf, mu)
+        total += float(excess @ system.precision @ excess)
+    moved = float(system.weights @ before)
+    if moved > 0.0:
+        total = total + moved**2 / float(system.variance) if system.variance > 0.0 else math.inf
+    return math.sqrt(total) * (1.0 + 4.0 * (2.0 * terms + len(shift)) * _UNIT)

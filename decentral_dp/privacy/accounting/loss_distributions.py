@@ -8,7 +8,11 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are e
   Only releases smaller than the grid are merged so.
 * A release of which only the pure ε is known is dominated by randomised response, whose answers differ in probability
   by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by one of Σε. Laplace's pair is not enough.
-* Similar releases share the distribution of the largest of them; the sum of squares grows by at most 1 %.
+* Similar releases share one distribution, a mixture of those of two values a < b. The profile of value v is convex in
+  the total variation t(v), so it is below w·δ_a + (1 − w)·δ_b for t(v) = w·t(a) + (1 − w)·t(b): a pair of a Bernoulli
+  draw of probability w, which is revealed, and the release of value a or b dominates. If the weights of n releases
+  differ, their geometric mean is used: the number of draws of b is then stochastically largest (Boland, Singh & Cukic
+  2002). For groups of several records, the distribution of the largest value is used.
 * A release on a fresh fixed-size batch (replace-one, share η of the pool) has the profile δ(ε') = η·δ_base(ε) with
   ε' = log(1 + η(e^ε − 1)) ≥ 0, and f(−e) = 1 − e^{−e} + e^{−e} f(e) (Balle, Barthe & Gaboardi 2018).
 * A Gaussian release on a Poisson sample of rate q is dominated by (1−q)N(0) + qN(μ/2) against (1−q)N(0) + qN(−μ/2):
@@ -18,7 +22,8 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are e
   Σ_j Bin(k, q)(j) N(jμ/k) against N(0), the larger profile of both orders.
 * Gaussian releases compose exactly: μ² adds, also adaptively.
 
-Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is computed. If they
+Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is computed. The
+grid and the mixtures raise ε by at most about 0.02 %. If they
 are a large part of δ, after very many releases or at a very small δ, `tilted_composition` is used.
 
 Every release has a privacy profile δ(ε). Its losses are discretised and composed by Fourier transforms, and ε follows
@@ -28,9 +33,7 @@ gives the grid's masses from the profile δ_i = δ(ih), i = −n … n:
     P(ih) = ((δ_{i+1} − δ_i) − e^h (δ_i − δ_{i−1}))/(e^h − 1),    P(∞) = δ_n,
 
 and the rest of the profile at both ends. δ of these masses is δ_i on the grid, and linear in e^ε between, so never
-below the profile, which is convex in e^ε. The arithmetic and the truncation of tails are those of `dp_accounting` 0.6,
-up to the rounding of its transforms, without the overhead of its classes: a budget takes thousands of transforms of a
-few hundred numbers.
+below the profile, which is convex in e^ε.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -47,6 +50,8 @@ import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.tilted_composition import ReleaseProfile, tilted_epsilon
+
+Profile = Callable[[Array], Array]
 
 # Bisections of the interval that contains ε of a Gaussian pair.
 _BISECTIONS = 100
@@ -304,6 +309,10 @@ def _base_epsilon(e: Array, rate: float) -> Array:
     return np.where(e < 500.0, np.log1p(np.expm1(np.minimum(e, 500.0)) / rate), e - math.log(rate))
 
 
+def _laplace_reach(loss: float, rate: float) -> float:
+    return float(amplify(loss, rate))
+
+
 def gaussian_reach(mu: float, rate: float, tail: float) -> float:
     """Return a loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
     return float(amplify(0.5 * mu * mu - mu * float(scipy.special.ndtri(max(tail, 1e-300))), rate))
@@ -325,6 +334,8 @@ def group_reach(mu: float, rate: float, records: int, zero_out: bool, tail: floa
 
 
 _ULP = 2.0**-52
+# Bounds in units of 2⁻⁵², on profiles per (4.5 + reach), and on the arithmetic of masses (docs/proofs/10).
+_PROFILE, _MASSES = 4.0, 16.0
 # Distributions with at most this number of masses are convolved directly, four times as fast as by transforms. With 60,
 # costs of Poisson samples would change in the ninth digit.
 _SHORT = 48
@@ -340,7 +351,7 @@ class LossMasses(NamedTuple):
         lowest: the least loss, in steps.
         masses: (n,) of the losses lowest, lowest + 1, … steps.
         infinite: mass of an infinite loss.
-        error: a bound on the l1 error of all masses.
+        error: a bound on the error of δ, at every ε.
     """
 
     step: float
@@ -374,7 +385,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     # Independent of the pair.
     above, falling = -np.expm1(-e), np.exp(-e)
     out, per_step = [], math.expm1(step)
-    for (profile, _), n in zip(pairs, points, strict=True):
+    for (profile, reach), n in zip(pairs, points, strict=True):
         deltas = np.empty(2 * n + 1)
         upper = deltas[n:]
         np.minimum(np.maximum(profile(e[: n + 1]), 0.0), 1.0, out=upper)
@@ -384,9 +395,13 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
         drops = deltas[1:] - deltas[:-1]
         masses = np.empty(deltas.size)
         masses[0] = 1.0 - deltas[0] + drops[0] / per_step
-        masses[1:-1] = (drops[1:] - drops[:-1] * math.exp(step)) / per_step
+        # With e^h as 1 + (e^h − 1), roundings are relative to differences of drops, not to drops.
+        masses[1:-1] = (drops[1:] - drops[:-1]) / per_step - drops[:-1]
         masses[-1] = drops[-1] / math.expm1(-step)
-        out.append(LossMasses(step, -n, np.maximum(0.0, masses), float(deltas[-1]), errors(n)))
+        # A drop to at least half of a value is exact.
+        inexact = float(drops @ (2.0 * deltas[1:] < deltas[:-1])) / -per_step
+        error = errors(reach) + 2.0 * _ULP * inexact
+        out.append(LossMasses(step, -n, np.maximum(0.0, masses), float(deltas[-1]), error))
     return out
 
 
@@ -400,32 +415,19 @@ def points_of(reach: float, step: float) -> int:
     return max(1, math.ceil(reach / step * (1.0 - 1e-12)))
 
 
-def errors(points: int) -> float:
-    """Bound the l1 error of the masses of one discretised pair."""
-    return (2 * points + 5) * _ULP
-
-
-def power(part: LossMasses, count: int, tail: float) -> LossMasses:
-    """Compose a distribution with itself by repeated squaring.
-
-    Args:
-        part: the distribution.
-        count: number of copies.
-        tail: mass that may be truncated in each product: half of it below, which is rounded up, and half above, which
-            becomes infinite.
-    """
-    squares: list[LossMasses] = []
-    while count:
-        if count & 1:
-            squares.append(part)
-        count >>= 1
-        if count:
-            part = _compose(part, part, tail)
-    return reduce(lambda a, b: _compose(a, b, tail), squares)
+def errors(reach: float) -> float:
+    """Bound the error of δ by one discretised pair whose profile falls by at most half from point to point."""
+    return (_PROFILE * (4.5 + reach) + _MASSES) * _ULP
 
 
 def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
-    """Compose distributions on one grid, the two smallest first; tail as in `power`."""
+    """Compose distributions on one grid, the two smallest first.
+
+    Args:
+        parts: the distributions.
+        tail: mass that may be truncated in each product: half of it below, which is rounded up, and half above, which
+            becomes infinite.
+    """
     heap = [(p.masses.size, i, p) for i, p in enumerate(parts)]
     heapq.heapify(heap)
     fresh = len(heap)
@@ -446,7 +448,7 @@ def powers(parts: Sequence[LossMasses], counts: Sequence[int], tail: float) -> L
     Args:
         parts: P_k, on one grid.
         counts: n_k, at least 1.
-        tail: as in `power`.
+        tail: as in `compose`.
     """
     total: list[LossMasses] = []
     for bit in reversed(range(max(counts).bit_length())):
@@ -544,16 +546,19 @@ def epsilon_of_masses(total: LossMasses, delta: float) -> float:
 
 _EMPTY = np.zeros(0)
 # Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
-_GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
+_GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.00015, 0.002, 128
 _COARSER = 64.0
-_MAX_POINTS, _TILTED_POINTS = 2**18, 2**22
-# Up to this number of releases, similar ones are squared separately, and tiny ones merged by the grid only. Otherwise
-# costs would change in the fifth digit, and calibrated noise with them.
+_MAX_POINTS, _TILTED_POINTS = 2**20, 2**22
+# Up to this number of releases, tiny ones are merged by the grid only.
 _FEW = 2**14
+# Relative width below which a bucket has one value, and the distance of a mixture's values in widths, times √width.
+_NARROW, _SPREAD = 1e-6, 0.4
+# Largest exponent of a variance.
+_RARE = 8.0
 # Tiny losses that are merged into one before a grid is chosen.
 _TOGETHER = 32
-# Above this share of δ the errors of plain transforms are visible in ε.
-_NOISE_SHARE = 0.01
+# Above these shares of δ, of one pair and of several pairs, errors of plain transforms are worth a tilted composition.
+_NOISE_SHARE_OF_ONE, _NOISE_SHARE = 0.002, 0.01
 
 
 class Releases(NamedTuple):
@@ -621,7 +626,7 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
         if not tilted:
             pairs = list(_pairs(segment, step, tail, _BUCKET_SHARE / len(segments)))
             # Errors never shrink, so that all later segments are tilted as well.
-            profiles = sum(p.number * errors(points_of(p.reach, step)) for p in pairs)
+            profiles = sum(p.number * errors(p.reach) for p in pairs)
             tilted = (total.error if total else 0.0) + profiles > _NOISE_SHARE * delta
         if tilted:
             # Segments before the last one are bundled more coarsely.
@@ -631,14 +636,10 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
             continue
         if pairs:
             losses = discretise([(p.profile, p.reach) for p in pairs], step)
-            numbers = [p.number for p in pairs]
-            if releases > _FEW:
-                parts = [powers(losses, numbers, tail)]
-            else:
-                parts = [power(loss, n, tail) for loss, n in zip(losses, numbers, strict=True)]
-            total = compose(parts if total is None else [total, *parts], tail)
+            part = powers(losses, [p.number for p in pairs], tail)
+            total = part if total is None else compose([total, part], tail)
         out.append(_epsilon_at(total, delta))
-        if total is not None and total.error > _NOISE_SHARE * delta:
+        if total is not None and total.error > (_NOISE_SHARE if len(pairs) > 1 else _NOISE_SHARE_OF_ONE) * delta:
             out[-1] = min(out[-1], _tilted_epsilon(segments[: k + 1], tail, delta, _BUCKET_SHARE))
     # Fewer releases never cost more.
     for k in range(len(out) - 2, first_tilted - 1, -1):
@@ -656,7 +657,8 @@ def _tilted_epsilon(segments: Sequence[Releases], tail: float, delta: float, sha
 def _epsilon_at(total: LossMasses | None, delta: float) -> float:
     if total is None:
         return 0.0
-    remaining_delta = delta - total.error
+    # An error of one pair is weighted by the masses of all others, which rounding may raise above one.
+    remaining_delta = delta - total.error * max(1.0, float(total.masses.sum()) + total.infinite)
     if remaining_delta <= 0.0:
         return math.inf
     return epsilon_of_masses(total, remaining_delta) * (1.0 + 1e-9)
@@ -722,31 +724,36 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
     pure = np.concatenate([releases.laplace, amplify(*releases.sampled_laplace), releases.pure, releases.bounded_range])
-    guess = max(guess, float(pure.max(initial=0.0)))
+    guess = max(guess, largest := float(pure.max(initial=0.0)))
     if releases.mu == 0.0 and not any(
         part.size for part in (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
     ):
         guess = min(guess, float(pure.sum()))
-    return max(min(low, guess / 800.0), 4.0 * guess / points)
+    step = max(min(low, guess / 800.0), 4.0 * guess / points)
+    # Half of the mass of equal releases is at the largest loss, which a multiple of the step represents exactly.
+    return largest / math.ceil(largest / step) if step < largest == pure.min() else step
 
 
 def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[ReleaseProfile]:
     """Yield dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
-    for loss, count in _buckets(_merge_small(releases.laplace, step), share):
-        yield ReleaseProfile(laplace_profile(loss, 1.0), loss, count)
-    for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.bounded_range]), step), share):
-        yield ReleaseProfile(response_profile(loss), loss, count)
-    for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
-        yield ReleaseProfile(laplace_profile(loss, rate), float(amplify(loss, rate)), count)
-    for mu, rate, count in _sampled_buckets(releases.sampled_gaussian, share):
-        yield ReleaseProfile(gaussian_profile(mu, rate), gaussian_reach(mu, rate, tail), count)
-    for mu, rate, count in _sampled_buckets(releases.poisson, share):
-        yield ReleaseProfile(poisson_profile(mu, rate), poisson_reach(mu, rate, tail), count)
+    for bucket in _buckets(_merge_small(releases.laplace, step), share, _LAPLACE):
+        yield bucket.pair(partial(laplace_profile, rate=1.0), float)
+    pure = np.concatenate([releases.pure, releases.bounded_range])
+    for bucket in _buckets(_merge_small(pure, step), share, _RESPONSE):
+        yield bucket.pair(response_profile, float)
+    for rate, bucket in _sampled_buckets(releases.sampled_laplace, share, _LAPLACE):
+        yield bucket.pair(partial(laplace_profile, rate=rate), partial(_laplace_reach, rate=rate))
+    for rate, bucket in _sampled_buckets(releases.sampled_gaussian, share, _GAUSSIAN):
+        yield bucket.pair(partial(gaussian_profile, rate=rate), partial(gaussian_reach, rate=rate, tail=tail))
+    for rate, bucket in _sampled_buckets(releases.poisson, share, _POISSON):
+        yield bucket.pair(partial(poisson_profile, rate=rate), partial(poisson_reach, rate=rate, tail=tail))
     for records, zero_out in np.unique(releases.poisson_groups[2:], axis=1).T:
         is_unit = np.all(releases.poisson_groups[2:] == [[records], [zero_out]], axis=0)
-        unit = int(records), bool(zero_out)
-        for mu, rate, count in _sampled_buckets(releases.poisson_groups[:2, is_unit], share):
-            yield ReleaseProfile(group_profile(mu, rate, *unit), group_reach(mu, rate, *unit, tail), count)
+        unit: dict[str, Any] = {"records": int(records), "zero_out": bool(zero_out)}
+        kind = _GAUSSIAN if records == 1.0 else _Kind(np.square, None)
+        for rate, bucket in _sampled_buckets(releases.poisson_groups[:2, is_unit], share, kind):
+            reach = partial(group_reach, rate=rate, tail=tail, **unit)
+            yield bucket.pair(partial(group_profile, rate=rate, **unit), reach)
     if releases.mu > 0.0:
         yield ReleaseProfile(gaussian_profile(releases.mu, 1.0), gaussian_reach(releases.mu, 1.0, tail), 1)
 
@@ -779,29 +786,111 @@ def _merge_small(losses: Array, step: float) -> Array:
     return np.concatenate([losses[losses >= step], merged_masses[merged_masses > 0.0] * (1.0 + 1e-12)])
 
 
-def _buckets(values: Array, share: float) -> Iterator[tuple[float, int]]:
-    """Yield (largest value, count) of runs of similar values; each may add the same part of `share`·Σv² to Σv²."""
+class _Bucket(NamedTuple):
+    """Similar releases, each dominated by a public random choice between two of them.
+
+    Attributes:
+        low: the smaller sensitivity.
+        high: the larger one.
+        weight: probability of the smaller one.
+        number: of releases.
+    """
+
+    low: float
+    high: float
+    weight: float
+    number: int
+
+    def pair(self, profile: Callable[[float], Profile], reach: Callable[[float], float]) -> ReleaseProfile:
+        """Return the dominating pair, for a profile and a reach of one sensitivity."""
+        high = profile(self.high)
+        if self.weight == 0.0:
+            return ReleaseProfile(high, reach(self.high), self.number)
+        low, weight = profile(self.low), self.weight
+        return ReleaseProfile(lambda e: weight * low(e) + (1.0 - weight) * high(e), reach(self.high), self.number)
+
+
+def laplace_weights(values: Array, low: float, high: float) -> Array:
+    """Return the w with v = w·low + (1 − w)·high in total variations, 1 − e^{−v/2}, of Laplace pairs (n,)."""
+    return np.asarray(np.expm1(0.5 * (values - high)) / math.expm1(0.5 * (low - high)) * np.exp(0.5 * (low - values)))
+
+
+def response_weights(values: Array, low: float, high: float) -> Array:
+    """Return the same weights as `laplace_weights` for randomised response, tanh(v/2)."""
+    weights = np.expm1(values - high) / math.expm1(low - high) * np.exp(low - values)
+    return np.asarray(weights * (1.0 + math.exp(-low)) / (1.0 + np.exp(-values)))
+
+
+def gaussian_weights(values: Array, low: float, high: float) -> Array:
+    """Return the same weights as `laplace_weights` for (sampled) Gaussian pairs, in proportion to 2Φ(v/2) − 1."""
+
+    def upper(v: Array | float) -> Any:
+        # Small and large values each need their own function for a small relative error of differences.
+        return -scipy.special.erf(v / math.sqrt(8.0)) if high < 1.0 else scipy.special.erfc(v / math.sqrt(8.0))
+
+    return np.asarray((upper(values) - upper(high)) / (upper(low) - upper(high)))
+
+
+class _Kind(NamedTuple):
+    """How releases of one kind are bucketed.
+
+    Attributes:
+        variance: approximate variances of the losses, up to a factor, for values (n,).
+        weights: of mixtures, as `laplace_weights`; None if no mixture is proven to dominate.
+    """
+
+    variance: Callable[[Array], Array]
+    weights: Callable[[Array, float, float], Array] | None
+
+
+def _rare_variance(mu: Array) -> Array:
+    """Approximate e^{μ²} − 1, for few drawn records; large losses are too rare to count in full."""
+    return np.asarray(np.square(mu) * np.exp(np.minimum(np.square(mu), _RARE)))
+
+
+_LAPLACE, _RESPONSE = _Kind(np.square, laplace_weights), _Kind(np.square, response_weights)
+_GAUSSIAN = _Kind(_rare_variance, gaussian_weights)
+_POISSON = _Kind(lambda mu: _rare_variance(0.5 * mu), gaussian_weights)
+
+
+def _buckets(values: Array, share: float, kind: _Kind) -> Iterator[_Bucket]:
+    """Yield runs of similar values, of which the largest would add the same part of `share` to the variance."""
     v = np.sort(values)[::-1]
     if not v.size:
         return
-    squares = np.concatenate([[0.0], np.cumsum(v * v)])
-    largest_cost = share * squares[-1] / _BUCKETS
+    variance = kind.variance(v)
+    sums = np.concatenate([[0.0], np.cumsum(variance)])
+    largest_cost = share * sums[-1] / _BUCKETS
     start = 0
     while start < v.size:
         low, high = start + 1, v.size
         while low < high:
             middle = (low + high + 1) // 2
-            cost = (middle - start) * v[start] ** 2 - (squares[middle] - squares[start])
+            cost = (middle - start) * variance[start] - (sums[middle] - sums[start])
             low, high = (middle, high) if cost <= largest_cost else (low, middle - 1)
-        yield float(v[start]), low - start
+        yield _mix(v[start:low], kind)
         start = low
 
 
-def _sampled_buckets(sampled: Array, share: float) -> Iterator[tuple[float, float, int]]:
-    """Yield (base, rate, count): rates rounded up to at most a few dozen values, with buckets of bases for each."""
+def _mix(values: Array, kind: _Kind) -> _Bucket:
+    """Dominate similar, descending values by mixtures of two values, or by the largest."""
+    largest, least = float(values[0]), float(values[-1])
+    plain, width = _Bucket(largest, largest, 0.0, values.size), (largest - least) / largest
+    if kind.weights is None or width < _NARROW:
+        return plain
+    high = least + max(2.0, _SPREAD / math.sqrt(width)) * (largest - least)
+    # A binomial number of high values is stochastically larger if P(none) is the same. A smaller weight is safe.
+    weight = math.exp(float(np.log(kind.weights(values, least, high)).mean())) * (1.0 - 1e-9)
+    below, top, above = kind.variance(np.array([least, largest, high]))
+    is_better = weight * below + (1.0 - weight) * above < top
+    return _Bucket(least, high, weight, values.size) if is_better else plain
+
+
+def _sampled_buckets(sampled: Array, share: float, kind: _Kind) -> Iterator[tuple[float, _Bucket]]:
+    """Yield rates, rounded up to at most a few dozen values, and buckets of bases for each."""
     base, rate = sampled[:, (sampled[0] > 0.0) & (sampled[1] > 0.0)]
     if np.unique(rate).size > 32:
         rate = np.asarray(np.minimum(1.0, 1.01 ** np.ceil(np.log(rate) / math.log(1.01)) * (1.0 + 1e-12)), np.float64)
     for r in np.unique(rate):
-        for value, count in _buckets(base[rate == r], share):
-            yield value, float(r), count
+        for bucket in _buckets(base[rate == r], share, kind):
+            yield float(r), bucket

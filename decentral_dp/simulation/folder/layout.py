@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
@@ -121,6 +120,8 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     if topology is not None and folder is not None:
         # Overrides are part of the text.
         content["title"] = title_of(scenario)
+    import tomli_w
+
     return tomli_w.dumps(content)
 
 

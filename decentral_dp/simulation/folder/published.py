@@ -1,6 +1,6 @@
 """The folder of published models: all that an adversary of `privacy.adversary` may receive, and nothing else.
 
-    model.npz           named weights, and y: the same numbers as the agents send them
+    model.npz           named weights, and x and y: the centre of features and the weights as the agents send them
     metadata.json       features, classes and ranges of the model
     scenario.toml       the scenario of the run
     statement.json      the privacy statement: ε of the published models and of all messages
@@ -46,17 +46,17 @@ def write_published(result: RunResult, model: TrainedModel, published: Mapping[s
     privacy = result.privacy
     target = place / PUBLISHED
     target.mkdir()
-    y = published["y"]
+    values = {name: published[name] for name in ("x", "y")}
     if privacy.view == "final_average":
-        y, weights = average_agents(published)["y"], model.weights
+        values, weights = average_agents(values), model.weights
     else:
-        named = [model.of_agent(agent).weights for agent in range(len(y))]
+        named = [model.of_agent(agent).weights for agent in range(len(values["y"]))]
         weights = {name: np.stack([agent[name] for agent in named]) for name in named[0]}
-    np.savez(target / MODEL, allow_pickle=False, **weights, y=y)
+    np.savez(target / MODEL, allow_pickle=False, **weights, **values)
     problem = result.problem
     metadata: dict[str, Any] = {
         "model": model.problem.description,
-        "agents": list(result.topology["labels"]) if len(y) > 1 else [],
+        "agents": list(result.topology["labels"]) if len(values["y"]) > 1 else [],
         "linked": model.linked,
         "problem": {key: problem[key] for key in _READ if key in problem},
     }

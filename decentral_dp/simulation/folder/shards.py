@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
 from decentral_dp.config.components import Components, load_components
 from decentral_dp.config.scenario_components import NOT_BESIDE, deal
@@ -134,4 +133,6 @@ def _scenario(c: Components, dataset: Dataset) -> str:
         limits = declared_ranges(dataset, c.scenario.problem.scale)
         rows = zip(dataset.feature_names, *(part.tolist() for part in limits), strict=True)
         problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
+    import tomli_w
+
     return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})

@@ -24,7 +24,7 @@ from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.problems.reference import REFERENCE_MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.metrics import MEASURES
+from decentral_dp.simulation.metrics import HYPERGRADIENTS, MEASURES
 from decentral_dp.simulation.summary import setting_of
 
 
@@ -93,7 +93,7 @@ def plan_job(c: Components) -> PlannedJob:
     check_run_device(c)
     check_sizes(c)
     measures = c.scenario.run.measures
-    unknown = next((name for name in measures or () if name not in MEASURES and not c.problem.is_outside), None)
+    unknown = next((name for name in measures or () if name not in MEASURES and c.problem_entry), None)
     if unknown is not None:
         raise InputError(f"run.measures: no measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
     # One-level training has all measures of probabilities by default.
@@ -125,7 +125,7 @@ def with_blocks(job: PlannedJob) -> PlannedJob:
 
 
 def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the `CLASS_MEASURES` and `REFERENCE_MEASURES` that occur in names of metrics.
+    """Return the names of metrics that are computed on request.
 
     Example:
         >>> requested_measures(["rounds_to_test_auc_0.9", "test_brier_min", "auc", "optimality_gap_last"])
@@ -133,16 +133,16 @@ def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
     """
     text = " ".join(names)
     of_classes = (name for name in CLASS_MEASURES if f"test_{name}" in text)
-    return (*of_classes, *(name for name in REFERENCE_MEASURES if name in text))
+    return (*of_classes, *(name for name in (*REFERENCE_MEASURES, *HYPERGRADIENTS) if name in text))
 
 
 def _check_probabilities(job: PlannedJob) -> None:
     """Refuse metrics of probabilities if the problem has no probabilities; no record is read."""
-    if not job.requested or job.scenario.run.measures is None or job.solves != "bilevel":
+    if not job.requested or job.scenario.run.measures is None or job.components.problem_type.make_evaluator:
         return
     problem, classes = job.problem, 0
     has_probabilities = isinstance(problem, Classifying)
-    if has_probabilities and not job.shards.is_elsewhere:
+    if has_probabilities and job.holds_records:
         synthetic = problem.prepare(np.zeros((1, job.shards.features.shape[1])), np.zeros(1), job.clip.norm)
         tasks = problem.probabilities(np.zeros(problem.p), np.zeros(problem.q), synthetic)
         classes = tasks[0][0].shape[1] if tasks else 0
@@ -152,7 +152,7 @@ def _check_probabilities(job: PlannedJob) -> None:
         if name in CLASS_MEASURES and (not classes or (classes > 2 and name in OF_TWO_CLASSES))
     ]
     if missing:
-        note = ", whose records are with their agents," if job.shards.is_elsewhere else ""
+        note = "" if job.holds_records else ", whose records are with their agents,"
         raise InputError(
             f'run.measures: "test_{missing[0]}" needs probabilities of {"two " if classes else ""}classes, and '
             f"{job.components.problem.name}{note} has {classes or 'none'}. Fix: use "

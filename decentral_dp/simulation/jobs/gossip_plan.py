@@ -34,9 +34,9 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     resolve_gossip,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
-from decentral_dp.simulation.jobs.published import calibrate_published, published_epsilon, refuse_hidden
+from decentral_dp.simulation.jobs.published import account_published, refuse_hidden
 from decentral_dp.simulation.jobs.settings import curvature_of, mixing_text, settings_text, stability_text
-from decentral_dp.user_code import blame, call
+from decentral_dp.user_code import author_of, blame, call
 
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
@@ -144,11 +144,12 @@ def plan_releases(
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [_channel(c, plans[c], widths[c].width, per_round, group, representative, noise) for c in plans]
     if senders is not None:
-        author = type(getattr(algorithm, "program", algorithm))
         sends = call(
             lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
             {},
-            lambda error: f"algorithm.kind: senders of {author.__name__} fails with {blame(error)}. Fix: correct it.",
+            lambda error: (
+                f"algorithm.kind: senders of {author_of(algorithm)} fails with {blame(error)}. Fix: correct it."
+            ),
         )
         channels = [c.keep_sent(sends[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
@@ -430,11 +431,10 @@ def gossip_job(c: Components) -> GossipJob:
     if privacy.adversary == "all_messages":
         return job
     refuse_hidden(job)
-    if privacy.epsilon is not None:
-        base = noise.schedules
+    base = noise.schedules
 
-        def with_noise(factor: float) -> GossipJob:
-            return planned(noise._replace(schedules={c: replace(v, scale=v.scale * factor) for c, v in base.items()}))
+    def with_noise(factor: float) -> GossipJob:
+        scaled = {c: replace(v, scale=v.scale * factor) if c != "x" else v for c, v in base.items()}
+        return planned(noise._replace(schedules=scaled))
 
-        job = calibrate_published(job, with_noise, privacy.adversary)
-    return replace(job, published=published_epsilon(job, privacy.adversary))
+    return account_published(job, with_noise, privacy.adversary)

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
@@ -20,7 +21,7 @@ from decentral_dp.config.scenario_components import (
     clip_of,
     deal,
     link_keys,
-    local_problem_of,
+    problem_of,
     sampling_of,
     with_clip,
 )
@@ -36,7 +37,6 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechani
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
-from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings
 from decentral_dp.topology import Topology, build_topology
@@ -154,10 +154,6 @@ class Setup:
         return self.privacy.guarantee != "none"
 
     @property
-    def is_minimax(self) -> bool:
-        return self.components.algorithm.solves == "minimax"
-
-    @property
     def pools(self) -> bool:
         """Whether one server has the records of all agents."""
         return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
@@ -215,9 +211,14 @@ class Resolved(Setup):
         Custom algorithms are held to their recorded sums: unbounded sums are infinite, and a release that was not
         planned is refused.
         """
-        return (bool(self.components.algorithm.custom) or self.algorithm.memoryless) and (
-            self.algorithm.protocol == "released"
+        return self.algorithm.protocol == "released" and (
+            self.algorithm.memoryless or not self.components.algorithm.proved
         )
+
+    @property
+    def one_mean(self) -> bool:
+        """Whether each release is proved to read one mean of records."""
+        return self.components.algorithm.proved and self.algorithm.one_mean
 
 
 def resolve_gossip(c: Components) -> Resolved:
@@ -236,7 +237,7 @@ def resolve_gossip(c: Components) -> Resolved:
         note = f"One server, whom all {shards.n_agents} agents trust with their records, has all of them."
         pooled_shards = shards.pool()
         shards = replace(pooled_shards, notes=(*pooled_shards.notes, note))
-    problem = local_problem_of(c, shards)
+    problem: Problem = c.problem_type.make_local(problem_of(c, shards), c.problem.name, d.kind)
     pairs = pair_noise_of(d)
     noise_average = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
     components = c
@@ -332,6 +333,11 @@ def _kinds_with(fact: str) -> str:
     )
 
 
+def _byzantine(s: Scenario) -> bool:
+    """Return whether messages are attacked or aggregated robustly."""
+    return s.attack is not None or s.topology.aggregation is not None
+
+
 def _first(keys: Mapping[str, Any]) -> str:
     """Return the first key whose value is true, or ""."""
     return next((key for key, value in keys.items() if value), "")
@@ -375,7 +381,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "set fewer colluders than agents",
     ),
     Refusal(
-        lambda d: d.is_private and d.unit.zeroed and d.components.algorithm.custom,
+        lambda d: d.is_private and d.unit.zeroed and not d.components.algorithm.proved,
         "privacy.neighbours",
         '"zero_out" is derived for algorithms of this package, not for {of.kind}',
         'take "replace"',
@@ -498,26 +504,27 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "the unit would be all records",
         'remove it, or use agents that hold their records, such as those of "alone" or "federated"',
     ),
-    # Minimax problems without a coordinator.
+    # Problems of annexes without a coordinator.
     Refusal(
-        lambda d: d.is_minimax and d.s.run.agent_scores,
+        lambda d: d.components.problem_type.make_evaluator and d.s.run.agent_scores,
         "run.agent_scores",
         "the scores of {of.components.problem.name} are not sums over agents",
         "remove it",
     ),
     Refusal(
-        lambda d: d.is_minimax and d.s.problem.own_keys().get("positive_share") == "released",
+        lambda d: d.components.problem_entry and d.s.problem.own_keys().get("positive_share") == "released",
         "problem.positive_share",
         "no participant of {of.kind} can release it for all agents",
         "set a public number",
     ),
     Refusal(
         lambda d: (
-            d.is_minimax and d.privacy.guarantee == "certified" and d.components.mechanism.norm not in (None, "l2")
+            d.privacy.guarantee == "certified"
+            and d.components.mechanism.norm not in (None, *d.components.problem_type.norms)
         ),
         "privacy.mechanism",
-        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and minimax problems clip them in "
-        "l2 only",
+        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and "
+        "{of.components.problem_type.name} problems clip them in l2 only",
         'use mechanism = "gaussian"',
     ),
     # Channels.
@@ -538,7 +545,9 @@ def _noise_tables(r: Resolved) -> dict[str, Any]:
 # Rows that need the problem or the algorithm.
 _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
-        lambda r: r.is_private and r.unit.records is not None and getattr(r.algorithm, "local_steps", None),
+        lambda r: (
+            r.is_private and r.unit.records is not None and getattr(strip_centring(r.algorithm), "local_steps", None)
+        ),
         "algorithm.local_steps",
         "local steps have no noise of their own, and one record may move their sum arbitrarily far",
         'set privacy.unit = "agent", or remove it',
@@ -573,6 +582,42 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         lambda r: (
+            _byzantine(r.s)
+            and _first(
+                {
+                    "topology.compression": r.s.topology.compression,
+                    "topology.delay": r.s.topology.delay,
+                    'run.engine = "ray"': r.s.run.engine == "ray",
+                    "run.blocks": r.s.run.blocks not in (None, 1),
+                    "problem.manifest": r.s.problem.manifest,
+                    "privacy.adversary": r.privacy.adversary != "all_messages",
+                }
+            )
+        ),
+        "{it}",
+        "not supported with attack and topology.aggregation, which read the whole messages of all agents at once",
+        "remove it, or remove attack and topology.aggregation",
+    ),
+    Refusal(
+        lambda r: _byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
+        "topology.aggregation",
+        "{of.kind} has no weighted sum of neighbours' values of agents on an undirected graph",
+        "use a gossip algorithm such as dp_dsgd",
+    ),
+    Refusal(
+        lambda r: r.s.attack is not None and max(r.s.attack.agents) >= r.topology.n_agents,
+        "attack.agents",
+        "no such agent (got {of.s.attack.agents} of {of.topology.n_agents} agents, numbered from 0)",
+        "use numbers of agents",
+    ),
+    Refusal(
+        lambda r: r.s.attack is not None and len(set(r.s.attack.agents)) >= r.topology.n_agents,
+        "attack.agents",
+        "no agent is honest",
+        "leave out some",
+    ),
+    Refusal(
+        lambda r: (
             not all(map(r.algorithm.sends, range(r.s.algorithm.rounds)))
             and _first({key: getattr(r.s.topology, key) for key in ("compression", "delay")})
         ),
@@ -581,15 +626,6 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it",
     ),
     # Problems.
-    Refusal(
-        lambda r: (
-            isinstance(r.problem, Saddle)
-            and _first({t: not r.problem.minimax.terms.get(t) for t in ("grad_x", "grad_y")})
-        ),
-        "algorithm.kind",
-        "{of.kind} needs {it} as a mean over records, and {of.components.problem.name} has none",
-        "use another algorithm or problem",
-    ),
     # Privacy: unit (docs/proofs/36).
     Refusal(
         lambda r: r.is_private and r.unit != RECORD and not r.follows_from_releases and _kinds_with("memoryless"),
@@ -599,7 +635,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it, or use one of these",
     ),
     Refusal(
-        lambda r: r.is_private and r.unit != RECORD and r.components.problem.is_outside,
+        lambda r: r.is_private and r.unit != RECORD and r.components.problem_entry is None,
         "{of.unit_key}",
         "a custom problem is accounted for one replaced record only",
         "remove it",
@@ -626,7 +662,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: (
             r.sampling.kind == "poisson"
-            and (r.components.algorithm.custom or not r.algorithm.one_mean or r.algorithm.protocol != "released")
+            and (not r.one_mean or r.algorithm.protocol != "released")
             and _kinds_with("one_mean")
         ),
         "problem.sampling",
@@ -654,9 +690,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         lambda r: (
             r.correlation.over_rounds is not None
             and (
-                r.components.algorithm.custom
+                not r.components.algorithm.proved
                 or r.algorithm.releases_per_round != 1
-                or (r.sampling.kind == "cyclic" and not r.algorithm.one_mean)
+                or (r.sampling.kind == "cyclic" and not r.one_mean)
                 or senders_of(r.algorithm, r.network) is not None
             )
         ),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
+from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.components import Components
@@ -41,19 +42,18 @@ from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, Sched
 from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate
-from decentral_dp.problems.saddle import Minimax, Saddle
+from decentral_dp.problems.records import ByAgent, RecordPairs
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
+    HYPERGRADIENTS,
     AgentEvaluator,
     AgentScorer,
     EvaluatedOn,
     Evaluator,
-    MinimaxEvaluator,
-    Unscored,
+    Scorer,
 )
-from decentral_dp.simulation.statement import Setting
 from decentral_dp.topology import Topology
+from decentral_dp.topology.byzantine import STRENGTHS, Aggregation, Attack, honest_agents
 from decentral_dp.topology.compression import Compression
 
 
@@ -260,7 +260,7 @@ class PlannedJob(Protocol):
         ('bilevel', 3000, 8)
     """
 
-    setting: ClassVar[Setting]
+    setting: ClassVar[str]
     # True if one participant, a trusted coordinator, releases for all.
     plans_ahead: ClassVar[bool] = True
     # True if agents send clipped steps.
@@ -300,8 +300,8 @@ class PlannedJob(Protocol):
         return self.components.scenario
 
     @property
-    def solves(self) -> Literal["bilevel", "minimax"]:
-        """The kind of problem."""
+    def solves(self) -> str:
+        """The type of problem."""
         return self.components.algorithm.solves
 
     @property
@@ -311,14 +311,16 @@ class PlannedJob(Protocol):
 
     @property
     def skips_hypergradient(self) -> bool:
-        """Whether the hypergradient is not computed because it takes too long, by public counts."""
-        is_measured = self.solves == "bilevel" and self.tunes_x and not self.shards.is_elsewhere
+        """Whether a requested hypergradient is not computed because it takes too long, by public counts."""
+        if not set(HYPERGRADIENTS) & set(self.requested):
+            return False
+        is_measured = self.components.problem_type.levels == 2 and self.tunes_x and self.holds_records
         return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
 
     @property
     def reference_key(self) -> str:
-        """Key of the reference solution: the problem and its records; "" for a problem outside the package."""
-        if self.components.problem.is_outside:
+        """Key of the reference solution: the problem and its records; "" for a custom problem."""
+        if self.components.problem_entry is None:
             return ""
         return f"{self.setting} {self.scenario.problem.model_dump_json()} {self.shards.digest.hex()}"
 
@@ -339,6 +341,11 @@ class PlannedJob(Protocol):
     @property
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether this process has the records, and not the agents in theirs."""
+        return not isinstance(self.records, RecordsElsewhere)
 
     def first_release(self, after: int) -> int:
         """Return the index of the first release of a run that resumes after a round.
@@ -379,7 +386,7 @@ class PlannedJob(Protocol):
         """
         ...
 
-    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
+    def evaluator(self) -> Scorer:
         """Return the evaluator of released values."""
         ...
 
@@ -397,7 +404,7 @@ class PlannedJob(Protocol):
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
-        if isinstance(self.records, RecordsElsewhere):
+        if not self.holds_records:
             return {k: [] for k in self.records}
         first, last = int(agents[0]), int(agents[-1]) + 1
         if last - first == agents.size:
@@ -431,7 +438,7 @@ class GossipJob(PlannedJob):
             all messages.
     """
 
-    setting: ClassVar[Setting] = "gossip"
+    setting: ClassVar[str] = "gossip"
     plans_ahead: ClassVar[bool] = False
     sends_steps: ClassVar[bool] = True
 
@@ -458,10 +465,13 @@ class GossipJob(PlannedJob):
 
     @property
     def posed_problem(self) -> Any:
-        return self.problem.minimax if isinstance(self.problem, Saddle) else self.problem
+        return getattr(self.problem, "posed", self.problem)
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
+        if self.scenario.attack is not None or self.scenario.topology.aggregation is not None:
+            # Attackers and rules read the messages of all agents at once.
+            return [self.n_agents]
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
             return block_sizes(self.n_agents, 1, max(1, _CACHED // weights))
         return PlannedJob.sizes(self)
@@ -470,6 +480,21 @@ class GossipJob(PlannedJob):
     def public_network(self) -> Network:
         """The public part of the network."""
         return public_network(self.topology, self.scenario.public_seed)
+
+    @property
+    def attack(self) -> Attack | None:
+        """The Byzantine agents; None if all are honest."""
+        table = self.scenario.attack
+        if table is None:
+            return None
+        strength = STRENGTHS[table.kind] if table.strength is None else table.strength
+        return Attack(tuple(sorted(set(table.agents))), table.kind, strength, self.scenario.public_seed)
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        """The robust aggregation of messages; None for weighted sums."""
+        table = self.scenario.topology.aggregation
+        return None if table is None else Aggregation(**table.model_dump(exclude_none=True))
 
     @property
     def compression(self) -> Compression | None:
@@ -500,7 +525,7 @@ class GossipJob(PlannedJob):
             if c.sensitivity:
                 moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
                 scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most_records, growth)
-        return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "momentum", 0.0)))
+        return 1.0 + scale / (1.0 - float(getattr(strip_centring(self.algorithm), "momentum", 0.0)))
 
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
@@ -516,8 +541,12 @@ class GossipJob(PlannedJob):
             sizes = self.sizes() if members is None else [block.size for block in members]
         blocks = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
+        byzantine = {"attack": self.attack, "aggregation": self.aggregation}
         scale = self.public_scale
-        nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in blocks]
+        nodes = [
+            self._agent_node(*block)._replace(compression=compression, public_scale=scale, **byzantine)
+            for block in blocks
+        ]
         if over_time is None:
             return nodes
         columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
@@ -529,9 +558,9 @@ class GossipJob(PlannedJob):
         parts = () if control.saved_state is None else control.saved_state.parts
         # A resumed run keeps its blocks.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
-        e = self.components.algorithm
-        if strict and (e.custom or self.components.problem.is_outside):
-            # Plans of this package are proved. An unplanned round of a custom algorithm is refused.
+        if strict and not self.components.has_proved_plan:
+            # An unplanned round is refused.
+            e = self.components.algorithm
             nodes = [
                 n._replace(
                     make_releaser=partial(CheckedReleaser, n.make_releaser, self.ledger.select(n.agents), e.algorithm)
@@ -540,16 +569,20 @@ class GossipJob(PlannedJob):
             ]
         return engine.run(nodes, self.rounds, control)
 
-    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
-        if self.solves == "minimax":
-            return minimax_evaluator(self, self.posed_problem)
-        if isinstance(self.records, RecordsElsewhere):
+    def evaluator(self) -> Scorer:
+        if (make := self.components.problem_type.make_evaluator) is not None:
+            evaluator: Scorer = make(self)
+            return evaluator
+        if not self.holds_records:
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
+        honest = honest_agents(self.n_agents, self.attack)
+        records = self._records_of(honest)
         return Evaluator(
             self.problem,
-            RecordPairs(self.records["train"], self.records["validation"]),
+            RecordPairs(records["train"], records["validation"]),
             self.test,
             self.tunes_x and not self.skips_hypergradient,
+            numbers=None if self.attack is None else honest,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             requested=self.requested,
@@ -561,8 +594,7 @@ class GossipJob(PlannedJob):
     @property
     def evaluated_on(self) -> EvaluatedOn:
         # Agents that hold their records score their own models.
-        is_average = self.publishes_average and not isinstance(self.records, RecordsElsewhere)
-        return "final_average" if is_average else "released_values"
+        return "final_average" if self.publishes_average and self.holds_records else "released_values"
 
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
@@ -600,10 +632,3 @@ class GossipJob(PlannedJob):
             agents, self.records.shards, self.problem, self.algorithm, dataset_of, sends_scores, secret
         )
         return node._replace(make_releaser=partial(reader.make_releaser, *noise), read_dataset=reader.read)
-
-
-def minimax_evaluator(job: PlannedJob, problem: Minimax) -> MinimaxEvaluator | Unscored:
-    """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
-    if isinstance(job.records, RecordsElsewhere):
-        return Unscored()
-    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.requested)

@@ -14,22 +14,33 @@ minibatch is accounted as if the record were read in every round, without amplif
 and R are those of the edges of a round. An agent that is offline in the next round does not send. Its neighbours keep
 its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run.
 
+With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
+centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
+intercept of a model with one output are then clipped apart, and h is that of `apart_factor`.
+
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.
 
+With `privacy.colluders` = q, the adversary also receives the messages to q agents. ε is that of the worst set, by
+enumeration. On a constant network every agent has a neighbour that receives all its messages, and ε is that of all.
+
 ε includes the rounding of float64. Messages are multiples of a grid g, and an average is published as an exact sum,
 divided once: the last shift of a message is a multiple of g, too, which adds √q g to the distances of the last round.
+Pairwise noise is a multiple of g, and its draws add to those of the samplers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -37,7 +48,7 @@ from decentral_dp.exchange import senders_of
 from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.accounting.float_slack import noise_alone
-from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_release, hidden_mu
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.training import CrossEntropy, Training
@@ -66,11 +77,13 @@ class Steps(NamedTuple):
         factors: (K, m, m) different R: Lipschitz factors of a step in l2.
         factor_index: (T,) the R of each round.
         movement: D, (T, m) l2 movement of the victim's noiseless message by its replaced record.
-        noise: s, (T, m) standard deviations of the noise; 0 without a message.
+        noise: s, (T, m) standard deviations of the noise; 0 without a message; σ for pairwise correlated noise.
         rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages; +inf if messages may leave
             their grid.
         grid: (T, m) grids of the messages; 0 without a message.
         largest: bound on |coordinate| of a last message.
+        dimension: q, of a message.
+        covariance: (m, m) over σ², of pairwise correlated noise; None for independent noise.
 
     References:
         docs/proofs/37 and 38.
@@ -85,28 +98,35 @@ class Steps(NamedTuple):
     rounding: Array
     grid: Array
     largest: float
+    dimension: int
+    covariance: Array | None
 
 
 def compute_steps(job: GossipJob) -> Steps:
     """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(Training, job.problem)
-    length = cast(float, problem.length)
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, strip_centring(job.algorithm)), cast(Training, job.problem)
+    features, intercept = cast("tuple[float, float]", gradient_lengths(job))
     rounds, m = np.arange(job.rounds), job.n_agents
     step = algorithm.learning_rate.series(job.rounds)
     averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixing, visible = _compute_weights(job)
-    curvature, sends = problem.loss.curvature * length**2, sent_messages(job)
+    curvatures, sends = [problem.loss.curvature * length**2 for length in (features, intercept)], sent_messages(job)
     # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
     scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
+    has_parts = len(problem.parts_of_clip) > 1
     factors: dict[tuple[int, float, bytes], Array] = {}
     keys = []
     for omega, eta, senders in zip(mixing, step.tolist(), sends, strict=True):
         keys.append((id(omega), eta, senders.tobytes()))
         if keys[-1] in factors:
             continue
-        own_factor = step_factor(np.diag(omega) if own_point else 1.0, curvature, eta, problem.l2, scalar)
+        weight = np.diag(omega) if own_point else 1.0
+        if has_parts:
+            own_factor = apart_factor(weight, curvatures[0], curvatures[1], eta, problem.l2)
+        else:
+            own_factor = step_factor(weight, sum(curvatures), eta, problem.l2, scalar)
         factor = np.abs(omega)
         if own_point:
             np.fill_diagonal(factor, own_factor)
@@ -119,7 +139,21 @@ def compute_steps(job: GossipJob) -> Steps:
     noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     rounding, grid, largest = _bound_rounding(job, mixing, stacked[index], step, noise, averaged, clip, own_point)
-    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest)
+    covariance = None if job.pairs is None else job.pairs.covariance(0, np.arange(m))
+    return Steps(mixing, visible, stacked, index, movement, noise, rounding, grid, largest, problem.q, covariance)
+
+
+def gradient_lengths(job: GossipJob) -> tuple[float, float] | None:
+    """Bound the parts of ∇φ of features minus any centre that training may read, and of the intercept.
+
+    None for a network.
+    """
+    problem, centre = cast(Training, job.problem), 0.0
+    if isinstance(job.algorithm, Centring):
+        start = abs(job.algorithm.start.get("x", 0.0)) * math.sqrt(problem.p)
+        # Room for the rounding of a projection and of public averages.
+        centre = max(start, job.algorithm.radius) * (1.0 + 2.0**-40)
+    return problem.centred_lengths(centre)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -183,6 +217,37 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
     return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
 
 
+def apart_factor(weight: float | Array, features: float, intercept: float, step: float, ridge: float) -> float | Array:
+    """Bound the factor of a step whose gradients of features and intercept are clipped apart, as `step_factor`.
+
+        max(|u|, |u − X_1 − X_2|, e(X_1), e(X_2)),     u = w − ηm,     X_1 = ηL_1,  X_2 = ηL_2,  Y = √(X_1 X_2)
+        e(X) = ½ (√(X² + Y²) + √((2u − X)² + Y²))
+
+    Args:
+        weight: w, of the point.
+        features: L_1, the largest curvature of a record's loss in the weights of features.
+        intercept: L_2, in the intercept.
+        step: η.
+        ridge: m.
+
+    Returns:
+        The bound, with the shape of `weight`.
+
+    References:
+        Proof in docs/proofs/38.
+
+    Example:
+        >>> round(float(apart_factor(1.0, 1.0, 0.04, 0.5, 0.0)), 4), float(apart_factor(1.0, 1.0, 0.0, 0.5, 0.0)) < 1.1
+        (1.0423, True)
+    """
+    left = np.asarray(weight, dtype=np.float64) - step * ridge
+    first, second, both = step * features, step * intercept, step * math.sqrt(features * intercept)
+    parts = [0.5 * (np.hypot(x, both) + np.hypot(2.0 * left - x, both)) for x in (first, second)]
+    bound = np.max([np.abs(left), np.abs(left - first - second), *parts], axis=0)
+    upwards = np.asarray(bound * (1.0 + 32.0 * 2.0**-53))
+    return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
+
+
 def _bound_rounding(
     job: GossipJob, mixing: tuple[Array, ...], factors: Array, step: Array, noise: Array, averaged: Array, clip: Array,
     own_point: bool,
@@ -192,12 +257,17 @@ def _bound_rounding(
     Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
     """
     problem = cast(Training, job.problem)
-    q, outputs, length = problem.q, float(problem.model.outputs), cast(float, problem.length)
+    q, outputs, length = (
+        problem.q,
+        float(problem.model.outputs),
+        math.hypot(*cast("tuple[float, float]", gradient_lengths(job))),
+    )
     # An agent that does not send keeps a rounded message.
     sends = noise > 0.0
     grid = np.where(sends, GAUSSIAN.grid(np.where(sends, noise, 1.0), q), 0.0)
     cells = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
     largest = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(job.algorithm.start.get("y", 0.0))
+    spread = LARGEST_VARIATE * (1.0 if job.pairs is None else job.pairs.reach())
     inexact = SLOPE_ERROR * length if isinstance(problem.loss, CrossEntropy) else 0.0
     root_q, out, received = np.sqrt(q), np.zeros(noise.shape), np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
@@ -217,7 +287,7 @@ def _bound_rounding(
             kept = 1.0
         grown = absolute.sum(axis=1).max() * abs(kept) * largest + eta * clip.max()
         last_sent = 0.0 if sends[t].all() else largest
-        largest = max(last_sent, float((grown + computed + LARGEST_VARIATE * noise[t] + 2.0 * grid[t]).max()))
+        largest = max(last_sent, float((grown + computed + spread * noise[t] + 2.0 * grid[t]).max()))
         received = np.where(sends[t], grid[t], received)
         if not largest < 2.0**52 * grid[t].min(where=sends[t], initial=np.inf):
             out[t:] = np.where(sends[t:], np.inf, 0.0)
@@ -229,6 +299,8 @@ def _bound_rounding(
 
 # Steps of the calibration; two suffice where rounding is small.
 _STEPS = 8
+# Seconds for a system and round, and over agents³; largest number for all sets of colluders.
+PER_ROUND, PER_CUBE, _MOST_SECONDS = 3e-4, 1.3e-9, 30.0
 # Largest number of agents, whose factors are (m, m) arrays.
 _MOST_AGENTS = 2000
 
@@ -244,14 +316,20 @@ NO_DELTA: Refusal[Any] = Refusal(
 
 def is_unbounded(job: Any) -> bool:
     """Return whether a step of training may move two models apart without a bound."""
-    length = job.problem.length if isinstance(job.problem, Training) else None
-    return length is None or not math.isfinite(length)
+    lengths = gradient_lengths(job) if isinstance(job.problem, Training) else None
+    return lengths is None or not math.isfinite(math.hypot(*lengths))
+
+
+def _seconds_of_colluders(job: GossipJob) -> float:
+    """Return the approximate seconds for ε against every set of colluders."""
+    m = job.n_agents
+    return math.comb(m, job.scenario.privacy.colluders) * m * job.rounds * (PER_ROUND + m**3 * PER_CUBE)
 
 
 _HIDDEN = "privacy.adversary"
 _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
-        lambda job: not isinstance(job.algorithm, LdpSingleLevel | DpDsgd) or job.central,
+        lambda job: not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd) or job.central,
         _HIDDEN,
         "ε of published models is not derived for {of.scenario.algorithm.kind}",
         'use "dp_dsgd" or "ldp_single_level"',
@@ -270,19 +348,13 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "momentum", 0.0),
+        lambda job: getattr(strip_centring(job.algorithm), "momentum", 0.0),
         "algorithm.momentum",
         "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
         "set it to 0, and the learning rate to λ/(1 − β)",
     ),
     Refusal(
-        lambda job: getattr(job.algorithm, "centring_rounds", 0),
-        "algorithm.centring",
-        "features and intercept are clipped apart, and such a step may move two models apart",
-        "set it to false",
-    ),
-    Refusal(
-        lambda job: job.unit != RECORD or getattr(job.algorithm, "local_steps", None),
+        lambda job: job.unit != RECORD or getattr(strip_centring(job.algorithm), "local_steps", None),
         "privacy.unit",
         "ε of published models is derived for one replaced record and a step of one gradient",
         "remove unit, neighbours and local_steps",
@@ -294,16 +366,23 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         'use "full" or "fixed_batch"',
     ),
     Refusal(
-        lambda job: job.scenario.privacy.correlation is not None,
+        lambda job: job.factor is not None or (job.pairs is not None and job.topology.over_time is not None),
         "privacy.correlation",
-        "ε of published models is derived for independent noise",
+        "ε of published models is derived for noise that is independent over rounds, and between agents of a network "
+        "that changes",
         "remove it",
     ),
     Refusal(
-        lambda job: job.scenario.privacy.colluders > 0,
+        lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,
         "privacy.colluders",
         "a colluding agent receives every message of its neighbours, for whom ε is that of all messages",
         'set 0, or adversary = "all_messages"; decentral-dp network states ε of each pair',
+    ),
+    Refusal(
+        lambda job: job.scenario.privacy.colluders > 0 and _seconds_of_colluders(job) > _MOST_SECONDS,
+        "privacy.colluders",
+        "every set of {of.scenario.privacy.colluders} of {of.n_agents} agents is accounted, which takes too long",
+        "use fewer colluders, agents or rounds",
     ),
     Refusal(
         lambda job: (
@@ -313,6 +392,12 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         "topology",
         "ε of published models is not derived for compressed or delayed messages",
         "remove compression and delay",
+    ),
+    Refusal(
+        lambda job: job.pairs is not None and isinstance(job.algorithm, Centring),
+        "privacy.correlation",
+        "ε of published models is derived for correlated noise or for centred features, not for both",
+        "remove it, or set algorithm.centring = false",
     ),
     Refusal(
         lambda job: job.scenario.privacy.domain,
@@ -345,62 +430,77 @@ def has_published_epsilon(job: GossipJob) -> bool:
     return not any(row.find(job) for row in _REFUSALS)
 
 
-def published_epsilon(job: GossipJob, view: View) -> Array:
-    """Compute ε of each agent against an adversary that receives the published models only.
+def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
+    """Return the job with ε of each agent against an adversary that receives the published models only.
+
+    With a target ε, its noise is that for which the worst agent spends the target.
 
     Args:
         job: planned, for which `refuse_hidden` raises nothing.
-        view: the published models.
-
-    Returns:
-        (m,) certified ε at the δ of the job, at most ε of all messages.
-    """
-    draws = np.array([job.rounds * job.problem.q * job.n_agents])
-    delta = job.scenario.privacy.delta
-    mu, q, target = _published_mu(job, view), job.problem.q, job.scenario.privacy.epsilon
-    epsilon = certified_in_float64(mu, draws, q, delta, job.budget.epsilon)
-    if target is not None:
-        # The slack of `calibrate_published` is that of the target.
-        at_target = epsilon_in_float64(mu, draws, q, delta, target)
-        epsilon = np.where(at_target <= target, np.minimum(at_target, epsilon), epsilon)
-    return epsilon
-
-
-def calibrate_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
-    """Return the job with the noise for which the worst agent spends the target ε.
-
-    μ is nearly A/c + B for all noise times c, B from the rounding of float64. Each step solves this for the last two c.
-
-    Args:
-        job: planned, with a target ε.
-        with_noise: c → the job with its noise times c.
+        with_noise: c → the job with the noise of its models times c.
         view: the published models.
 
     Raises:
         InputError: no noise meets the target.
     """
-    aim, factors, reached = _largest_mu(job), [1.0], [float(_published_mu(job, view).max())]
+    mu = _hidden_mu(job, view)
+    if job.scenario.privacy.epsilon is not None:
+        job, mu = _calibrate(job, mu, with_noise, view)
+    return replace(job, published=_epsilon(job, add_release(mu, _centre_mu(job)), job.budget.epsilon))
+
+
+def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
+    """Compute ε for these μ and the float64 noise of all agents, at most ε of all messages."""
+    privacy, q, pairs = job.scenario.privacy, job.problem.q, job.pairs
+    variates, bits = job.n_agents, GAUSSIAN.bits(q)
+    if pairs is not None:
+        # As for the ledger: the grid is finer compared with the largest scale that is drawn.
+        links, own = pairs.links(), pairs.own_deviations(np.arange(job.n_agents))
+        variates += len(links)
+        bits += math.ceil(math.log2(max(own.max(), pairs.ratios(links).max())))
+    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
+    draws = np.array([job.rounds * q * variates + p * job.n_agents])
+    bits = max(bits, GAUSSIAN.bits(max(p, 1)))
+    return epsilon_in_float64(mu, draws, bits, privacy.delta, total_epsilon, privacy.epsilon)
+
+
+def _calibrate(
+    job: GossipJob, mu: Array, with_noise: Callable[[float], GossipJob], view: View
+) -> tuple[GossipJob, Array]:
+    """Return the job with the noise for its target ε, and μ of its models.
+
+    μ is nearly A/c + B for the noise of models times c, B from the rounding of float64. Each step solves this for the
+    last two c. The mean of features keeps its noise, and so its share of the target.
+    """
+    aim = math.sqrt(max(0.0, _largest_mu(job) ** 2 - float(_centre_mu(job).max()) ** 2)) * (1.0 - 2.0**-40)
+    factors, reached = [1.0], [float(mu.max())]
+    best, met = ((job, mu), reached[0]) if reached[0] <= aim else (None, -math.inf)
     for _ in range(_STEPS):
-        if len(factors) == 1 or factors[-1] == factors[-2]:
-            slope, least = reached[0] * factors[0], 0.0
-        else:
+        slope, least = 0.0, 0.0
+        if len(factors) > 1 and factors[-1] != factors[-2]:
             (first, second), (more, less) = reached[-2:], (1.0 / factors[-2], 1.0 / factors[-1])
             slope = (first - second) / (more - less)
             least = second - slope * less
-        if not (math.isfinite(reached[-1]) and slope > 0.0 and least < aim):
+        if not (slope > 0.0 and least < aim):
+            # The rounding B changes by a power of two with the noise.
+            slope, least = reached[-1] * factors[-1], 0.0
+        if not (math.isfinite(slope) and slope > 0.0 and aim > 0.0):
             break
         # Noise is drawn on grids of powers of two, so that μ is no smooth function.
         factors.append(slope / (aim * (1.0 - 2.0**-20) - least))
         job = with_noise(factors[-1])
-        reached.append(float(_published_mu(job, view).max()))
-        if aim * (1.0 - 1e-4) <= reached[-1] <= aim:
-            return job
-    if reached[-1] > aim or not math.isfinite(reached[-1]):
+        mu = _hidden_mu(job, view)
+        reached.append(float(mu.max()))
+        if met < reached[-1] <= aim:
+            best, met = (job, mu), reached[-1]
+        if met >= aim * (1.0 - 1e-4):
+            break
+    if best is None:
         raise InputError(
             f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
             "use an epsilon nearer to 1, or a larger delta."
         )
-    return job
+    return best
 
 
 def _largest_mu(job: GossipJob) -> float:
@@ -409,52 +509,82 @@ def _largest_mu(job: GossipJob) -> float:
     low, high = 0.0, largest_mu(target, job.scenario.privacy.delta)
     while high - low > 1e-10 * high and high > 1e-12:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _epsilon_for(job, middle, target) <= target else (low, middle)
+        low, high = (middle, high) if _epsilon(job, np.array([middle]), np.inf)[0] <= target else (low, middle)
     return low
 
 
-def _epsilon_for(job: GossipJob, mu: float, reach: float) -> float:
-    """Return ε of a pair of μ with noise of float64 samplers, if it is at most `reach`; else a larger number."""
-    draws = np.array([job.rounds * job.problem.q * job.n_agents])
-    return float(epsilon_in_float64(np.array([mu]), draws, job.problem.q, job.scenario.privacy.delta, reach)[0])
+def _centre_mu(job: GossipJob) -> Array:
+    """Return (m,) μ of the release of each agent's mean of features; 0 without one."""
+    if not isinstance(job.algorithm, Centring):
+        return np.zeros(job.n_agents)
+    release = next(c for c in job.ledger.channels if c.channel == "x")
+    return job.mechanism.cost(release.sensitivity["train"][0], release.scale[0], job.problem.p)[release.group]
 
 
-def _published_mu(job: GossipJob, view: View) -> Array:
-    """Return (m,) μ of each agent."""
-    steps, m = compute_steps(job), job.n_agents
-    noise, rounding, factors = steps.noise, steps.rounding, steps.factors
-    weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
-    if view == "final_average":
-        weights[:] = 1.0 / m
-        rounding = rounding.copy()
-        rounding[-1] += math.sqrt(job.problem.q) * steps.grid.max()
-        # The public start of an agent that never sends may not be on the grid.
-        if not (noise > 0.0).any(axis=0).all():
-            return np.full(m, np.inf)
-        if not m * steps.largest < 2.0**52 * steps.grid.min(where=steps.grid > 0.0, initial=np.inf):
-            return np.full(m, np.inf)
-    else:
-        # The last message of an agent that is absent is an earlier one.
-        last = noise.shape[0] - 1 - np.argmax(noise[::-1] > 0.0, axis=0)
-        seen = np.arange(noise.shape[0])[:, None] >= last
-    if view == "final_average" and isinstance(job.algorithm, DpDsgd) and _is_complete(steps):
+def _hidden_mu(job: GossipJob, view: View) -> Array:
+    """Return (m,) μ of each agent's models, at any centre of features, for the worst set of colluders."""
+    steps, m, colluders = compute_steps(job), job.n_agents, job.scenario.privacy.colluders
+    rounds = published_rounds(steps, view)
+    if colluders:
+        mu = np.zeros(m)
+        for members in combinations(range(m), min(colluders, m - 1)):
+            outside = np.setdiff1d(np.arange(m), members)
+            mu[outside] = np.maximum(
+                mu[outside], hidden_mu(add_members(rounds, steps, members), outside, steps.movement)
+            )
+        return mu
+    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and _is_complete(steps):
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
-            factors.sum(axis=2, keepdims=True)[:, :1],
+            rounds.factors.sum(axis=2, keepdims=True)[:, :1],
             steps.factor_index,
-            np.sqrt(np.square(noise).sum(axis=1, keepdims=True)) / m,
-            seen[:, :1],
-            rounding.max(axis=1, keepdims=True),
+            np.sqrt(np.square(_own_noise(steps)).sum(axis=1, keepdims=True)) / m,
+            rounds.observed[:, :1],
+            rounds.rounding.max(axis=1, keepdims=True),
             np.ones(1),
         )
         return np.array([hidden_mu(chain, [0], steps.movement[:, v : v + 1] / m)[0] for v in range(m)])
-    cells = int((_MOST_WORK / (m * noise.shape[0])) ** (1.0 / 3.0))
-    return hidden_mu(
-        HiddenRounds(factors, steps.factor_index, noise, seen, rounding, weights),
-        np.arange(m),
-        steps.movement,
-        most_cells=max(1, cells),
-    )
+    cells = int((_MOST_WORK / (m * job.rounds)) ** (1.0 / 3.0))
+    return hidden_mu(rounds, np.arange(m), steps.movement, most_cells=max(1, cells))
+
+
+def _own_noise(steps: Steps) -> Array:
+    """Return (T, m) standard deviations of the noise without pairs, which cancel in a sum."""
+    return steps.noise if steps.covariance is None else steps.noise * np.sqrt(steps.covariance.sum(axis=1))
+
+
+def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> HiddenRounds:
+    """Return the rounds of a job without observed messages, except those of published models.
+
+    Args:
+        steps: of the job.
+        view: the published models; "all_messages" if none are published.
+    """
+    noise, m = steps.noise, steps.noise.shape[1]
+    weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
+    rounding, sends = steps.rounding, noise > 0.0
+    if view == "final_average":
+        weights[:] = 1.0 / m
+        last = _own_noise(steps)[-1]
+        unequal = last.max() / last.min(where=sends[-1], initial=np.inf)
+        rounding = rounding.copy()
+        rounding[-1] += math.sqrt(steps.dimension) * steps.grid.max() * unequal
+        # The public start of an agent that never sends may not be on the grid.
+        is_exact = m * steps.largest < 2.0**52 * steps.grid.min(where=sends, initial=np.inf)
+        if not (sends.any(axis=0).all() and is_exact):
+            rounding[-1] = np.inf
+    elif view == "final_models":
+        # The last message of an agent that is absent is an earlier one.
+        seen = np.arange(len(noise))[:, None] >= len(noise) - 1 - np.argmax(sends[::-1], axis=0)
+    return HiddenRounds(steps.factors, steps.factor_index, noise, seen, rounding, weights, steps.covariance)
+
+
+def add_members(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> HiddenRounds:
+    """Return rounds whose adversary also has members, and observes all that they receive."""
+    is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
+    noise = rounds.noise.copy()
+    noise[:, list(members)] = np.inf
+    return rounds._replace(noise=noise, observed=rounds.observed | is_received)
 
 
 def _is_complete(steps: Steps) -> bool:
@@ -464,50 +594,42 @@ def _is_complete(steps: Steps) -> bool:
     return bool((steps.noise > 0.0).all()) and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
 
 
-def epsilon_in_float64(mu: Array, draws: NDArray[Any], dimension: int, delta: float, reach: Array | float) -> Array:
-    """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers.
+def epsilon_in_float64(
+    mu: Array,
+    draws: NDArray[np.int64],
+    bits: int,
+    delta: float,
+    total_epsilon: Array | float,
+    target: float | None = None,
+) -> Array:
+    """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers, at most ε of all messages.
 
     The distributions of both data sets are within e^{±τ} of the ideal ones except for δ_n (`float_slack.noise_alone`),
     so
 
-        δ(ε' + 2τ) ≤ δ_n + e^τ (δ'(ε') + e^{ε'} δ_n).
+        δ(ε' + 2τ) ≤ δ_n + e^τ (δ'(ε') + e^{ε'} δ_n),
+
+    where an assumed bound on ε' gives the share δ_n of δ.
 
     Args:
         mu: μ.
         draws: number of normal variates outside the adversary; broadcasts with μ.
-        dimension: of a message.
-        delta: δ.
-        reach: ε' ≤ reach is assumed.
-
-    Returns:
-        ε, a certificate where it is at most `reach`.
-    """
-    smallest = np.full(np.broadcast(mu, draws, reach).shape, np.inf)
-    for share in _LOST:
-        lost = share * delta * np.exp(-np.minimum(reach, 700.0))
-        tau = noise_alone(draws, GAUSSIAN.bits(dimension), lost)
-        left = (delta - lost) * np.exp(-tau) - share * delta
-        epsilon = gaussian_epsilon(mu, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0))
-        smallest = np.minimum(smallest, epsilon + 2.0 * tau)
-    return smallest
-
-
-def certified_in_float64(
-    mu: Array, draws: NDArray[np.int64], dimension: int, delta: float, total_epsilon: Array
-) -> Array:
-    """Compute ε of views of float64 messages, at most ε of all messages.
-
-    Args:
-        mu: μ.
-        draws: number of normal variates outside the adversary; broadcasts with μ.
-        dimension: of a message.
+        bits: of the grid of the noise.
         delta: δ.
         total_epsilon: ε of all messages; broadcasts with μ.
+        target: a bound to try in addition to one near the result.
     """
     shape = np.broadcast(mu, draws, total_epsilon).shape
     pairs = np.stack([np.broadcast_to(part, shape).ravel() for part in (mu, draws, total_epsilon)])
     (distance, number, most), place = np.unique(pairs, axis=1, return_inverse=True)
+    smallest = most.copy()
     # e^ε' of the slack is small for an ε' near the result.
-    reach = np.minimum(most, 1.0 + gaussian_epsilon(distance, delta))
-    epsilon = epsilon_in_float64(distance, number, dimension, delta, reach)
-    return np.asarray(np.where(epsilon <= reach, epsilon, most)[place].reshape(shape))
+    near = np.minimum(most, 1.0 + gaussian_epsilon(distance, delta))
+    for reach in (near,) if target is None else (near, np.minimum(most, target)):
+        for share in _LOST:
+            lost = share * delta * np.exp(-np.minimum(reach, 700.0))
+            tau = noise_alone(number, bits, lost)
+            left = (delta - lost) * np.exp(-tau) - share * delta
+            epsilon = gaussian_epsilon(distance, np.where(np.isfinite(tau), np.maximum(left, 0.0), 0.0)) + 2.0 * tau
+            smallest = np.where(epsilon <= reach, np.minimum(epsilon, smallest), smallest)
+    return np.asarray(smallest[place].reshape(shape))

@@ -45,6 +45,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.components import Components
@@ -265,9 +266,9 @@ def with_settings(
     if not missing and not centring:
         return c, ""
     model_facts = problem.step_facts()
-    if s.privacy.adversary != "all_messages":
-        # Each agent has about the noise of one of m agents with a trusted server.
-        noise_average **= 2
+    is_hidden = s.privacy.adversary != "all_messages"
+    # Hidden models have about the noise of a trusted server. Means of features are seen.
+    noises_of_model = noise_average**2 if is_hidden else noise_average
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
@@ -288,17 +289,20 @@ def with_settings(
     if centring and not reason:
         share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(noise_average)))
         reason = "" if share else "noise would hide their mean at this ε"
+    is_centred = bool(c.keys.get("centring")) and not reason
+    # A hidden step must be stable at every centre.
+    curvature = model_facts.centred_curvature if is_hidden and is_centred else model_facts.curvature
     # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
         hyperparameters = default_hyperparameters(
             TrainingFacts(
                 model_facts.classes,
                 fewest,
-                noise_average,
+                noises_of_model,
                 mu * math.sqrt(1.0 - share),
                 s.algorithm.rounds,
                 float(c.keys.get("momentum", 0.0)),
-                model_facts.curvature,
+                curvature,
                 c.keys["learning_rate"].scale if "learning_rate" in c.keys else None,
                 by_channel(s.privacy.clips).get("y"),
                 clips,
@@ -324,7 +328,7 @@ def share_of_centre(features: int, noise: float) -> float:
 
     At ε = 1, on tables that were not used to choose the learning rate and the clip, features that are not centred in
     their ranges, or binary, gain up to 0.14 in AUC, 0.12 in accuracy and 0.2 in R². If the noise is about as large as
-    the mean, the centre is shrunk to almost 0 (`DpDsgd`), and only the share is lost.
+    the mean, the centre is shrunk to almost 0 (`gossip.centring`), and only the share is lost.
 
     Args:
         features: d; 0 for models without a centre.
@@ -356,7 +360,7 @@ def with_centring(
     reach: float,
     clip: Clip,
 ) -> Any:
-    """Return the algorithm with enough rounds of averaging for agents to agree on the mean of the features.
+    """Return the algorithm within a centring step of enough rounds for agents to agree on the mean of the features.
 
     Args:
         algorithm: the gossip program.
@@ -379,8 +383,12 @@ def with_centring(
         change = clip.at(0).x * float(unit_of(privacy.unit, privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / noise_average
     # A server has the mean after one round.
-    centring = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
-    return replace(algorithm, centring_rounds=centring, centre_noise=noise)
+    averaging_rounds = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
+    if not averaging_rounds:
+        return algorithm
+    # Models hide messages at bounded features minus their centre.
+    radius = problem.largest_norm if privacy.adversary != "all_messages" else math.inf
+    return Centring(algorithm, averaging_rounds, noise, radius, start=algorithm.start)
 
 
 def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts: StepFacts | None = None) -> str:
@@ -415,6 +423,7 @@ def settings_text(
     pairs: PairNoise | None,
 ) -> str:
     """Describe learning rate, clip and accumulated noise of one-level training; "" for other problems."""
+    algorithm = strip_centring(algorithm)
     step = getattr(algorithm, "learning_rate", None)
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
         return ""
@@ -494,7 +503,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]
     """
-    beta = float(getattr(algorithm, "momentum", 0.0))
+    beta = float(getattr(strip_centring(algorithm), "momentum", 0.0))
     least = 1.0 - topology.delta_max
     mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
     if not mixes:
@@ -533,6 +542,7 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
         curvature: L.
         rounds: T, over which the largest learning rate is taken.
     """
+    algorithm = strip_centring(algorithm)
     names = ("learning_rate", "y", "z") if kind in _BEFORE_MIXING else ("learning_rate", "y")
     sizes = {name: getattr(algorithm, name, None) for name in names}
     steps = {name: float(size.series(rounds).max()) for name, size in sizes.items() if isinstance(size, StepSize)}

@@ -12,7 +12,7 @@ from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 from tests.support.naive import (
     Loop,
     Vectors,
@@ -164,7 +164,9 @@ def settled(inner: int, topology: dict[str, Any]) -> tuple[Job, Any]:
 def test_the_quadratic_optimum_is_reached(inner: int, topology: dict[str, Any]) -> None:
     """Agents with one class each do not matter, the server averages Hessians; here even a short series has the root."""
     job, last = settled(inner, topology)
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    optimum = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
     m = job.n_agents
     np.testing.assert_allclose(last.released["x"], np.tile(optimum.x, (m, 1)), atol=1e-7)
     np.testing.assert_allclose(last.released["y"], np.tile(optimum.y, (m, 1)), atol=1e-7)

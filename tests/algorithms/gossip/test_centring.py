@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.gossip.centring import Centring
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from tests.conformance.gossip import with_fields_of
@@ -64,7 +65,7 @@ def test_the_plan_is_the_hand_made_one_and_what_is_recorded() -> None:
 def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
     job = _job()
     said = conversation(job, loud)
-    rounds, noise = job.algorithm.centring_rounds, job.algorithm.centre_noise
+    rounds, noise = job.algorithm.averaging_rounds, job.algorithm.noise
     assert 2 < rounds < ROUNDS // 2
     assert noise == pytest.approx(D * float(job.noise["x"].scale[0]) ** 2 / AGENTS, rel=0.05)
     assert [("x" in exchange) for exchange in said] == [1 <= t <= rounds or t == ROUNDS for t in range(ROUNDS + 1)]
@@ -81,7 +82,7 @@ def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
 
 
 # Channel, size of its values, and coordinates beyond D: of gossip, and of a server.
-_SAID = (("x", 1.0, 0), ("y", 3.0, 1), ("m", 1.0, 0), ("u", 0.3, 1))
+_SAID = (("x", 1.0, 0), ("y", 3.0, 1), ("m", 1.0, 0), ("u", 0.3, 1), ("s", 0.3, 1))
 _BATCHES = [{"kind": "fixed_batch", "batch_size": 2}, {"kind": "poisson", "rate": 0.5}]
 
 
@@ -133,9 +134,9 @@ def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[
 def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean travels in the messages of some rounds; all agents are one block here, and each has two neighbours."""
     carried: list[int] = []
-    step = DpDsgd.step
+    step = Centring.step
 
-    def counted(self: DpDsgd, t: int, dataset: Any, state: Any) -> Any:
+    def counted(self: Centring, t: int, dataset: Any, state: Any) -> Any:
         steps, reply = step(self, t, dataset, state), None
         while True:
             try:
@@ -146,7 +147,7 @@ def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch
             reply = yield exchange
 
     job = _job()
-    monkeypatch.setattr(DpDsgd, "step", counted)
+    monkeypatch.setattr(Centring, "step", counted)
     finished(job)
     numbers = 2 * AGENTS * np.array(carried)
     assert numbers.size == ROUNDS
@@ -179,6 +180,23 @@ def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches
         assert 0.95 < share <= 1.0 + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [("ldp_single_level", "y"), ("choco", "y"), ("exact_diffusion", "y"), ("gradient_tracking", "s")],
+)
+def test_other_algorithms_compose_with_centring(kind: str, sent: str) -> None:
+    scales = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}}
+    found = _search(algorithm={"kind": kind, "momentum": None}, privacy=scales, seeds=4)
+    assert found.keys() == {"x", sent}
+    assert max(found.values()) <= 1.0 + 1e-9
+    assert found["x"] > 0.95
+
+
+@pytest.mark.parametrize("kind", ["random_walk", "push_sum", "ldp_dsbo"])
+def test_algorithms_without_symmetric_averages_of_all_agents_have_no_such_key(kind: str) -> None:
+    assert "centring" not in (option.key for option in ALGORITHMS[kind].keys)
+
+
 @pytest.mark.parametrize("neighbours", ["replace", "zero_out"])
 @pytest.mark.parametrize("unit", [1, 2, "agent"], ids=str)
 def test_under_shared_noise_no_unit_moves_more_than_is_planned(unit: Any, neighbours: str) -> None:
@@ -207,7 +225,7 @@ def test_of_batches_the_mean_is_of_all_records_and_priced_without_amplification(
 
 def test_a_server_shortens_the_mean_of_the_answers_and_reads_features_from_it() -> None:
     job = _job(algorithm={"kind": "federated"})
-    said, noise = conversation(job, loud), job.algorithm.centre_noise
+    said, noise = conversation(job, loud), job.algorithm.noise
     (index,) = [t for t, exchange in enumerate(said) if "m" in exchange]
     assert index == 3
     means = np.array([records.features.mean(axis=0) for records in job.records["train"]])
@@ -219,7 +237,7 @@ def test_a_server_shortens_the_mean_of_the_answers_and_reads_features_from_it() 
         np.testing.assert_allclose(said[t]["x"], np.tile(x if t > 2 else 0.0 * x, (AGENTS, 1)), atol=1e-9)
 
 
-class Unreleased(DpDsgd):
+class Unreleased(Centring):
     """Takes gradients from the mean before noise."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
@@ -230,7 +248,7 @@ class Unreleased(DpDsgd):
         )
 
 
-class Again(DpDsgd):
+class Again(Centring):
     """Adds the mean of the features once more, where the plan has it once."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:

@@ -500,7 +500,7 @@ def test_local_rounds_are_refused_with_late_and_compressed_messages(key: str) ->
         decentral_dp.plan("kgt", set={f"topology.{key}": value})
 
 
-# K-GT in a file of its own, with the names that docs/add_an_algorithm.md teaches.
+# K-GT in a separate file, with the names that docs/add_an_algorithm.md teaches.
 OWN_FILE = """
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
@@ -145,7 +146,7 @@ def test_a_trusted_server_has_the_records_of_all() -> None:
     assert shards.train[0].tolist() == [i for index in apart.shards.train for i in index]
     assert shards.test.tolist() == apart.shards.test.tolist()
     x, y = job.simulation().ledger.charged_channels
-    clip, step = job.simulation().clip.y, job.simulation().algorithm.learning_rate.scale
+    clip, step = job.simulation().clip.y, strip_centring(job.simulation().algorithm).learning_rate.scale
     records = int(apart.shards.train_counts.sum())
     np.testing.assert_allclose(y.sensitivity["train"], 2 * clip * step / records, rtol=1e-8)
     # Mean of the features.

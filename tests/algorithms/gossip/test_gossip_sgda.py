@@ -14,11 +14,11 @@ from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
+from decentral_dp.central.problems.saddle import Saddle
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Sampling
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
@@ -219,7 +219,7 @@ class Forgetful(Saddle):
 
 
 def test_a_forgotten_clip_exceeds_the_certificate() -> None:
-    found = [changes(seed, problem=Forgetful(PROBLEM.minimax)) for seed in range(4)]
+    found = [changes(seed, problem=Forgetful(PROBLEM.posed)) for seed in range(4)]
     for channel in ("x", "y"):
         assert max(float((realised[channel] / stated[channel]).max()) for realised, stated in found) > 1.5
 

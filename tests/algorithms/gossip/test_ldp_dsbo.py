@@ -20,7 +20,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 from tests.support.replay import realised_change, replay
 
 Make = Callable[..., dict[str, Any]]
@@ -199,5 +199,7 @@ def test_quadratic_reaches_its_closed_form_optimum_without_noise(scenario: Make)
     base["problem"]["normalise"] = "none"
     job = build(decentral_dp.load(base))
     last = LocalEngine().run(job.nodes(), job.rounds).last_snapshot
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    optimum = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
     assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * max(1.0, np.abs(optimum.x).max())

@@ -16,7 +16,7 @@ from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedVrdsbo, solve_unreleased
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
-from tests.support.closed_forms import closed_form
+from tests.support.closed_forms import QuadraticSolution
 from tests.support.naive import (
     CLIPS,
     Loop,
@@ -245,7 +245,9 @@ def test_the_limit_is_biased_as_local_hessians_make_it() -> None:
     x, y = limit(job, 4)
     np.testing.assert_allclose(last.released["x"], np.tile(x, (4, 1)), atol=1e-7)
     np.testing.assert_allclose(last.released["y"], np.tile(y, (4, 1)), atol=1e-7)
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    optimum = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
     bias = [np.linalg.norm(v - optimum.x) / np.linalg.norm(optimum.x) for v in (x, limit(job, 400)[0])]
     # A longer series makes it worse here, 15 %: this is what homogeneity is assumed for, not truncation.
     assert bias == pytest.approx([0.0747, 0.1495], abs=0.0005)

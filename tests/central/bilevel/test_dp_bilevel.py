@@ -255,21 +255,6 @@ def test_defaults_match_their_formulas() -> None:
     assert a.x.scale == pytest.approx(0.5 / penalty_smoothness(c, a.penalty))
 
 
-def test_defaults_do_not_depend_on_records() -> None:
-    """Other records with the same public facts have the same algorithm and plan."""
-    drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
-    out = content("hyper_cleaning", (*drop, "privacy.clip"), problem={"normalise": "l2", "partition": "iid"})
-    jobs = []
-    for seed in (1, 2):
-        out["seed"] = seed
-        out["problem"]["seed"] = 3 if seed == 1 else 4
-        jobs.append(build(decentral_dp.load(out)))
-    assert not np.array_equal(jobs[0].shards.features, jobs[1].shards.features)
-    assert jobs[0].algorithm == jobs[1].algorithm
-    assert jobs[0].context.clip == jobs[1].context.clip
-    assert jobs[0].ledger.same_releases(jobs[1].ledger)
-
-
 NONE = {"privacy": {"guarantee": "none", "epsilon": None}}
 BARE = {"problem": {"normalise": "none"}}
 SMOOTH = ("algorithm.smoothness",)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import decentral_dp
-from decentral_dp.exchange import ClippedQuery
 
 TRAJECTORIES = {
     "kind": "mspbe",
@@ -37,25 +35,6 @@ def run(table: dict[str, Any]) -> decentral_dp.Run:
     result = decentral_dp.run(decentral_dp.load(table))
     assert result.result["status"] == "ok", result.result["reason"]
     return result
-
-
-@pytest.mark.parametrize("averaging", [{"scale": 0.3}, {"scale": 0.9, "decay": 0.5}, {"scale": 7.0, "decay": 1.0}])
-def test_agrees_with_recursion_without_noise(averaging: dict[str, float]) -> None:
-    result = run(content(TRAJECTORIES, "none", averaging=averaging))
-    problem, records = result.simulation().problem, result.simulation().records["train"]
-    n = sum(len(r.lengths) for r in records)
-    x, y = problem.start["x"], problem.start["y"]
-    v, w = 0.0 * x, 0.0 * y
-    for t in range(6):
-        g, h = (
-            sum(problem.sums(r, [ClippedQuery(term, x, y, np.inf)])[0] for r in records) / n
-            for term in ("grad_x", "grad_y")
-        )
-        a = min(1.0, averaging["scale"] * (t + 1.0) ** -averaging.get("decay", 0.0))
-        v, w = (1.0 - a) * v + a * g, (1.0 - a) * w + a * (h - 0.1 * y)
-        x, y = x - 0.5 * (t + 1.0) ** -0.1 * v, y + 0.2 * w
-    np.testing.assert_allclose(result.released["x"][0], x, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(result.released["y"][0], y, rtol=1e-9, atol=1e-12)
 
 
 def test_weight_of_one_is_dp_sgda() -> None:

@@ -160,14 +160,6 @@ def test_budget_split_follows_the_multipliers(period: int) -> None:
     assert list(blocks["g"].indices) == list(range(1, 13, period))
 
 
-def test_period_of_one_is_dp_sgda() -> None:
-    privatediff, sgda = make_job("xy, anchors alone"), make_job("sgda")
-    assert privatediff.ledger.same_releases(sgda.ledger)
-    pair = zip(scripted(privatediff, Scripted()), scripted(sgda, Scripted()), strict=True)
-    for ours, theirs in list(pair)[:1]:
-        np.testing.assert_array_equal(ours["x"], theirs["x"])
-
-
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
     """ε is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""

@@ -33,19 +33,6 @@ def test_steps_are_limited(longest: float) -> None:
     assert (steps.max() > 0.99 * longest) == (longest == 0.01)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_double_spider_is_alternating_descent_without_noise(problem: str) -> None:
-    ends = []
-    for period in (1, 3, 7):
-        smooth = {} if period == 1 else {"smoothness": 1.5}
-        algorithm = {k: v for k, v in DOUBLE.items() if k != "smoothness"} | {"period": period, "rate": 1.0} | smooth
-        job = made(algorithm, problem, privacy=NONE)
-        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
-    for end in ends[1:]:
-        for name in ("x", "y"):
-            np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
-
-
 # The plan ---------------------------------------------------------------------------------------------------------
 
 
@@ -155,18 +142,6 @@ def test_dp_spider_with_period_one_is_dp_sgd(problem: str) -> None:
     for first, second in zip(*ends, strict=True):
         for name in ("x", "y"):
             np.testing.assert_allclose(first[name], second[name], atol=1e-13)
-
-
-@BOTH_PROBLEMS
-def test_spiders_are_gradient_descent_ascent_without_noise(problem: str) -> None:
-    ends = []
-    sgda = {"kind": "dp_sgda", "x": SGD["x"], "y": SGD["x"]}
-    for algorithm in (SGD, SPIDER, SPIDER | {"period": 7}, sgda):
-        job = made(algorithm | {"rate": 1.0}, problem, privacy=NONE)
-        ends.append(performed(job.coordinator_node(), job.rounds)[1][-1])
-    for end in ends[1:]:
-        for name in ("x", "y"):
-            np.testing.assert_allclose(end[name], ends[0][name], atol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])

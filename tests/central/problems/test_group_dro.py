@@ -17,7 +17,7 @@ from decentral_dp.central.problems.group_dro import GroupDroObjective, enclose_s
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 from tests.support.robust_oracle import Array, linear_losses, slope
 
 CAP, STRENGTH = 2.0, 0.7
@@ -157,4 +157,4 @@ def test_group_shares_are_public_constants() -> None:
 )
 def test_refusals(classes: int, options: dict[str, Any], key: str) -> None:
     with pytest.raises(InputError, match=f"^{key}: "):
-        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, ProblemFacts(4, classes))
+        SOLVED["minimax"]["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, ProblemFacts(4, classes))

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from decentral_dp import InputError
 from decentral_dp.central.problems.composite import Labelled
 from decentral_dp.central.problems.kl_dro import KlDro, kl_robust
 from decentral_dp.central.problems.losses import capped_loss
+from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems import MINIMAX, ProblemFacts
-from decentral_dp.problems.saddle import Attackable
+from decentral_dp.problems import SOLVED, ProblemFacts
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 
 CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4
@@ -177,17 +176,4 @@ def test_interval_of_strengths_contains_the_minimum(seed: int) -> None:
 
 def build(**options: Any) -> Any:
     keys = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(keys, ProblemFacts(4, 3))
-
-
-@pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])
-def test_strength_from_the_refusal_is_accepted(cap: float) -> None:
-    with pytest.raises(InputError) as error:
-        build(strength=0.01 * cap, cap=cap)
-    sentence = str(error.value)
-    assert sentence.startswith("problem.strength: ")
-    strength = float(sentence.split("at least ")[1].split(",")[0])
-    ball = build(strength=strength, cap=cap).public_ball("inner", np.zeros(0), np.array([strength]))
-    assert ball.centre[0] - ball.radius >= 0.99e-6
-    with pytest.raises(InputError):
-        build(strength=0.98 * strength, cap=cap)
+    return SOLVED["minimax"]["kl_dro"].build(keys, ProblemFacts(4, 3))

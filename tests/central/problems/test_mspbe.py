@@ -11,7 +11,7 @@ from decentral_dp import InputError
 from decentral_dp.central.problems.mspbe import Mspbe, Trajectories
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 
 STEPS, WIDTH, DISCOUNT = 4, 2, 0.9
 LENGTHS, TERMINAL = np.array([4.0, 1.0, 3.0, 2.0, 4.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])
@@ -235,6 +235,6 @@ def test_overflowing_scores_are_omitted() -> None:
 def test_refuses_a_model_without_second_derivatives() -> None:
     facts, resnet = ProblemFacts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
     with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
-        MINIMAX["mspbe"].build({"discount": 0.9, "model": resnet}, facts)
+        SOLVED["minimax"]["mspbe"].build({"discount": 0.9, "model": resnet}, facts)
     with pytest.raises(InputError, match=r"problem\.data: mspbe reads trajectories"):
-        MINIMAX["mspbe"].build({"discount": 0.9}, ProblemFacts(10, 0))
+        SOLVED["minimax"]["mspbe"].build({"discount": 0.9}, ProblemFacts(10, 0))

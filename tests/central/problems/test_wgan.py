@@ -13,7 +13,7 @@ from decentral_dp.central.problems import wgan
 from decentral_dp.central.problems.wgan import Real, Wgan
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import MINIMAX, ProblemFacts
+from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.simulation.jobs.build import build_job as build
 
 D, LATENT = 3, 2
@@ -23,7 +23,7 @@ FACTS = ProblemFacts(D, 2, seed=5, l2=2.0)
 
 
 def build_problem(facts: ProblemFacts = FACTS, **options: Any) -> Any:
-    return MINIMAX["wgan"].build({"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, facts)
+    return SOLVED["minimax"]["wgan"].build({"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, facts)
 
 
 def problem(*hidden: int, clip: float = np.inf, **options: Any) -> Wgan:

@@ -19,7 +19,7 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     epsilon_of_masses,
     poisson_profile,
     poisson_reach,
-    power,
+    powers,
 )
 from decentral_dp.privacy.pair_noise import effective_scale
 from decentral_dp.privacy.time_factors import banded_square_root, factor_of
@@ -234,8 +234,8 @@ def test_samples_are_priced_by_the_exchange_of_records(rate: float, rounds: int,
             there, here = ((1.0 - rate) * norm.pdf(x) + rate * norm.pdf(x - shift) for shift in shifts)
             apart = np.maximum(np.outer(there, there) - np.outer(here, here), 0.0)
             assert float(weight @ apart @ weight) == pytest.approx(known, abs=3e-5)
-    one = discretise([(poisson_profile(2.0, rate), poisson_reach(2.0, rate, 1e-12))], 1e-3)[0]
-    every = power(one, rounds, 1e-12)
+    one = discretise([(poisson_profile(2.0, rate), poisson_reach(2.0, rate, 1e-12))], 1e-3)
+    every = powers(one, [rounds], 1e-12)
     fine = 10.0 ** -(5 if rounds == 2 else 4)
     assert epsilon_of_masses(every, wanted + fine) == 0.0 < epsilon_of_masses(every, wanted - 2.0 * fine)
     assert epsilon_of_masses(every, other) > 0.0

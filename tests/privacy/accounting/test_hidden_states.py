@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, hidden_mu
+from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_release, hidden_mu
 
 
 def metropolis(graph: Any) -> Array:
@@ -31,7 +31,7 @@ def torus(k: int) -> Array:
 
 def mu(
     factors: Array, rounds: int, view: str, victim: int = 0, move: Any = 1.0, noise: Any = 1.0,
-    members: Sequence[int] = (), weights: Any = None, most_cells: int | None = None,
+    members: Sequence[int] = (), weights: Any = None, most_cells: int | None = None, covariance: Any = None,
 ) -> float:  # fmt: skip
     """μ of one victim; view: "all", "models", "average" or "none"."""
     m = len(factors)
@@ -46,7 +46,9 @@ def mu(
     if view == "average":
         w[:] = 1.0 / m if weights is None else weights
     shift = np.broadcast_to(np.asarray(move, dtype=float).reshape(-1, 1), (rounds, m))
-    steps = HiddenRounds(factors[None], np.zeros(rounds, dtype=np.int64), scales, seen, np.zeros((rounds, m)), w)
+    steps = HiddenRounds(
+        factors[None], np.zeros(rounds, dtype=np.int64), scales, seen, np.zeros((rounds, m)), w, covariance
+    )
     return float(hidden_mu(steps, [victim], shift, most_cells)[0])
 
 
@@ -93,6 +95,12 @@ def test_values_of_another_solver(
     for view, expected in (("models", models), ("average", average)):
         if expected is not None:
             assert mu(factors, rounds, view, **options) == pytest.approx(expected, abs=1.1e-6)
+
+
+def test_the_value_of_another_solver_with_a_released_mean() -> None:
+    hidden = np.array([mu(ring(5), 20, "average")])
+    assert add_release(hidden, np.array([1.2]))[0] == pytest.approx(2.558974, abs=1.1e-6)
+    assert add_release(hidden, np.zeros(1))[0] >= hidden[0]
 
 
 @pytest.mark.parametrize("factors", [ring(6), torus(3), PATH, metropolis(nx.erdos_renyi_graph(7, 0.5, seed=3))])
@@ -149,6 +157,19 @@ def test_observed_agents_at_a_distance_give_a_larger_bound() -> None:
     assert bounds[0] > 1.5 * exact
 
 
+def test_few_free_rounds_give_a_bound_that_is_little_larger() -> None:
+    seen = np.zeros((60, 36), dtype=bool)
+    seen[:, torus(6)[0] > 0.0] = True
+    noise = np.ones((60, 36))
+    noise[:, 0] = np.inf
+    rounds = HiddenRounds(torus(6)[None], np.zeros(60, dtype=np.int64), noise, seen, np.zeros((60, 36)), np.zeros(36))
+    victims = np.flatnonzero(~seen[0])
+    exact, quick = (hidden_mu(rounds, victims, np.ones((60, 36)), radius=radius) for radius in (None, 99))
+    assert (exact * (1.0 - 1e-9) <= quick).all()
+    assert (quick <= 1.005 * exact).all()
+    assert (quick > exact).any()
+
+
 def test_inputs_of_members_must_be_seen() -> None:
     seen = np.zeros((3, 4), dtype=bool)
     seen[:, 0] = True
@@ -157,6 +178,66 @@ def test_inputs_of_members_must_be_seen() -> None:
     rounds = HiddenRounds(ring(4)[None], np.zeros(3, dtype=np.int64), noise, seen, np.zeros((3, 4)), np.zeros(4))
     with pytest.raises(ValueError, match="inputs of its members"):
         hidden_mu(rounds, [2], np.ones((3, 4)))
+
+
+def pairwise(graph: Any, square: float) -> Array:
+    """Covariance of own noise 1, and pairwise noise of this square for every edge."""
+    adjacency = nx.to_numpy_array(graph)
+    return np.asarray(np.eye(len(adjacency)) + square * (np.diag(adjacency.sum(axis=1)) - adjacency))
+
+
+def test_pairwise_noise_has_values_of_another_solver() -> None:
+    covariance = pairwise(nx.cycle_graph(8), 4.0)
+    for view, expected in (("models", 1.912744), ("all", 2.244849)):
+        assert mu(ring(8), 20, view, covariance=covariance) == pytest.approx(expected, abs=1.1e-6)
+    assert mu(ring(8), 20, "models") == pytest.approx(2.491744, abs=1.1e-6)
+    # Pairs cancel in the average, and hide earlier messages.
+    assert mu(ring(8), 20, "average", covariance=covariance) < 0.9 * mu(ring(8), 20, "average")
+    assert mu(ring(8), 1, "average", covariance=covariance) == pytest.approx(8.0**-0.5, rel=1e-12)
+    with pytest.raises(ValueError, match="none of them a member"):
+        mu(ring(8), 20, "models", members=[4], covariance=covariance)
+
+
+@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("view", ["models", "average"])
+def test_no_linear_system_with_correlated_noise_shows_more(view: str, seed: int) -> None:
+    """Hill climbing over linear maps within R, with noise of any covariance between agents."""
+    draw = np.random.default_rng(seed)
+    m, rounds = int(draw.integers(2, 5)), int(draw.integers(1, 5))
+    factors = draw.uniform(0, 0.6, (m, m)) + draw.uniform(0.1, 0.7) * np.eye(m)
+    move, noise, weights = draw.uniform(0.0, 1.5, rounds), draw.uniform(0.4, 2.0, (rounds, m)), draw.uniform(0, 1, m)
+    mixed = draw.standard_normal((m, m))
+    covariance = 0.3 * np.eye(m) + mixed @ mixed.T if seed % 2 else pairwise(nx.complete_graph(m), draw.uniform(0, 9))
+    bound = mu(factors, rounds, view, 0, move, noise, weights=weights, covariance=covariance)
+    rows = np.eye(rounds * m)[-m:] if view == "models" else np.concatenate([np.zeros((rounds - 1) * m), weights])[None]
+    # Whitened noise: u of a round is a shift of roots of its covariance.
+    root = np.linalg.cholesky(covariance)
+    spread = np.zeros((rounds * m, rounds * m))
+    for t in range(rounds):
+        spread[t * m : (t + 1) * m, t * m : (t + 1) * m] = noise[t][:, None] * root
+
+    def shown(maps: Array, moves: Array) -> float:
+        whole = np.eye(rounds * m)
+        for t in range(1, rounds):
+            here = slice(t * m, (t + 1) * m)
+            whole[here] += maps[t] @ whole[(t - 1) * m : t * m]
+        seen = rows @ whole
+        first = np.zeros((rounds, m))
+        first[:, 0] = moves
+        moved, spreads = seen @ first.ravel(), seen @ spread
+        return float(np.sqrt(moved @ np.linalg.solve(spreads @ spreads.T, moved)))
+
+    maps, moves = np.stack([factors] * rounds), move.copy()
+    best = shown(maps, moves)
+    for _ in range(200):
+        other, signed = maps.copy(), moves.copy()
+        places = draw.random(maps.shape) < 0.2
+        other[places] = (draw.uniform(-1.0, 1.0, maps.shape) * factors)[places]
+        if draw.random() < 0.3:
+            signed[int(draw.integers(rounds))] *= -1.0
+        if (value := shown(other, signed)) > best:
+            best, maps, moves = value, other, signed
+    assert 0.0 < best <= bound * (1.0 + 1e-9)
 
 
 def exact_mu(maps: Array, moves: Array, noise: Array, view: Array) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,13 @@ import torch
 from torch.nn import functional
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.models.autodiff import PATIENCE, rows_or_nan
+from decentral_dp.errors import InputError
+from decentral_dp.models.autodiff import rows_or_nan
 from decentral_dp.models.devices import tensor
-from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses, on_device
-from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs import build, gossip_setup
+from decentral_dp.simulation.jobs import gossip_setup
 from tests.support.emulated_device import emulated_cuda
 
 P, Q, D, N = 2, 6, 3, 9
@@ -155,50 +151,6 @@ def test_a_device_that_fails_is_no_bad_record(kind: str) -> None:
 # Scenarios.
 
 
-def small_run(device: str) -> dict[str, Any]:
-    step = {"scale": 0.1}
-    content: dict[str, Any] = {
-        "seed": 1,
-        "problem": {"kind": "from_losses", "data": "synthetic_classification", "normalise": "l2"},
-        "topology": {"kind": "ring", "agents": 3},
-        "algorithm": {"kind": "ldp_dsbo", "rounds": 2, "x": step, "y": step, "z": step},
-        "privacy": {"guarantee": "none"},
-        "run": {"device": device},
-    }
-    content["problem"]["synthetic"] = {"dimension": D, "records": 8, "test_records": 8}
-    return content
-
-
-def test_a_run_on_a_device_learns_what_one_on_the_processor_learns(cuda: list[str]) -> None:
-    problem, states = made(), []
-    for device in ("cpu", "cuda"):
-        run = decentral_dp.run(small_run(device), problem=problem)
-        assert run.simulation().problem.device == device
-        states.append(run.state)
-    assert any(np.abs(value).max() > 0.0 for value in states[0].values())
-    compare(*states)
-
-
-def test_a_run_that_was_cut_off_goes_on_on_the_same_device_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another one might release the round under way with other last bits."""
-
-    def cut(at: Progress) -> None:
-        if at.done:
-            raise KeyboardInterrupt
-
-    problem = made()
-    with emulated_cuda():
-        with pytest.raises(Stopped):
-            decentral_dp.run(small_run("cuda"), problem=problem, out=tmp_path / "run", callbacks=[cut])
-        with monkeypatch.context() as there:
-            there.setattr(torch.cuda, "get_device_name", lambda: "another device")
-            with pytest.raises(InputError, match=r"begun with device an emulated device.* \(here another device"):
-                decentral_dp.resume(tmp_path / "run", problem=problem)
-        assert decentral_dp.resume(tmp_path / "run", problem=problem).result.status == "ok"
-
-
 def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
     """An interrupted round is computed again, with the same noise."""
     modes: list[int] = []
@@ -219,16 +171,6 @@ def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
     assert torch.get_deterministic_debug_mode() == 0
 
 
-def test_a_device_costs_the_same_and_no_run_is_resumed_on_another(cuda: list[str]) -> None:
-    """It rounds differently: repeated rounds would be a second release under the same noise."""
-    text = {device: ["algorithm.rounds=3", f'run.device="{device}"'] for device in ("cpu", "cuda")}
-    here, there = (build.build_job(load("own_losses", change)) for change in text.values())
-    np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
-    assert build.run_digest(here) != build.run_digest(there)
-    plans = [decentral_dp.plan(load("own_losses", change)) for change in text.values()]
-    np.testing.assert_allclose(plans[1].epsilon, plans[0].epsilon, rtol=1e-12)
-
-
 # Machines without one.
 
 
@@ -239,29 +181,4 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(monke
         decentral_dp.plan("own_losses", set={"run.device": "cuda"})
 
 
-def test_a_device_that_is_none_is_refused() -> None:
-    with pytest.raises(InputError, match=r'^from_losses: device: got "mps"'):
-        made(device="mps")
-
-
 # Machines with one.
-
-
-@needs_a_gpu
-def test_rows_keep_their_bits_on_a_gpu() -> None:
-    """Assumption of proof 27, for typical losses."""
-    there = made(device="cuda")
-    draw = np.random.default_rng(3)
-    point = [draw.normal(size=d) for d in (P, Q, Q)]
-    for function in ("lower_loss", "upper_loss"):
-        assert row_dependence(there._oracle(function, *point), tuple(trials(COUNTS, D, 2))) is None
-
-
-@needs_a_gpu
-def test_graphs_on_a_gpu_give_the_bits_of_the_function() -> None:
-    used, fresh = made(device="cuda"), made(device="cuda")
-    for turn in range(PATIENCE + 2):
-        answers(used, turn)
-    assert any(not isinstance(kept, int) for one in used._captures.values() for kept in one._kept.values())
-    for name, value in answers(fresh, 100).items():
-        np.testing.assert_array_equal(answers(used, 100)[name], value, err_msg=name)

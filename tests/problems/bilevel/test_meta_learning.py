@@ -4,21 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
 
 from decentral_dp import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.meta_learning import MetaLearning, Tasks, draw_tasks
-from decentral_dp.problems.protocol import TERMS
 
 SHAPES = {"square": ((8, 8, 1), 64), "odd": ((5, 7, 2), 70), "flat": (None, 6)}
 CLASSES = 6
 # Class 5 is in no task, classes 1 and 2 are in two of them.
 TASKS = ((0, 1, 2), (1, 2, 4), (0, 3, 4))
-CLIPS = [Clip("l1", 0.4, 0.9, 0.3), Clip("l2", 0.2, 0.5, 0.1), Clip("l2"), Clip("l1")]
 CLIP_OF_TERM = {"lower_grad_y": "y", "lower_hvp": "z", "lower_jvp": "x", "upper_grad_y": "z", "upper_grad_x": "x"}
 LENGTH = {"l1": lambda v: float(np.abs(v).sum()), "l2": lambda v: float(np.sqrt((v * v).sum()))}
 
@@ -39,71 +35,6 @@ def raw(shape, rng, n):
 def point(problem, rng):
     """A point away from the start, where biases and shifts are zero."""
     return problem.start["x"] + 0.3 * rng.normal(size=problem.p), *rng.normal(size=(2, problem.q))
-
-
-def torch_loss(problem, image, x, y, a, label):
-    """l of one record in torch: images channels first."""
-    if image is None:
-        units = len(x) // (len(a) + 1)
-        phi = torch.relu(x[:-units].reshape(units, -1) @ a + x[-units:])
-    else:
-        height, width, c = image
-        h, done, o = a.reshape(1, c, height, width), 0, problem.network.module[1].out_channels
-        while min(h.shape[2:]) >= 2 and done < len(x):
-            sizes = [o * 9 * h.shape[1], o, o, o]
-            kernel, bias, scale, shift = torch.split(x[done : done + sum(sizes)], sizes)
-            done += sum(sizes)
-            h = functional.conv2d(h, kernel.reshape(o, -1, 3, 3), bias, padding=1)
-            h = functional.group_norm(h, max(1, o // 4), scale, shift)
-            h = functional.max_pool2d(torch.relu(h), 2)
-        assert done == len(x)
-        phi = h[0].reshape(-1)
-    heads = y.reshape(len(TASKS), len(TASKS[0]), -1)
-    mine = [(head, task.index(label)) for head, task in zip(heads, TASKS, strict=True) if label in task]
-    losses = [functional.cross_entropy(head[:, :-1] @ phi + head[:, -1], torch.tensor(place)) for head, place in mine]
-    # Times zero, so that a record in no task still has derivatives.
-    return sum(losses) / len(losses) if losses else 0.0 * (x.sum() + y.square().sum() + (phi.sum() * y.sum()))
-
-
-def torch_terms(problem, image, x, y, z, features, labels, clip):
-    """Clipped means by a loop over records, one double backward each."""
-    sums = dict.fromkeys(TERMS, 0.0)
-    for a, label in zip(features, labels, strict=True):
-        u, v = (torch.tensor(w, requires_grad=True) for w in (x, y))
-        loss = torch_loss(problem, image, u, v, torch.tensor(a), int(label))
-        by_x, by_y = torch.autograd.grad(loss, (u, v), create_graph=True)
-        across, hvp = torch.autograd.grad(by_y @ torch.tensor(z), (u, v))
-        found = (by_y, hvp, across, by_y, by_x)
-        for term, value in zip(TERMS, (t.detach().numpy() for t in found), strict=True):
-            length, bound = LENGTH[clip.norm](value), clip.bound(CLIP_OF_TERM[term])
-            sums[term] = sums[term] + (value if length <= bound else value * (bound / length))
-    return {term: total / len(labels) for term, total in sums.items()}
-
-
-@pytest.mark.parametrize("clip", CLIPS, ids=lambda c: f"{c.norm}-{c.x}")
-@pytest.mark.parametrize("shape", SHAPES)
-def test_terms_agree_with_a_loop_of_autograd(shape, clip):
-    rng = np.random.default_rng([1, len(shape)])
-    problem = make(shape)
-    at = point(problem, rng)
-    (features, labels), other = raw(shape, rng, 9), raw(shape, rng, 5)
-    labels[0] = 5.0
-    train, validation = problem.prepare(features, labels, clip.norm), problem.prepare(*other, clip.norm)
-    got = problem.terms(*at, train, validation, clip)
-    lower = torch_terms(problem, SHAPES[shape][0], *at, features, labels, clip)
-    upper = torch_terms(problem, SHAPES[shape][0], *at, *other, clip)
-    for term in TERMS:
-        wanted = lower[term] if term.startswith("lower") else upper[term]
-        np.testing.assert_allclose(getattr(got, term), wanted, rtol=0, atol=1e-9)
-        assert np.abs(wanted).max() > 1e-3
-    weights = rng.dirichlet(np.ones(9))
-    for value in problem.losses(at[0][None], at[1][None], train, weights):
-        tensors = (torch.tensor(at[0]), torch.tensor(at[1]))
-        wanted = [
-            float(torch_loss(problem, SHAPES[shape][0], *tensors, torch.tensor(a), int(label)))
-            for a, label in zip(features, labels, strict=True)
-        ]
-        assert value[0] == pytest.approx(weights @ wanted, abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [1, 7])

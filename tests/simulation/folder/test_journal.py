@@ -253,23 +253,6 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> None:
-    table = pd.DataFrame({"a": np.linspace(-1, 1, 60), "b": np.linspace(0, 1, 60) ** 2, "label": [0, 1] * 30})
-    table.to_csv(tmp_path / "records.csv", index=False)
-    small["problem"] = {
-        "kind": "logistic_hyperparameter",
-        "data": str(tmp_path / "records.csv"),
-        "label": "label",
-        "classes": [0, 1],
-        "normalise": "l1",
-    }
-    interrupt(small, tmp_path / "run", 6)
-    table.loc[7, "a"] += 0.125
-    table.to_csv(tmp_path / "records.csv", index=False)
-    with pytest.raises(InputError, match="others than when the run was begun"):
-        decentral_dp.resume(tmp_path / "run")
-
-
 def test_a_run_killed_during_cleanup_is_complete(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,14 +21,6 @@ from decentral_dp.simulation.result import seal, text_of
 from tests.support.interruptions import interrupt, interrupt_at
 
 ROUNDS = 6
-RESUME = """
-import sys
-import decentral_dp
-from decentral_dp.reporting import page
-
-page.draw_run = lambda folder: None
-decentral_dp.resume(sys.argv[1])
-"""
 
 
 @pytest.fixture(autouse=True)

@@ -186,15 +186,3 @@ def test_a_missing_part_is_an_error(place: int, tmp_path: Path, monkeypatch: pyt
             decentral_dp.run(loaded, out=tmp_path / "run")
     decentral_dp.resume(tmp_path / "run")
     assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
-
-
-def test_values_that_lack_a_release_are_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collect = kept_releases.KeptReleases.collect
-    monkeypatch.setattr(
-        kept_releases.KeptReleases,
-        "collect",
-        lambda self, t, values: collect(self, t, [v for v in values if v.release_index != 7]),
-    )
-    with pytest.raises(RuntimeError, match="released values of release 7 are not complete"):
-        decentral_dp.run(_quick(), out=tmp_path / "run")
-    assert not (tmp_path / "run" / kept_releases.NAME).exists()

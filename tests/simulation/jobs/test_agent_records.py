@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import tomli_w
 
@@ -28,7 +25,6 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from tests.support.interruptions import interrupt
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
-FREE = ["privacy={guarantee='none'}"]
 
 
 @pytest.fixture(scope="module")
@@ -275,58 +271,6 @@ def test_other_problems_and_partitions_have_equal_bits(name: str, overrides: lis
     assert set(whole_job.shards.all_notes) <= set(sharded_job.shards.all_notes)
 
 
-def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> None:
-    draw = np.random.default_rng(3)
-    features = draw.uniform(0.0, 10.0, (90, 3))
-    labels = features @ [1.0, 2.0, 3.0] + draw.normal(size=90)
-    np.savez(tmp_path / "mine.npz", X=features, y=labels)
-    content = load("ring_breast_cancer").model_dump(exclude_unset=True)
-    content["problem"] = {
-        "kind": "ridge_hyperparameter",
-        "data": str(tmp_path / "mine.npz"),
-        "classes": [],
-        "label_range": [0.0, 60.0],
-        "scale": {"*": [0.0, 10.0]},
-        "normalise": "l2",
-    }
-    content["algorithm"]["rounds"], content["topology"]["agents"] = 3, 3
-    loaded = load(content)
-    write_shards(loaded, tmp_path / "shards")
-    override = ["run.agent_scores=true"]
-    sharded_job, whole_job = (
-        build_job(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), loaded)
-    )
-    one, other = played(sharded_job), played(whole_job)
-    assert same(one, other)
-    scores = [
-        {
-            name: value
-            for _, of, name, value in job.evaluator().rows(last.last_snapshot, is_average=False)
-            if of == "mean"
-        }
-        for job, last in ((sharded_job, one), (whole_job, other))
-    ]
-    for name in ("test_rmse", "test_loss", "upper_loss", "lower_loss"):
-        assert scores[0][name] == pytest.approx(scores[1][name], rel=1e-9)
-
-
-def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_path: Path) -> None:
-    moved = shutil.copytree(shards, tmp_path / "moved")
-    manifest_table = read_shard_manifest(moved / "manifest.toml")
-    entries = []
-    for agent, one in enumerate(manifest_table.agents):
-        with np.load(moved / f"agent-{agent}.npz") as arrays:
-            table = pd.DataFrame(arrays["X"], columns=list(manifest_table.features)).assign(
-                kind=arrays["y"], split=arrays["split"]
-            )
-        table.to_parquet(moved / f"agent-{agent}.parquet", index=False)
-        digest = agent_shards.digest_of_shard(moved / f"agent-{agent}.parquet")
-        entries.append(one.model_copy(update={"sha256": digest}))
-    (moved / "manifest.toml").write_text(manifest_table.model_copy(update={"agents": tuple(entries)}).to_toml())
-    sharded_job = sharded(moved, "problem.data='agent-{agent}.parquet'", "problem.label='kind'", *FREE)
-    assert same(played(sharded_job), played(sharded(shards, *FREE)))
-
-
 def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Path) -> None:
     message = "the records are with their agents already"
     with pytest.raises(InputError, match=message):
@@ -338,32 +282,3 @@ def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Pat
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()
     assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
-
-
-FEW = ["topology.agents=3", "algorithm.rounds=2"]
-
-
-def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_written_shards_run_and_a_changed_one_is_refused(tmp_path: Path) -> None:
-    write_shards("ring_breast_cancer", tmp_path / "shards", FEW)
-    names = {path.name for path in (tmp_path / "shards").iterdir()}
-    assert names == {"agent-0.npz", "agent-1.npz", "agent-2.npz", "manifest.toml", "scenario.toml"}
-    finished = _run("shards/scenario.toml", "--out", "run", cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert "are left out" in (tmp_path / "run" / "result.json").read_text()
-    # From another folder, by the scenario in the run's own.
-    again = _run(str(tmp_path / "run" / "scenario.toml"), "--out", "again", "--quiet", cwd=tmp_path / "shards")
-    assert again.returncode == 0, again.stderr
-    one, other = (folder / "state.npz" for folder in (tmp_path / "run", tmp_path / "shards" / "again"))
-    assert one.read_bytes() == other.read_bytes()
-    with (tmp_path / "shards" / "agent-1.npz").open("ab") as file:
-        file.write(b"more")
-    refused = _run("shards/scenario.toml", "--out", "other", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("Error: problem.data: agent 1: ")
-    assert len(refused.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "other").exists()

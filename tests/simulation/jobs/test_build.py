@@ -81,49 +81,11 @@ def test_the_digest_depends_on_a_files_records_and_not_on_its_path(tmp_path: Pat
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_helper_of_a_losses_file_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    text = (SCENARIOS / "own_losses.py").read_text(encoding="utf-8")
-    (tmp_path / "losses.py").write_text(f"{text}\nfrom weight_of_losses import WEIGHT\n", encoding="utf-8")
-    (tmp_path / "weight_of_losses.py").write_text("WEIGHT = 1.0\n", encoding="utf-8")
-    change = "problem.kind=losses:problem"
-    monkeypatch.chdir(tmp_path)
-    first = digest("own_losses", change)
-    assert digest("own_losses", change) == first
-    (tmp_path / "weight_of_losses.py").write_text("WEIGHT = 2.0\n", encoding="utf-8")
-    assert digest("own_losses", change) != first
-
-
 def problem(weight: float) -> Any:
     def loss(x: Any, y: Any, a: Any, b: Any) -> Any:
         return weight * torch.nn.functional.softplus(-b * (a @ y))
 
     return decentral_dp.from_losses(loss, loss, p=1, q=30, n_features=30)
-
-
-def test_the_digest_depends_on_the_closure_of_a_loss() -> None:
-    digests = [digest(MAIN, problem=problem(weight)) for weight in (1.0, 1.0, 2.0)]
-    assert digests[0] == digests[1] != digests[2]
-
-
-def test_two_data_sets_are_tuned_with_other_noise() -> None:
-    draw = np.random.default_rng(1)
-    features, labels = draw.uniform(-0.5, 0.5, (400, 3)), np.where(draw.uniform(size=400) < 0.5, -1.0, 1.0)
-    other = features.copy()
-    other[5] = -other[5]
-    tuned = [
-        decentral_dp.tune(
-            train=(f, labels),
-            validation=(features, labels),
-            epsilon=4.0,
-            delta=1e-6,
-            weight_range=(0.01, 1.0),
-            seed=3,
-            steps=3,
-        )
-        for f in (features, features, other)
-    ]
-    assert tuned[0].weight == tuned[1].weight != tuned[2].weight
 
 
 def test_the_digest_is_equal_in_another_process_and_on_another_processor() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
+import decentral_dp
+from decentral_dp.auditing.network_view import prepare
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -43,8 +45,30 @@ def toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def smallest_mu(job: Any, view: str, victim: int) -> float:
-    """Solve for the distances of hidden messages by least squares of scipy, from the numbers of the scenario."""
+def largest_growth(rate: float) -> float:
+    """Search the largest norm of the step of one record whose features and intercept are clipped apart.
+
+    Its features and the centre of features have norms of at most 1, and the intercept is 0.2.
+    """
+    largest = 1.0
+    for share in np.linspace(0.0, 1.0, 401):
+        both = np.array([2.0 * share, 0.2])
+        for kept in ([1.0, 0.0], [0.0, 1.0], [1.0, 1.0]):
+            step = np.eye(2) - 0.25 * rate * np.diag(kept) @ np.outer(both, both)
+            largest = max(largest, float(np.linalg.norm(step, 2)))
+    return largest
+
+
+def smallest_mu(job: Any, view: str, victim: int, growth: float = 0.0, rate: float = RATE) -> float:
+    """Solve for the distances of hidden messages by least squares of scipy, from the numbers of the scenario.
+
+    Args:
+        job: planned.
+        view: the published models.
+        victim: agent.
+        growth: factor of a step of dp_dsgd; default that of a model whose gradients have one clip.
+        rate: learning rate.
+    """
     m, rounds, changes = job.n_agents, job.rounds, job.topology.over_time
     curvature = 0.25 * job.problem.length**2
     free: dict[tuple[int, int], int] = {}
@@ -61,15 +85,15 @@ def smallest_mu(job: Any, view: str, victim: int) -> float:
         weights = (job.topology.mixing if changes is None else changes.received_weights(t)).toarray()
         own = 1.0 - weights.sum(axis=1) + np.diag(weights)
         factors = np.abs(weights) * (1.0 - np.eye(m)) + np.diag(own)
-        kept = np.maximum(np.abs(own - RATE * job.problem.l2), np.abs(own - RATE * (job.problem.l2 + curvature)))
-        whole = max(abs(1.0 - RATE * job.problem.l2), abs(1.0 - RATE * (job.problem.l2 + curvature)))
-        if type(job.algorithm).__name__ == "DpDsgd":
-            factors *= whole
+        kept = np.maximum(np.abs(own - rate * job.problem.l2), np.abs(own - rate * (job.problem.l2 + curvature)))
+        whole = max(abs(1.0 - rate * job.problem.l2), abs(1.0 - rate * (job.problem.l2 + curvature)))
+        if growth or type(job.algorithm).__name__ == "DpDsgd":
+            factors *= growth or whole
         else:
             factors[np.arange(m), np.arange(m)] = kept
         noise = np.broadcast_to(job.noise["y"].deviations(np.array([t + 1])), (1, m))[0]
         apart = factors @ before
-        apart[victim, -1] += 2.0 * RATE * CLIP / job.counts["train"][victim]
+        apart[victim, -1] += 2.0 * rate * CLIP / job.counts["train"][victim]
         apart = np.where(sent[t][:, None], apart, before)
         kept_apart = np.where(sent[t][:, None], 0.0, apart)
         for i in range(m):
@@ -112,6 +136,73 @@ def test_plans_agree_with_a_small_computation(network: str, algorithm: str, view
     assert (job.published < 0.95 * job.budget.epsilon).any()
 
 
+SHORT = 1.5
+CENTRED: dict[str, Any] = {
+    "algorithm.centring": True,
+    "algorithm.learning_rate": {"scale": SHORT, "points": [[0, 1.0]]},
+    "privacy.clip": {"x": 1.0, "y": CLIP},
+    "privacy.noise_multiplier": None,
+    "privacy.x": {"scale": 0.1},
+    "privacy.y": {"scale": 4.0 * SHORT * CLIP / 91.0},
+}
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_a_released_mean_adds_to_the_cost_of_models_at_any_centre(view: str) -> None:
+    """The mean is seen at 2/(N s), and steps that clip features and intercept apart move models apart."""
+    job = job_of(view, **CENTRED)
+    assert job.algorithm.radius == pytest.approx(1.0)
+    growth = largest_growth(SHORT)
+    assert growth > 1.04
+    hidden = np.array([smallest_mu(job, view, v, growth, SHORT) for v in range(5)])
+    mean = 2.0 / (np.asarray(job.counts["train"]) * 0.1)
+    exact = gaussian_epsilon(np.sqrt(np.square(hidden) + np.square(mean)), DELTA)
+    assert (job.published >= np.minimum(exact, job.budget.epsilon) * (1.0 - 1e-7)).all()
+    np.testing.assert_allclose(job.published, np.minimum(exact, job.budget.epsilon), rtol=5e-3)
+    assert (job.published < 0.98 * job.budget.epsilon).any()
+
+
+def test_no_released_mean_is_outside_the_ball_of_all_features() -> None:
+    """Noise of a mean is unbounded. The mean that training reads is bounded, and agents average it."""
+    run = decentral_dp.run(job_of(**{**CENTRED, "privacy.x": {"scale": 5.0}}).scenario)
+    lengths = np.linalg.norm(run.published["x"], axis=1)
+    assert lengths.max() <= 1.0 + 1e-12
+    plain = job_of("all_messages", **{**CENTRED, "privacy.x": {"scale": 5.0}})
+    assert np.linalg.norm(decentral_dp.run(plain.scenario).published["x"], axis=1).max() > 1.5
+
+
+@pytest.mark.parametrize(("data", "rate", "least"), [("breast_cancer", 1.5, 1.03), ("wine", 0.8, 0.9)])
+def test_no_step_at_a_centre_moves_models_farther_apart_than_its_factor(data: str, rate: float, least: float) -> None:
+    """Centres in the ball, and pairs of models: two classes have clips apart, and more classes have envelopes."""
+    keys = {**CENTRED, "problem.data": data, "privacy.clip": {"x": 1.0, "y": 0.5}}
+    job = job_of(**keys | {"algorithm.learning_rate": {"scale": rate, "points": [[0, 1.0]]}})
+    problem, records, largest, draw = job.problem, job.records["train"][0], 0.0, np.random.default_rng(2)
+    factor, clip = compute_steps(job).factors.sum(axis=2).max(), job.clip.at(0)
+
+    def gradient(x: np.ndarray, y: np.ndarray, one: Any) -> np.ndarray:
+        return np.asarray(problem.stacked_terms(x, y, y, one, clip, ["lower_grad_y"]).lower_grad_y)
+
+    for trial in range(400):
+        chosen = [int(draw.integers(len(records.label)))]
+        one = type(records)(records.features[None, chosen], records.label[None, chosen])
+        # Far from the record in half of the trials.
+        x = draw.normal(size=(1, problem.p)) if trial % 2 else -records.features[chosen]
+        x /= np.linalg.norm(x)
+        from_centre = (records.features[chosen] - x)[0]
+        y = 10.0 ** draw.uniform(-2.0, 1.5) * draw.normal(size=(1, problem.q))
+        apart = draw.normal(size=y.shape)
+        if trial % 4 < 2:
+            # At an output near 0, along the features and against the intercept, the most expanded direction.
+            y *= 1e-3
+            apart[0, : problem.p] = from_centre / np.linalg.norm(from_centre)
+            apart[0, problem.p :] = -1.0
+        apart *= 1e-5 / np.linalg.norm(apart)
+        moved = apart - rate * (gradient(x, y + apart, one) - gradient(x, y, one))
+        largest = max(largest, float(np.linalg.norm(moved) / 1e-5))
+    assert largest <= factor * (1.0 + 1e-8)
+    assert largest > least
+
+
 def test_a_last_message_of_an_absent_agent_is_published() -> None:
     """Some agent is absent in the last round of this network, and its model is that of its last message."""
     job = job_of("final_models", **NETWORKS["offline"])
@@ -139,6 +230,61 @@ def test_a_published_average_counts_the_grid() -> None:
     added = float(steps.rounding.max() + np.sqrt(job.problem.q) * steps.grid.max())
     mu = np.array([steps.movement[0].max() / m + added]) / scale
     assert float(job.published.max()) >= float(gaussian_epsilon(mu, DELTA)[0])
+
+
+PAIRS = {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}, "problem.l2": 0.0}
+
+
+def test_pairwise_noise_cancels_in_the_average_of_a_complete_graph() -> None:
+    job = job_of(**PAIRS, **{"topology.kind": "complete"})
+    move = 2.0 * RATE * CLIP / np.asarray(job.counts["train"])
+    mu = np.sqrt(8.0 / 5.0) * move / float(np.max(job.noise["y"].deviations(np.array([1]))))
+    np.testing.assert_allclose(job.published, gaussian_epsilon(mu, DELTA), rtol=5e-3)
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_published_models_with_pairwise_noise_show_at_least_linear_gossip(view: str) -> None:
+    """Losses without curvature are among those that ε covers."""
+    job = job_of(view, **PAIRS)
+    m, rounds = 5, job.rounds
+    mixing = np.eye(m) + job.topology.mixing.toarray()
+    adjacency = (job.topology.mixing.toarray() != 0.0) * (1.0 - np.eye(m))
+    scale = float(np.max(job.noise["y"].deviations(np.array([1]))))
+    covariance = scale**2 * (np.eye(m) + 4.0 * (np.diag(adjacency.sum(axis=1)) - adjacency))
+    powers = [np.linalg.matrix_power(mixing, k) for k in range(rounds)]
+    rows = np.eye(m) if view == "final_models" else np.full((1, m), 1.0 / m)
+    spread = rows @ sum(power @ covariance @ power.T for power in powers) @ rows.T
+    moved = rows @ sum(powers) * (2.0 * RATE * CLIP / np.asarray(job.counts["train"]))
+    mu = np.sqrt((moved * np.linalg.solve(spread, moved)).sum(axis=0))
+    exact = gaussian_epsilon(mu, DELTA)
+    assert (exact <= job.published).all()
+    assert (job.published < 1.4 * exact).all()
+    assert (job.published < 0.95 * job.budget.epsilon).all()
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_a_colluding_agent_of_a_changing_network_receives_some_messages(view: str) -> None:
+    """Plans state the largest ε of `network` over all adversaries, below that of all messages."""
+    matching = {"topology.over_time": "matching", "topology.kind": "complete", "algorithm.rounds": 6}
+    none, one = (job_of(view, **matching, **{"privacy.colluders": q}) for q in (0, 1))
+    pairs = prepare(none).view()
+    np.testing.assert_allclose(one.published, np.nanmax(pairs.certified, axis=0), rtol=1e-6)
+    assert (none.published < one.published).all()
+    assert (one.published < 0.99 * one.budget.epsilon).all()
+    assert "final models" in pairs.assumptions[1]
+
+
+def test_published_models_add_to_the_view_of_a_neighbour() -> None:
+    """An adversary far away receives much more with all final models."""
+    ring = {"topology.kind": "ring", "topology.agents": 8}
+    none, average, models = (
+        prepare(job_of(view, **ring)).view().pairs.mu[0] for view in ("all_messages", "final_average", "final_models")
+    )
+    assert (none[2:7] < 0.99 * average[2:7]).all()
+    assert (average[2:7] < models[2:7] * (1.0 - 1e-3)).all()
+    np.testing.assert_allclose(none[[1, 7]], models[[1, 7]], rtol=1e-3)
+    hidden = job_of("final_models", **ring)
+    np.testing.assert_array_less(smallest_mu(hidden, "final_models", 4) * (1.0 - 1e-6), models[4])
 
 
 def test_epsilon_is_monotone() -> None:
@@ -180,20 +326,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "delta": ({"privacy.delta": 0.0}, "privacy.delta", "δ = 0"),
     "model": ({"problem.model": {"kind": "mlp", "hidden": [4]}}, "privacy.adversary", "neural network"),
     "momentum": ({"algorithm.momentum": 0.9}, "algorithm.momentum", "two rounds"),
-    "centring": (
-        {"algorithm.centring": True, "privacy.epsilon": 1.0, "privacy.noise_multiplier": None},
-        "algorithm.centring",
-        "clipped apart",
-    ),
     "unit": ({"privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
     "local steps": ({"algorithm.local_steps": 2, "privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
     "Poisson": ({"problem.sampling": {"kind": "poisson", "rate": 0.1}}, "problem.sampling", "larger than its divisor"),
-    "correlation": (
-        {"privacy.correlation": {"between_agents": "pairwise"}},
+    "correlation": ({"privacy.correlation": {"over_rounds": 1}}, "privacy.correlation", "independent over rounds"),
+    "pairs that change": (
+        {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}, "topology.over_time": "matching"},
         "privacy.correlation",
-        "independent noise",
+        "network that changes",
     ),
     "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receives every message"),
+    "many sets of colluders": (
+        {"privacy.colluders": 8, "topology.agents": 24, "topology.over_time": "matching"},
+        "privacy.colluders",
+        "takes too long",
+    ),
     "delay": ({"topology.delay": 1}, "topology", "delayed"),
     "compression": ({"topology.compression": {"kind": "sign"}}, "topology", "compressed"),
     "box": ({"privacy.box": {"y": 1.0}}, "privacy.box", "projected"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from sklearn.metrics import roc_auc_score
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.algorithms.gossip.centring import Centring
 from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.problems import ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training import classification
-from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.jobs.settings import (
     TrainingFacts,
     default_hyperparameters,
@@ -97,26 +96,11 @@ def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind
     run = decentral_dp.run(_scenario(algorithm=table, topology=graph, run={"measures": ["test_loss"]}))
     job = run.simulation()
     assert run.result.method == decentral_dp.plan(job.scenario).method == name
-    assert [getattr(job.algorithm, key, 0.0) for key in ("momentum", "centring_rounds")] == [0, 0]
+    assert not isinstance(job.algorithm, Centring)
+    assert not getattr(job.algorithm, "momentum", 0.0)
     assert job.problem.p == 0
     assert not any(name.endswith("_last") for name in run.result.metrics)
     assert all(np.array_equal(run.released[channel], value) for channel, value in run.published.items())
-
-
-def test_plans_runs_and_comparisons_name_the_options_of_the_algorithm(tmp_path: Path) -> None:
-    table = {"kind": "dp_dsgd", "rounds": 20, "momentum": 0.9, "centring": True}
-    content = _scenario(algorithm=table, run={"average": 0.5, "measures": ["test_loss"]})
-    method = "D-SGD + momentum 0.9, centred features, tail average"
-    plan = decentral_dp.plan(content)
-    assert plan.method == method
-    # The terminal breaks lines.
-    assert all(method in " ".join(text.split()) for text in (str(plan), plan._repr_html_()))
-    on, off = (tmp_path / name for name in ("on", "off"))
-    decentral_dp.run(content, out=on)
-    decentral_dp.run(_scenario(algorithm={"kind": "dp_dsgd", "rounds": 20}, run={"measures": ["test_loss"]}), out=off)
-    assert method in (on / "report.html").read_text(encoding="utf-8")
-    tables = comparison_tables(decentral_dp.compare(on, off))
-    assert [method, "D-SGD"] in [cells for table in tables for _, cells in table.rows]
 
 
 def test_the_learning_rate_and_the_clip_bound_each_other() -> None:
@@ -235,19 +219,6 @@ def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centr
 
 
 # Defaults of scenarios.
-
-
-def test_missing_keys_have_defaults() -> None:
-    default = decentral_dp.build(_scenario())
-    assert (default.scenario.algorithm.kind, default.rounds, default.scenario.run.average) == ("dp_dsgd", 1000, 1)
-
-
-def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) -> None:
-    first = decentral_dp.run(_scenario(algorithm={"rounds": 40}), out=tmp_path / "a")
-    again = decentral_dp.run(tmp_path / "a" / "scenario.toml")
-    assert again.scenario.algorithm.own_keys() == first.scenario.algorithm.own_keys()
-    assert again.scenario.privacy.clip == first.scenario.privacy.clip
-    assert np.array_equal(first.released["y"], again.released["y"])
 
 
 @pytest.mark.parametrize(

@@ -155,28 +155,26 @@ class Saddle(Problem):
 
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_TERM_OF, "train"))
 
-    minimax: Minimax
+    posed: Minimax
 
     @property
     def p(self) -> int:
-        return self.minimax.p
+        return self.posed.p
 
     @property
     def q(self) -> int:
-        return self.minimax.q
+        return self.posed.q
 
     @property
     def start(self) -> Mapping[str, Array]:
-        return self.minimax.start
+        return self.posed.start
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
-        return self.minimax.prepare(features, labels, norm)
+        return self.posed.prepare(features, labels, norm)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the nearest allowed x (b, p) and y (b, q)."""
-        return np.stack([self.minimax.project_x(row) for row in x]), np.stack(
-            [self.minimax.project_y(row) for row in y]
-        )
+        return np.stack([self.posed.project_x(row) for row in x]), np.stack([self.posed.project_y(row) for row in y])
 
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
@@ -186,7 +184,7 @@ class Saddle(Problem):
             ClippedQuery(_TERM_OF[t][0], x, y, clip.bound(CLIP_OF_TERM[t]), centre=self._centre(_TERM_OF[t][0], x, y))
             for t in names
         ]
-        sums = zip(names, self.minimax.sums(train, queries), strict=True) if names else ()
+        sums = zip(names, self.posed.sums(train, queries), strict=True) if names else ()
         return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
@@ -203,10 +201,10 @@ class Saddle(Problem):
         raise ValueError("a minimax problem is judged by its own scores")
 
     def _public(self, term: str, x: Array, y: Array) -> Array:
-        rows = np.stack([self.minimax.public(term, *point, 0) for point in zip(x, y, strict=True)])
+        rows = np.stack([self.posed.public(term, *point, 0) for point in zip(x, y, strict=True)])
         centres = [self._centre(term, *point) for point in zip(x, y, strict=True)]
         return rows + np.stack([np.zeros(rows.shape[1]) if c is None else c for c in centres])
 
     def _centre(self, term: str, x: Array, y: Array) -> Array | None:
-        ball = self.minimax.public_ball(term, x, y)
+        ball = self.posed.public_ball(term, x, y)
         return None if ball is None else ball.centre

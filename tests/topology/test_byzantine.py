@@ -1,0 +1,133 @@
+"""Attacks and robust aggregation: against loops over coordinates, and in whole runs."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import decentral_dp
+from decentral_dp.topology.byzantine import Aggregation, Attack
+
+RULES: dict[str, dict[str, Any]] = {
+    "clipped_gossip": {"radius": 0.7},
+    "self_centred_clipping": {"trim": 1},
+    "trimmed_mean": {"trim": 1},
+    "median": {},
+}
+
+
+def _aggregate(kind: str, own: np.ndarray, near: list[np.ndarray], share: list[float]) -> np.ndarray:
+    """Aggregate for one agent, from the definitions, coordinate by coordinate."""
+    if kind == "median":
+        return np.array([statistics.median([own[k], *(v[k] for v in near)]) for k in range(own.size)])
+    if kind == "trimmed_mean":
+        out = []
+        for k in range(own.size):
+            values = sorted(v[k] for v in near)
+            if len(values) > 2:
+                values = values[1:-1]
+            out.append(statistics.fmean([own[k], *values]))
+        return np.array(out)
+    lengths = [float(np.linalg.norm(v - own)) for v in near]
+    radius = 0.7 if kind == "clipped_gossip" else sorted(lengths, reverse=True)[min(1, len(near) - 1)]
+    out = own.copy()
+    for value, length, weight in zip(near, lengths, share, strict=True):
+        out += weight * (value - own) * (min(1.0, radius / length) if length else 1.0)
+    return out
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_aggregation_is_its_definition(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    weights = np.array([[0, 0.2, 0.3, 0.1], [0.2, 0, 0, 0.3], [0.3, 0, 0, 0], [0.1, 0.3, 0, 0]])
+    own, messages = rng.normal(size=(2, 4, 3))
+    got = Aggregation(kind, **RULES[kind])(own, messages, sp.csr_array(weights))  # type: ignore[arg-type] # a rule
+    for i in range(4):
+        near = [int(j) for j in np.flatnonzero(weights[i])]
+        wanted = _aggregate(kind, own[i], [messages[j] for j in near], [weights[i, j] for j in near])
+        np.testing.assert_allclose(got[i], wanted, atol=1e-14)
+
+
+def test_attackers_replace_their_messages_only() -> None:
+    released = np.random.default_rng(1).normal(size=(5, 4))
+    honest = released[[0, 2, 4]]
+    wanted = {
+        "sign_flip": -2.0 * released[[1, 3]],
+        "alie": np.tile(honest.mean(axis=0) - 2.0 * honest.std(axis=0), (2, 1)),
+        "ipm": np.tile(-2.0 * honest.mean(axis=0), (2, 1)),
+    }
+    for kind, values in wanted.items():
+        got = Attack((1, 3), kind, 2.0)(released, index=7)  # type: ignore[arg-type] # a kind
+        np.testing.assert_allclose(got[[1, 3]], values)
+        np.testing.assert_array_equal(got[[0, 2, 4]], honest)
+    noise = Attack((1,), "noise", 3.0, seed=2)
+    draws = np.stack([noise(released, index)[1] - released[1] for index in range(500)])
+    assert abs(draws.std() - 3.0) < 0.3
+    np.testing.assert_array_equal(noise(released, 4), noise(released, 4))
+
+
+TRAINING: dict[str, Any] = {
+    "topology.kind": "complete",
+    "topology.agents": 6,
+    "algorithm.rounds": 60,
+    "algorithm.momentum": 0.0,
+    "algorithm.centring": False,
+    "algorithm.learning_rate": 1.0,
+    "privacy.guarantee": "none",
+    "run.average": 1,
+    "run.evaluate_every": 60,
+}
+SIGN_FLIP = {"attack": {"agents": [1], "kind": "sign_flip", "strength": 5.0}}
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_rules_resist_an_attack_that_ruins_weighted_sums(kind: str) -> None:
+    radius = {"radius": 0.1} if kind == "clipped_gossip" else RULES[kind]
+    rule = {"topology.aggregation": {"kind": kind, **radius}}
+    runs = [decentral_dp.run("dp_dsgd", set=TRAINING | more) for more in ({}, SIGN_FLIP, SIGN_FLIP | rule)]
+    plain, ruined, robust = (run.result.metrics["test_accuracy"] for run in runs)
+    assert ruined < 0.5 < plain - 0.2
+    assert robust > plain - 0.05
+
+
+def test_metrics_are_those_of_honest_agents() -> None:
+    """Their values, and for losses their records."""
+    changes = TRAINING | SIGN_FLIP | {"run.measures": ["lower_loss", "test_accuracy"], "problem.l2": 0.1}
+    run = decentral_dp.run("dp_dsgd", set=changes)
+    scored = set(run.metrics["agent"]) - {"mean"}
+    assert scored == {"0", "2", "3", "4", "5"}
+    job, y = run.simulation(), run.published["y"]
+    x = np.zeros((1, 0))
+    losses = [
+        np.mean(
+            [
+                job.problem.losses(x, y[[a]], records, np.full(len(records[0]), 1 / len(records[0])))[0][0]
+                for b, records in enumerate(job.records["train"])
+                if b != 1
+            ]
+        )
+        for a in (0, 2, 3, 4, 5)
+    ]
+    ends = run.result.metrics["lower_loss"]
+    assert ends == pytest.approx(np.mean(losses) + 0.05 * np.square(y[[0, 2, 3, 4, 5]]).sum(axis=1).mean(), rel=1e-9)
+
+
+def test_epsilon_and_ledger_do_not_depend_on_attacks() -> None:
+    private = TRAINING | {"privacy.guarantee": "certified", "algorithm.rounds": 10, "topology.offline": 0.2}
+    rule = {"topology.aggregation": {"kind": "trimmed_mean", "trim": 1}}
+    plain, attacked = (decentral_dp.run("dp_dsgd", set=private | more) for more in ({}, SIGN_FLIP | rule))
+    assert attacked.records.same_releases(plain.records)
+    assert attacked.result.privacy.epsilon_max == plain.result.privacy.epsilon_max
+    assert not np.array_equal(attacked.released["y"], plain.released["y"])
+
+
+def test_transcripts_under_attack_show_at_most_the_certified_epsilon() -> None:
+    changes = {"algorithm.rounds": 3, "topology.agents": 4, "topology.kind": "complete", "privacy.epsilon": 2.0}
+    changes |= {"attack": {"agents": [0], "kind": "ipm"}, "topology.aggregation": {"kind": "median"}}
+    result = decentral_dp.audit("ring_breast_cancer", set=changes, runs=200)
+    assert result.status == "ok"
+    assert 0.1 < result.shown <= result.certified
