@@ -65,7 +65,7 @@ _SHORT = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "rounds": "alg
 class Arrays(TypedDict, total=False):
     """Records instead of a scenario, for one-level training.
 
-    Args:
+    Attributes:
         X: features, (n, d), a DataFrame, or a list of these, one for each agent.
         y: labels, (n,), a list of arrays, one for each agent, or the name of a column of X.
         agents: agent of each record, (n,), numbers or names, or the name of a column of X; or a number of agents, to
