@@ -27,7 +27,11 @@ def __getattr__(name: str) -> Any:
     # Import on first use keeps `import decentral_dp` and `--help` fast.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    # A module is its own home.
+    if home == __name__:
+        return importlib.import_module(f"{__name__}.{name}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """The public names, each with the file that defines it: the package reads them here, and so do type checkers."""
 
+from decentral_dp import graphs as graphs
 from decentral_dp.api import (
     Job as Job,
 )
@@ -29,6 +30,9 @@ from decentral_dp.api import (
 )
 from decentral_dp.api import (
     study as study,
+)
+from decentral_dp.api import (
+    sweep as sweep,
 )
 from decentral_dp.central.tuner import tune as tune
 from decentral_dp.config.schema import Scenario as Scenario

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
+from decentral_dp.config.arrays import scenario_of_arrays
 from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
@@ -33,9 +36,11 @@ from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.communication import By, tabulate_sent
+from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.result import BASELINES_FOLDER
+from decentral_dp.simulation.steps import NO_METRICS, Released, Step, Watch
 from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
@@ -53,11 +58,43 @@ if TYPE_CHECKING:
 # Component → its key in a scenario.
 _KEYS = {what: ".".join(place) for what, place in KEYS.items()}
 _KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
+# Keyword → its key in a scenario.
+_SHORT = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "rounds": "algorithm.rounds"}
 
 
-class Changes(Objects, total=False):
-    """Keyword arguments of `build`: changed keys, and Python objects instead of components."""
+class Arrays(TypedDict, total=False):
+    """Records instead of a scenario, for one-level training.
 
+    Attributes:
+        X: features, (n, d), a DataFrame, or a list of these, one for each agent.
+        y: labels, (n,), a list of arrays, one for each agent, or the name of a column of X.
+        agents: agent of each record, (n,), numbers or names, or the name of a column of X; or a number of agents, to
+            which the records are partitioned evenly.
+        data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
+            it and scaled to [−1, 1]. Default (−1, 1).
+        classes: allowed labels of a classification.
+        label_range: public (low, high) of the labels of a regression. With neither, they are read from y, with a
+            `PrivacyWarning`: text and at most 20 whole numbers are classes.
+    """
+
+    X: Any
+    y: Any
+    agents: Any
+    data_range: Any
+    classes: Sequence[Any] | None
+    label_range: Sequence[float] | None
+
+
+class Records(Objects, Arrays, total=False):
+    """Keyword arguments of `resume`: Python objects instead of components, and records."""
+
+
+class Changes(Records, total=False):
+    """Keyword arguments of `build`: records, changed keys, and Python objects instead of components."""
+
+    epsilon: float
+    delta: float
+    rounds: int
     set: Mapping[str, Any] | None
 
 
@@ -162,25 +199,57 @@ class Job:
         *,
         callbacks: Sequence[Callback] = (),
         baselines: bool = False,
+        metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
+        stop: Callable[[Released], bool] | None = None,
     ) -> Run:
         """Run the job, as `run`."""
         # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with show_progress(callbacks, "rounds") as callback:
-            job = self.simulation()
-            # Two runs of one job have different secret noise.
-            job = job.with_root(secret_root()) if job.scenario.seed is None else job
-            run = runner.run_job(job, out, callback)
+            run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop))
             places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
             ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
         run = replace(run, baselines=ran)
-        if run.folder is not None:
-            # matplotlib is slow to import, and only runs with a folder write figures.
-            from decentral_dp.reporting import page
-
-            for finished_run in (*ran.values(), run):
-                page.draw_run(finished_run.folder or run.folder, finished_run.report)
+        for finished_run in (*ran.values(), run):
+            _draw(finished_run)
         return run
+
+    def steps(self, out: str | Path | None = None, *, every: int = 1) -> Generator[Step, None, Run]:
+        """Run the job round by round, for your own loop. The noise key stays inside.
+
+        If you leave the loop, the run ends there. A folder then has the status "interrupted", and `resume` continues
+        the run.
+
+        Args:
+            out: a new or empty folder; by default nothing is written.
+            every: rounds between two steps; the start and the last round are always steps.
+
+        Returns:
+            Generator of a `Step` (round, released, epsilon, bits) for the start and after each of these rounds. Its
+                return value is the `Run`.
+
+        Raises:
+            InputError: `every` is no positive number, the folder cannot be written, or privacy.adversary publishes the
+                final models only, whose ε assumes a fixed number of rounds.
+
+        Example:
+            >>> import decentral_dp
+            >>> job = decentral_dp.build("quadratic", set={"algorithm.rounds": 20})
+            >>> for step in job.steps(every=10):
+            ...     print(step.round, step.released["x"].shape, step.bits)
+            0 (8, 5) 0
+            10 (8, 5) 230400
+            20 (8, 5) 460800
+        """
+        every = loading.python_value(every)
+        if not isinstance(every, int) or every < 1:
+            raise InputError(f"every: expected a number of rounds from 1 (got {every!r}).")
+        return runner.steps_of_job(self._with_new_noise(), out, every, _draw)
+
+    def _with_new_noise(self) -> jobs.PlannedJob:
+        # Two runs of one job have different secret noise.
+        job = self.simulation()
+        return job.with_root(secret_root()) if job.scenario.seed is None else job
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
         """Audit the job, as `audit`."""
@@ -213,21 +282,26 @@ class Job:
         return view
 
 
-def build(scenario: Source, **options: Unpack[Changes]) -> Job:
+def build(scenario: Source | None = None, **options: Unpack[Changes]) -> Job:
     """Build the components of a scenario, and plan its releases and their ε.
 
-    The dict `set` maps "table.key" to a value; None removes a key or a table. A Python object replaces a component:
+    Without a scenario, `build(X=X, y=y, agents=owner, epsilon=4.0, delta=1e-5)` plans D-SGD on a ring. The keywords
+    `epsilon`, `delta` and `rounds` set these keys of a scenario. The dict `set` maps "table.key" to a value; None
+    removes a key or a table. A Python object replaces a component:
 
     - problem: a result of `from_losses`, or an instance of a class (docs/add_a_problem.md);
     - algorithm: an instance of its dataclass;
     - mechanism: an instance of a class (docs/add_a_mechanism.md);
-    - topology: a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs, or a function of the round t;
-    - data: (features, labels), a dict of columns, a pandas `DataFrame` with the column problem.label, or a `Dataset`;
+    - topology: a table of `decentral_dp.graphs`, a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs,
+      or a function of the round t;
+    - data: (features, labels), also as lists of one array for each agent, a dict of columns, a pandas `DataFrame`
+      with the column problem.label, or a `Dataset`;
     - partition: a function of labels and agents.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **options: `set` and objects.
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario; None with X and y.
+        **options: `set`, `epsilon`, `delta`, `rounds`, objects, and without a scenario the records: X, y, agents,
+            data_range, classes and label_range (docs/python.md).
 
     Returns:
         The job. Its `budget` has the ε of each agent.
@@ -241,16 +315,16 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         >>> job.setting, job.n_agents
         ('gossip', 16)
     """
-    text, objects = _split(options)
-    components = load_components(scenario, text, **objects)
+    source, text, objects = _split(scenario, options)
+    components = load_components(source, text, **objects)
     return Job(plan_job(components), components)
 
 
-def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
+def plan(scenario: Source | Job | None = None, **options: Unpack[Changes]) -> Plan:
     """Compute ε of a scenario without running it.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -268,27 +342,33 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     if isinstance(scenario, Job):
         _require_nothing("plan", options)
         return scenario.plan()
-    text, objects = _split(options)
-    return plans.plan_scenario(scenario, text, **objects)
+    source, text, objects = _split(scenario, options)
+    return plans.plan_scenario(source, text, **objects)
 
 
 def run(
-    scenario: Source | Job,
+    scenario: Source | Job | None = None,
     *,
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     baselines: bool = False,
+    metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
+    stop: Callable[[Released], bool] | None = None,
     **options: Unpack[Changes],
 ) -> Run:
     """Run a scenario, and write a run folder if `out` is set.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         out: a new or empty folder; by default nothing is written.
         callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; by default notebooks show a
             progress bar. If a callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+        metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
+            rounds; default none. It costs no ε, unless the function reads records.
+        stop: function of the last released values that ends the run after an evaluated round if it returns True;
+            default none. ε is that of the plan, since ε of fewer rounds needs a number of rounds fixed in advance.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -306,7 +386,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, baselines=baselines)
+    return job.run(out, callbacks=callbacks, baselines=baselines, metrics=metrics, stop=stop)
 
 
 def resume(
@@ -314,9 +394,11 @@ def resume(
     *,
     callbacks: Sequence[Callback] = (),
     trust: bool = False,
-    **objects: Unpack[Objects],
+    metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
+    stop: Callable[[Released], bool] | None = None,
+    **objects: Unpack[Records],
 ) -> Run:
-    """Resume an interrupted run. The result is bitwise that of an uninterrupted run.
+    """Resume an interrupted run, or load a complete one. The result is bitwise that of an uninterrupted run.
 
     A run resumes from the last state in its folder. Later releases are recomputed with the same noise key. Their values
     are equal, so ε does not increase.
@@ -325,13 +407,14 @@ def resume(
         folder: folder of the run.
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
-        **objects: the Python objects of the run, if any.
+        metrics, stop: as in `run`, the same functions again.
+        **objects: the Python objects of the run, if any, or its X, y and agents.
 
     Returns:
         The finished run.
 
     Raises:
-        InputError: the run is complete or under way, or its records, scenario or versions have changed.
+        InputError: the folder has no run, the run is under way, or its records, scenario or versions have changed.
         Stopped: interrupted again.
 
     Example:
@@ -342,14 +425,15 @@ def resume(
         ...     print(str(error).partition(":")[0])
         resume
     """
-    if trust:
-        with trusting():
-            return runner.Run.resume(folder, callbacks=callbacks, **objects)
-    return runner.Run.resume(folder, callbacks=callbacks, **objects)
+    if progress_in(Path(folder)) == "complete":
+        return runner.Run.load(folder)
+    _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))
+    with trusting() if trust else nullcontext():
+        return runner.Run.resume(folder, callbacks=callbacks, watch=Watch(metrics, stop), **parts)
 
 
 def audit(
-    scenario: Source | Job,
+    scenario: Source | Job | None = None,
     *,
     runs: int = 200,
     adversary: str = "all_messages",
@@ -387,13 +471,10 @@ def audit(
         (True, 0.0)
     """
     text: Sequence[str] = ()
-    if isinstance(scenario, Job):
-        _require_nothing("audit", options)
-        scenario = cast(Any, scenario.simulation())
-    elif set(options) - {"set"}:
-        scenario = cast(Any, build(scenario, **options).simulation())
+    if isinstance(scenario, Job) or set(options) - {"set"}:
+        scenario = cast(Any, _job("audit", scenario, options).simulation())
     else:
-        text, _ = _split(options)
+        scenario, text, _ = _split(scenario, options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
     with show_progress(callbacks, "runs") as callback:
@@ -432,7 +513,7 @@ def check(what: Any, **options: Any) -> CheckResult:
 
 
 def network_view(
-    scenario: Source | Job,
+    scenario: Source | Job | None = None,
     *,
     coalitions: Sequence[Sequence[int | str]] | None = None,
     callbacks: Sequence[Callback] = (),
@@ -441,7 +522,7 @@ def network_view(
     """Compute ε against honest-but-curious neighbours (network DP).
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         coalitions: sets of colluding agents, by number, or by name as text; by default each agent is an adversary.
         callbacks: functions of a `Progress` of adversaries; by default notebooks show a bar.
         **options: as in `build`; a job takes none.
@@ -510,6 +591,69 @@ def study(
         return replace(findings, folder=None)
 
 
+def sweep(
+    scenario: Source | None = None,
+    *,
+    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]],
+    measure: Mapping[str, Callable[[Run], float]],
+    seeds: Iterable[int] = (1,),
+    **options: Unpack[Changes],
+) -> pd.DataFrame:
+    """Run every combination of a grid for every seed, one after another in this process.
+
+    A `study` runs scenarios on all cores and resumes, and takes no objects.
+
+    Args:
+        scenario: as in `build`; None with X and y.
+        grid: keyword of `build`, such as "epsilon", "topology" or "algorithm", or "table.key" → its values, or
+            label → value.
+        measure: name → function of the `Run`.
+        seeds: recorded seeds, so that all runs are simulations; default 1.
+        **options: as in `build`, the same for all runs.
+
+    Returns:
+        One row for each run: a column for each axis of the grid, `seed`, `status`, `epsilon_max`, and the measures.
+
+    Raises:
+        InputError: a scenario is invalid, or two values of an axis have the same label.
+
+    Example:
+        >>> import decentral_dp
+        >>> table = decentral_dp.sweep(
+        ...     "quadratic",
+        ...     rounds=2,
+        ...     grid={"topology": [decentral_dp.graphs.ring(8), decentral_dp.graphs.star(8)]},
+        ...     measure={"norm": lambda run: abs(run.released["x"]).max()},
+        ... )
+        >>> table.columns.tolist(), table["topology"].tolist()
+        (['topology', 'seed', 'status', 'epsilon_max', 'norm'], ['ring', 'star'])
+    """
+    import pandas as pd
+
+    rows, seed_list = [], list(seeds)
+    for cell in itertools.product(*(_labels(name, values).items() for name, values in grid.items())):
+        values = {name: value for name, (_, value) in zip(grid, cell, strict=True)}
+        keywords: Any = {name: value for name, value in values.items() if name in Changes.__annotations__}
+        keys = {name: value for name, value in values.items() if name not in keywords}
+        for seed in seed_list:
+            combined = cast(Any, options) | keywords | {"set": {**(options.get("set") or {}), **keys, "seed": seed}}
+            done = run(scenario, **combined)
+            facts = {"seed": seed, "status": done.result.status, "epsilon_max": done.result.privacy.epsilon_max}
+            labels = {name: label for name, (label, _) in zip(grid, cell, strict=True)}
+            rows.append({**labels, **facts, **{name: function(done) for name, function in measure.items()}})
+    return pd.DataFrame(rows)
+
+
+def _labels(name: str, values: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
+    """Return label → value of an axis. Raises InputError for equal labels."""
+    if isinstance(values, Mapping):
+        return dict(values)
+    labels = [v.get("kind") if isinstance(v, Mapping) else v if isinstance(v, Hashable) else str(v) for v in values]
+    if len({*labels}) < len(labels):
+        raise InputError(f"grid: two values of {name} have the same label. Fix: name them, {{label: value}}.")
+    return dict(zip(labels, values, strict=True))
+
+
 def changes(set: Mapping[str, Any] | None) -> list[str]:
     """Convert changed keys to overrides of the command line.
 
@@ -527,19 +671,40 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
     return [f"{key}={'null' if value is None else loading.toml_value(value)}" for key, value in values.items()]
 
 
-def _split(options: Changes) -> tuple[list[str], Objects]:
-    """Return changed keys as text, and Python objects. Raises InputError for text instead of an object."""
+def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str], Objects]:
+    """Return the scenario, changed keys as text, and Python objects. Raises InputError for wrong ones."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-    objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}
+    values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    arrays = {name: value for name, value in values.items() if name in Arrays.__annotations__}
+    objects: Any = {what: value for what in _KEYS if (value := values.get(what)) is not None}
+    # Tables change the scenario, so that a run resumes without them.
+    tables = {
+        what: objects.pop(what)
+        for what in ("topology", "algorithm")
+        if isinstance(table := objects.get(what), Mapping) and {"kind", "file"} & table.keys()
+    }
+    tables |= {key: values[name] for name, key in _SHORT.items() if name in values}
+    if scenario is None:
+        if "X" not in arrays:
+            raise InputError(
+                "scenario: missing. Fix: give a scenario, or records, as run(X=X, y=y, agents=8, epsilon=4)."
+            )
+        scenario, data = scenario_of_arrays(**arrays)
+        if "topology" not in tables | objects | scenario:
+            raise InputError("agents: missing. Fix: give the agent of each record, or a number of agents, as agents=8.")
+        objects["data"] = data
+    elif arrays:
+        name = next(iter(arrays))
+        raise InputError(f"{name}: does not apply to a scenario. Fix: data=(X, y), and set={{…}} for its keys.")
     for what, value in objects.items():
         if isinstance(value, str):
             fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
             raise InputError(f"{what}: got the text {quoted(value)}, expected an object. Fix: {fix}.")
-    return changes(options.get("set")), objects
+    return scenario, changes(tables | dict(values.get("set", {}))), objects
 
 
-def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
+def _job(function: str, scenario: Source | Job | None, options: Changes) -> Job:
     """Return a job unchanged, or build the job of a scenario. Raises InputError."""
     if isinstance(scenario, Job):
         _require_nothing(function, options)
@@ -554,6 +719,15 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
             f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
+
+
+def _draw(run: Run) -> None:
+    """Write the figures and the page of a run with a folder."""
+    if run.folder is not None:
+        # matplotlib is slow to import, and only runs with a folder write figures.
+        from decentral_dp.reporting import page
+
+        page.draw_run(run.folder, run.report)
 
 
 def load(

@@ -18,9 +18,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.arrays import (
+    check_label_range,
+    encode_classes,
+    infer_label_range,
+    number_owners,
+    range_of_features,
+    training_scenario,
+)
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
-from decentral_dp.errors import InputError, converting
+from decentral_dp.errors import InputError
 from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build_job
@@ -36,10 +44,6 @@ NOT_COVERED = (
     "Not covered by ε are errors of fit for values that are not finite and labels that are not one of the classes, and "
     "warnings of columns that are not scaled: they depend on the records."
 )
-
-
-class PrivacyWarning(UserWarning):
-    """Warning about a value read from the records without privacy, not covered by ε."""
 
 
 class ScaleWarning(UserWarning):
@@ -159,44 +163,6 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
         raise InputError(problem)
 
 
-def encode_classes(
-    class_list: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the classes and the index of every label.
-
-    Args:
-        class_list: allowed labels; None infers them from the data, with a `PrivacyWarning`.
-        labels: (n,).
-        binary: whether exactly two classes are allowed; default False.
-
-    Returns:
-        (c,) classes, sorted if read from the labels, and (n,) indices.
-
-    Raises:
-        InputError: the number of classes is invalid, or a label is undeclared.
-    """
-    classes = np.unique(labels) if class_list is None else np.asarray(class_list)
-    many = len(np.unique(classes)) if classes.ndim == 1 else 0
-    match = labels[:, None] == classes.reshape(1, -1)
-    problem = ""
-    if class_list is None and many < 2:
-        problem = "y has one class, expected two. Fix: declare them, as classes=(0, 1)."
-    elif many < max(2, classes.size) or (binary and many > 2):
-        expected = "two" if binary else "two or more"
-        problem = f"classes: wrong number of different labels (got {class_list!r}, expected {expected})."
-    elif not match.any(axis=1).all():
-        problem = "y has a label that is not one of `classes`. Fix: declare all labels, or correct the record."
-    if problem:
-        raise InputError(problem)
-    if class_list is None:
-        warnings.warn(
-            "The classes were inferred from y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
-            PrivacyWarning,
-            stacklevel=3,
-        )
-    return classes, np.asarray(match.argmax(axis=1))
-
-
 def seed_of(random_state: Any) -> int | None:
     """Return the seed of the noise; None for secret noise.
 
@@ -241,10 +207,10 @@ class _Decentralised(Private):
     ) -> TrainedModel:
         """Run the agents, and store the privacy cost. read_off: Values inferred from the labels. Raises InputError."""
         n, d = features.shape
-        owner, counts = _owners(owners, n, self.agents)
+        owner, counts = (None, ()) if owners is None else number_owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(counts)
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
-        low, high = _range(self.data_range, d)
+        low, high = range_of_features(self.data_range, d)
         _warn_of_cuts(self, features, low, high)
         seed = seed_of(self.random_state)
         graph, topology = _graph(self.topology, agents)
@@ -258,31 +224,23 @@ class _Decentralised(Private):
         )
         if self.rounds != "auto":
             algorithm["rounds"] = self.rounds
-        scenario: dict[str, Any] = {
+        problem = {
+            **problem,
+            "test": 0.0,
+            "l2": self.l2,
+            **({} if self.model == "linear" else {"model": self.model}),
+        }
+        scenario, data = training_scenario(problem, (low, high), features, labels, names, owner)
+        scenario |= {
             "title": type(self).__name__,
             **({} if seed is None else {"seed": seed}),
-            "problem": {
-                **problem,
-                "data": "X and y",
-                "test": 0.0,
-                "l2": self.l2,
-                "scale": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
-                **({} if self.model == "linear" else {"model": self.model}),
-                **({"partition": "iid"} if owner is None else {}),
-            },
             **({} if graph is None else {"topology": graph}),
             "algorithm": algorithm,
-            "privacy": {
-                "mechanism": "gaussian",
-                "epsilon": self.epsilon,
-                "delta": self.delta,
-                **({} if self.clip == "auto" else {"clip": self.clip}),
-            },
             # Scores would read the records; no records are held out.
             "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},
         }
-        data = {"features": features, "labels": labels, "feature_names": names}
-        data |= {} if owner is None else {"agent": owner}
+        clip = {} if self.clip == "auto" else {"clip": self.clip}
+        scenario["privacy"] |= {"epsilon": self.epsilon, "delta": self.delta, **clip}
         scenario = self._with_default_parts(scenario, data, topology)
         job = build_job(scenario, data=data, topology=topology)
         if job.n_agents > 1 and not len(job.topology.edges):
@@ -321,7 +279,7 @@ class _Decentralised(Private):
     def _linear(self, model: TrainedModel) -> tuple[Array, Array]:
         """Return weights (e, d) and intercepts (e,) for unscaled features."""
         weights = model.weights
-        low, high = _range(self.data_range, weights["weight"].shape[1])
+        low, high = range_of_features(self.data_range, weights["weight"].shape[1])
         coef = weights["weight"] * 2.0 / (high - low)
         return coef, weights["bias"] - coef @ (0.5 * (low + high))
 
@@ -482,17 +440,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""
         if limits is None:
-            low, high = float(labels.min()), float(labels.max())
-            limits = (low, high) if high > low else (low - 1.0, low + 1.0)
-            read_off = "the range of the labels, which was"
-            warnings.warn(
-                "The label range was inferred from y, which ε does not cover. Fix: declare it: label_range=(0, 350).",
-                PrivacyWarning,
-                stacklevel=2,
-            )
-        problem = f"label_range: got {limits!r}, expected public (low, high)."
-        with converting((TypeError, ValueError), lambda _: problem):
-            low, high = (float(end) for end in limits)
+            limits, read_off = infer_label_range(labels), "the range of the labels, which was"
+        low, high = check_label_range(limits)
         table = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(table, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
@@ -515,28 +464,6 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         return np.asarray(model.predict(validate_features(self, X)))
 
 
-def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Return the owner's number for each record, (n,), and the owners' names; None and () without owners."""
-    if owners is None:
-        return None, ()
-    refuse_masked(owners, "fit: owners")
-    column, problem = np.asarray(owners), ""
-    try:
-        names, numbers = np.unique(column, return_inverse=True)
-        gaps = bool((names != names).any())
-    except TypeError:
-        gaps = True
-    if column.shape != (n,):
-        problem = f"fit: agents has the shape {column.shape}, expected ({n},), the owner of each record."
-    elif gaps:
-        problem = "fit: agents has gaps, or mixes names and numbers. Fix: name the owner of every record."
-    elif agents is not None and agents != len(names):
-        problem = f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
-    if problem:
-        raise InputError(problem)
-    return numbers.astype(np.int64), tuple(map(str, names))
-
-
 def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, Any]:
     """Return the table [topology] and None, or None and the graph object."""
     if not isinstance(topology, str | Mapping):
@@ -547,19 +474,6 @@ def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, An
     if table.get("kind") == "ring" and isinstance(table.get("agents"), int | np.integer) and table["agents"] < _RING:
         table["kind"] = "complete"
     return table, None
-
-
-def _range(data_range: Any, d: int) -> tuple[Array, Array]:
-    """Return the low and high ends of every feature, (d,) each. Raises InputError."""
-    try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in data_range)
-    except (TypeError, ValueError):
-        low = high = np.zeros(d)
-    if not (np.isfinite(high - low) & (high > low)).all():
-        raise InputError(
-            f"data_range: expected public (low, high), each a number or one for each of {d} features, and low < high."
-        )
-    return low, high
 
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:

@@ -1,4 +1,12 @@
-"""Registry of algorithms by name: the `ENTRY` or `ENTRIES` of the modules in the folders of all settings."""
+"""Registry of algorithms by name: the `ENTRY` or `ENTRIES` of the modules in the folders of all settings.
+
+The classes of the algorithms are attributes of this module.
+
+Example:
+    >>> from decentral_dp.algorithms import DpDsgd
+    >>> DpDsgd(learning_rate=0.5).momentum
+    0.0
+"""
 
 from __future__ import annotations
 
@@ -6,6 +14,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 from decentral_dp import annexes
 from decentral_dp.algorithms.entry import Entry, Options
@@ -30,3 +39,12 @@ ALGORITHMS = annexes.Registry(
         entry.kind: entry for setting in _FOLDERS for entry in sorted(_entries(setting), key=lambda entry: entry.kind)
     }
 )
+
+
+def __getattr__(name: str) -> Any:
+    # Imports look up other names, before the registry can be read.
+    if name[:1].isupper():
+        for entry in ALGORITHMS.values():
+            if entry.algorithm.__name__ == name:
+                return entry.algorithm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.tuner import Method, project, tune
+from decentral_dp.config.arrays import encode_classes
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import (
@@ -25,7 +26,6 @@ from decentral_dp.estimators import (
     FitCost,
     Private,
     ScaleWarning,
-    encode_classes,
     seed_of,
     validate_features,
     validate_records,

@@ -72,7 +72,8 @@ class Objects(TypedDict, total=False):
         algorithm: an instance of its dataclass.
         mechanism: an instance of a class (docs/add_a_mechanism.md).
         topology: a `networkx.Graph`, a `Topology`, pairs of agents, a matrix, a list of these, or a function.
-        data: (features, labels), a dict of columns, a pandas `DataFrame` with the column problem.label, or a `Dataset`.
+        data: (features, labels), arrays or lists of one array for each agent, a dict of columns, a pandas `DataFrame`
+            with the column problem.label, or a `Dataset`.
         partition: a function of labels and agents.
     """
 
@@ -321,6 +322,10 @@ def _entry_of_object(algorithm: Any) -> Entry:
     algorithm_type = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is algorithm_type), None)
     entry = ours or entry_of_class(algorithm_type, algorithm_type.__name__, digest_of(algorithm_type))
+    # A number is a constant learning rate.
+    numbers = {o.key: getattr(algorithm, o.key, None) for o in entry.keys if o.type is StepSize}
+    numbers = {key: StepSize(float(v)) for key, v in numbers.items() if isinstance(v, int | float)}
+    algorithm = replace(algorithm, **numbers) if numbers else algorithm
     # A scenario does not have the fields that are no keys.
     keys = {o.key for o in entry.keys if o.key not in NO_FIELDS}
     internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}

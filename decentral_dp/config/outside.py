@@ -27,6 +27,7 @@ from typing import Annotated, Any, get_origin
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
+from decentral_dp.config.arrays import join_agents
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
@@ -364,9 +365,10 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     if columns.get("classes") is not None:
         require_classes(name, classes, columns["classes"])
-    features, own_names = _numbers(columns["features"], location)
-    refuse_masked(columns["labels"], f"{location}, labels")
-    labels = np.asarray(columns["labels"])
+    joined, joined_labels, owner = join_agents(columns["features"], columns["labels"])
+    features, own_names = _numbers(joined, location)
+    refuse_masked(joined_labels, f"{location}, labels")
+    labels = np.asarray(joined_labels)
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
             f"{location} has features of shape {features.shape} and labels of shape {labels.shape} (expected (n, d) "
@@ -376,6 +378,7 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     codes, labels_of_codes = encode_labels(labels, declared_classes, certified=certified, source=name)
     names = columns.get("feature_names") or own_names or [f"feature_{k}" for k in range(features.shape[1])]
     agent, split, image = (columns.get(key) for key in ("agent", "split", "image"))
+    agent = owner if agent is None else agent
     return Dataset(
         np.ascontiguousarray(features),
         codes,

@@ -495,6 +495,9 @@ def _warnings(result: RunResult) -> list[str]:
     for failure in result.failed_callbacks:
         moment = "the end" if failure.done is None else f"round {failure.done}"
         out.append(f"The callback {failure.callback} failed at {moment} ({failure.error}). Results do not change.")
+    if result.status == "ok" and result.rounds < (result.rounds_planned or 0):
+        planned = result.rounds_planned
+        out.append(f"`stop` ended the run after {result.rounds} of {planned} rounds. ε is that of all {planned}.")
     if (score := result.weak_score) is not None:
         records = f"{result.problem['records']['test']} held-out records"
         if score.name == "test_auc":

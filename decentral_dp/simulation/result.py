@@ -370,18 +370,21 @@ def sha256_of_file(path: Path) -> str:
         return file_digest(file, sha256).hexdigest()
 
 
-def published_values(folder: Path, command: str, variables: Collection[str] | None = None) -> dict[str, Array]:
+def published_values(
+    folder: Path, command: str, variables: Collection[str] | None = None, start: str = "published_"
+) -> dict[str, Array]:
     """Read the published values of a run folder: variable → (m, d).
 
     Args:
         folder: of a complete run.
         command: first word of an error.
         variables: the variables to read if they exist; default all.
+        start: "published_", or "released_" for the last released values.
 
     Raises:
         InputError: its file cannot be read.
     """
-    path, start = own(folder / "state.npz", folder, command), "published_"
+    path = own(folder / "state.npz", folder, command)
     with refuse_damaged(folder, command):
         names = {name.removeprefix(start): name for name in names_in(path, command) if name.startswith(start)}
         arrays = read_arrays(path, command, [name for v, name in names.items() if variables is None or v in variables])

@@ -10,12 +10,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
-from decentral_dp.simulation.communication import communication
+from decentral_dp.simulation.communication import communication, count_sent
 from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
@@ -57,6 +57,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import TrainedModel, model_of
 from decentral_dp.simulation.result import (
+    BASELINES_FOLDER,
     FILES,
     FORMAT,
     IN_PROGRESS,
@@ -64,10 +65,15 @@ from decentral_dp.simulation.result import (
     RUN,
     Divergence,
     RunResult,
+    published_values,
+    read_result,
+    refuse_damaged,
+    require_run_folder,
     result_adapter,
     seal,
     sha256_of_file,
 )
+from decentral_dp.simulation.steps import Step, Watch, check_watch, iterate, read_only
 from decentral_dp.simulation.summary import (
     baselines,
     method_name,
@@ -89,6 +95,7 @@ if TYPE_CHECKING:
 # Points of the curve of spent ε at most: each composes the whole ledger.
 _CURVE_POINTS = 25
 SPENT = "epsilon_spent"
+METRICS, LEDGER = "metrics.parquet", "ledger.parquet"
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class Run:
     Args:
         simulation: `run.simulation()` is the job, with all records and the noise key.
         measured: columns of `metrics`.
-        records: the ledger of all releases; `ledger` is the same as a table.
+        records: the `Ledger` of all releases; None after `load`. `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: channel → (m, ·) averages of the last ones (`run.average`).
         noiseless: noiseless values, which `state` opens.
@@ -119,7 +126,7 @@ class Run:
     scenario: Scenario
     simulation: Secret[PlannedJob]
     measured: Mapping[str, NDArray[Any]]
-    records: Ledger
+    records: Any
     released: Mapping[str, Array]
     published: Mapping[str, Array]
     noiseless: Secret[Mapping[str, Array]]
@@ -128,11 +135,52 @@ class Run:
     baselines: Mapping[str, Run] = field(default_factory=dict)
 
     @classmethod
+    def load(cls, folder: str | Path) -> Run:
+        """Load a complete run from its folder, without private state and records.
+
+        Args:
+            folder: of the run.
+
+        Returns:
+            The run: result, metrics, ledger, released and published values, and the baselines of its folder.
+
+        Raises:
+            InputError: the folder has no complete run, or a file was changed.
+
+        Example:
+            >>> import tempfile, decentral_dp
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, out=f"{folder}/run")
+            ...     run = decentral_dp.Run.load(f"{folder}/run")
+            ...     run.result.rounds, run.released["x"].shape, len(run.ledger)
+            (2, (8, 5), 48)
+        """
+        from decentral_dp.reporting.report import read_metrics
+
+        folder = Path(folder)
+        result = read_result(folder)
+        require_run_folder(folder, "load", ("scenario.toml", "state.npz", METRICS, LEDGER))
+        with refuse_damaged(folder, "load"):
+            return cls(
+                scenario=load_scenario(folder / "scenario.toml"),
+                simulation=Secret("the records and the noise of a run"),
+                measured={str(name): column.to_numpy() for name, column in read_metrics(folder / METRICS).items()},
+                records=None,
+                released=published_values(folder, "load", start="released_"),
+                published=published_values(folder, "load"),
+                noiseless=Secret("the noiseless values of a run"),
+                result=result,
+                folder=folder,
+                baselines={path.name: cls.load(path) for path in sorted((folder / BASELINES_FOLDER).glob("*"))},
+            )
+
+    @classmethod
     def resume(
         cls,
         folder: str | Path,
         *,
         callbacks: Sequence[Callback] = (),
+        watch: Watch = Watch(),  # noqa: B008 # immutable
         **objects: Unpack[Objects],
     ) -> Run:
         """Resume an interrupted run, and write its figures and its page; as `decentral_dp.resume`.
@@ -140,6 +188,7 @@ class Run:
         Args:
             folder: of the run, whose status is "running", "interrupted" or "failed".
             callbacks: functions that are called with a `Progress` of "rounds".
+            watch: functions of released values; default none.
             **objects: as of `build`.
 
         Returns:
@@ -158,12 +207,13 @@ class Run:
             # Relative paths start at the folder of the run.
             job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
+            check_watch(watch, job)
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
             # The journal closes the lock.
             stack.pop_all()
         with show_progress(callbacks, "rounds") as callback:
-            run = _run_in_folder(job, journal, callback, interruption)
+            run = _run_in_folder(job, journal, callback, watch, interruption)
         page.draw_run(folder)
         return run
 
@@ -183,7 +233,12 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         """Ledger of all releases, as a table."""
-        return self.records.to_frame(agent_names(self.result.topology.get("labels")))
+        if self.records is None and self.folder is not None:
+            import pandas as pd
+
+            return pd.read_parquet(self.folder / LEDGER)
+        table: pd.DataFrame = self.records.to_frame(agent_names(self.result.topology.get("labels")))
+        return table
 
     @property
     def model(self) -> TrainedModel:
@@ -254,8 +309,10 @@ class Run:
     @cached_property
     def report(self) -> Report:
         """The content of its page and its figures."""
-        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, scenario_text
+        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, read_report, scenario_text
 
+        if self.records is None and self.folder is not None:
+            return read_report(self.folder)
         # The scenario of a folder also names components that are Python objects.
         text = "" if self.folder is None else scenario_text(self.folder)
         return make_report(
@@ -420,9 +477,9 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
         )
         with open(descriptor, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        write_whole(partial / "metrics.parquet", to_parquet(run.measured), mode)
-        run.records.to_parquet(partial / "ledger.parquet", names=agent_names(run.simulation().topology.labels))
-        names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
+        write_whole(partial / METRICS, to_parquet(run.measured), mode)
+        run.records.to_parquet(partial / LEDGER, names=agent_names(run.simulation().topology.labels))
+        names = ["scenario.toml", "state.npz", METRICS, LEDGER]
         if run.scenario.run.keep_releases:
             parts = {} if journal.releases is None else journal.releases.digests
             releases.join(folder / IN_PROGRESS, run.simulation(), run.records, parts, partial / releases.NAME)
@@ -445,29 +502,63 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def run_job(job_plan: PlannedJob, out: str | Path | None = None, progress: Callback | None = None) -> Run:
+def run_job(
+    job_plan: PlannedJob,
+    out: str | Path | None = None,
+    progress: Callback | None = None,
+    watch: Watch = Watch(),  # noqa: B008 # immutable
+) -> Run:
     """Run a planned job and write its folder, without figures and page.
 
     Args:
         job_plan: as `build` makes it.
         out: the folder to write, new or empty; by default nothing is written.
         progress: called at every evaluation.
+        watch: functions of released values; default none.
 
     Returns:
         The run.
 
     Raises:
-        InputError: the folder is not empty, or cannot be written.
+        InputError: the folder is not empty, or cannot be written; or the job does not support a stop.
         Stopped: interrupted; the folder has a record of all releases.
     """
+    check_watch(watch, job_plan)
     job = with_blocks(job_plan)
     if out is None:
-        return _run(job, progress)
+        return _run(job, progress, watch)
     require_locks("out")
     folder = Path(out)
     check_writable(folder)
     _load_libraries(job)
-    return _run_in_folder(job, begin(folder, job), progress)
+    return _run_in_folder(job, begin(folder, job), progress, watch)
+
+
+def steps_of_job(
+    job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None]
+) -> Generator[Step, None, Run]:
+    """Run a planned job round by round; as `Job.steps`.
+
+    Args:
+        job: as `build` makes it.
+        out: the folder to write, new or empty; None for none.
+        every: rounds between two steps.
+        draw: function that draws the figures of the finished run.
+    """
+    rounds = evaluated_rounds(job.rounds, every)
+    worst = np.array([int(np.argmax(job.budget.epsilon))])
+    epsilons = spending(job.ledger.select(worst), job.scenario.privacy.delta, rounds)
+    bits = [each * job.n_agents for each in count_sent(job, rounds).get("bits", [0.0] * len(rounds))]
+    facts = {t: (float(e), round(b)) for t, e, b in zip(rounds, epsilons, bits, strict=True)}
+    running = iterate(lambda visit: run_job(job, out, None, Watch(visit=visit, rounds=rounds)))
+    with closing(running):
+        while True:
+            try:
+                t, values = next(running)
+            except StopIteration as done:
+                draw(done.value)
+                return cast(Run, done.value)
+            yield Step(t, values, *facts[t])
 
 
 def _load_libraries(job: PlannedJob) -> None:
@@ -482,11 +573,12 @@ def _load_libraries(job: PlannedJob) -> None:
 def _run(
     job: PlannedJob,
     progress: Callback | None,
+    watch: Watch,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
 ) -> Run:
     start = time.perf_counter()
-    rows, outcome = _perform(job, progress, journal, interruption)
+    rows, outcome = _perform(job, progress, watch, journal, interruption)
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - start
     metrics = measuring.tabulate(rows, agent_names(job.topology.labels))
@@ -508,12 +600,16 @@ def _run(
 
 
 def _run_in_folder(
-    job: PlannedJob, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
+    job: PlannedJob,
+    journal: RunInProgress,
+    progress: Callback | None,
+    watch: Watch,
+    interruption: Interruption | None = None,
 ) -> Run:
     """Run with a folder that records every release before it is sent."""
     folder = journal.folder
     try:
-        run = _run(job, progress, journal, interruption)
+        run = _run(job, progress, watch, journal, interruption)
         run = write_contents(run, folder, journal)
     except BaseException as error:
         if journal.discard():
@@ -525,7 +621,10 @@ def _run_in_folder(
         is_interrupt = isinstance(error, KeyboardInterrupt)
         cause = f"interrupted; {resumes}" if is_interrupt else " ".join(str(error).split()) or type(error).__name__
         journal.write_interruption(
-            "interrupted" if is_interrupt else "failed", cause, is_planned=not isinstance(error, UnplannedReleaseError)
+            "interrupted" if is_interrupt else "failed",
+            cause,
+            is_planned=not isinstance(error, UnplannedReleaseError),
+            is_adaptive=is_interrupt and watch.visit is not None,
         )
         run_error: BaseException = error
         if is_interrupt:
@@ -546,6 +645,7 @@ def _run_in_folder(
 def _perform(
     job: PlannedJob,
     progress: Callback | None,
+    watch: Watch = Watch(),  # noqa: B008 # immutable
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
 ) -> tuple[list[Row], Outcome]:
@@ -556,21 +656,28 @@ def _perform(
     # Rows of a saved state were measured before it was saved.
     rows: list[Row] = [] if interruption is None else list(interruption.rows)
     # After agents lost their states, measured rounds are repeated.
-    last_measurement = max([-1 if saved_state is None else saved_state.round, *(row[0] for row in rows)])
-    evaluation_set = set(evaluation_rounds)
+    last_measurement = last_visit = max([-1 if saved_state is None else saved_state.round, *(row[0] for row in rows)])
+    evaluation_set, visited_rounds = set(evaluation_rounds), set(watch.rounds)
     is_certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
-        nonlocal last_measurement
-        if s.divergence is None and s.round in evaluation_set and s.round > last_measurement:
+        nonlocal last_measurement, last_visit
+        ends = s.divergence is not None
+        if not ends and s.round in evaluation_set and s.round > last_measurement:
             evaluate(s)
             last_measurement = s.round
+            ends = watch.stops(s)
         if journal is not None:
-            journal.write_due(s, rows)
-        return s.divergence is not None
+            journal.write_due(s, rows, ends)
+        # After agents lost their states, rounds are repeated.
+        if watch.visit is not None and s.round in visited_rounds and s.round > last_visit:
+            last_visit = s.round
+            watch.visit(s.round, read_only(s.released))
+        return ends
 
     def evaluate(s: Snapshot) -> None:
         # An overflow is reported as infinite, and as divergence once a released value overflows.
+        new_rows: list[Row] = []
         with np.errstate(all="ignore"):
             try:
                 new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
@@ -582,6 +689,7 @@ def _perform(
                 # Scores read records: a certified run continues without them.
                 if not is_certified or isinstance(error, MemoryError):
                     raise
+        rows.extend(watch.rows(s, {SPENT, *(row[2] for row in new_rows)}))
         if s.round in epsilons:
             rows.append((s.round, "mean", SPENT, epsilons[s.round]))
         if progress is not None:
@@ -605,7 +713,9 @@ def _perform(
         if journal is not None:
             journal.check_machines(machines)
 
-    control = RunControl(evaluation_rounds, observe, saved_state=saved_state, check_machines=check_machines)
+    control = RunControl(
+        [*evaluation_rounds, *watch.rounds], observe, saved_state=saved_state, check_machines=check_machines
+    )
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.releases is not None, states=journal.states)
     # Products with one agent's records are too small for two BLAS threads.

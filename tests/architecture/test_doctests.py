@@ -43,7 +43,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("name", sorted(decentral_dp.__all__))
 def test_exported_names_have_an_example(name: str) -> None:
-    home = f"decentral_dp.{decentral_dp._HOMES[name]}"
+    home = f"decentral_dp.{decentral_dp._HOMES[name]}".replace("decentral_dp.decentral_dp", f"decentral_dp.{name}")
     assert home in EXAMPLES
     text = getattr(decentral_dp, name).__doc__ or ""
     assert doctest.DocTestParser().get_examples(text), f"{name} has no example"

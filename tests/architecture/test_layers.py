@@ -31,7 +31,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "config",
         "simulation",
         "tasks callbacks",
-        "estimators",
+        "estimators graphs",
         "api",
         "cli",
         "__main__",
@@ -95,6 +95,7 @@ TOP_LEVEL = {
     "participants",
     "tasks",
     "estimators",
+    "graphs",
     "api",
     "callbacks",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,15 @@ def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_code_of_the_page_on_arrays_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (FOLDER / "python_arrays.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(names["table"]) == 12
+    assert names["accuracy"](names["loaded"].released) > 0.9
+    assert names["run"].result.rounds < 300

@@ -16,8 +16,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import TunedThresholdClassifierCV, cross_val_score, train_test_split
 from sklearn.utils.estimator_checks import check_estimator
 
+from decentral_dp.config.arrays import PrivacyWarning
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, PrivacyWarning, ScaleWarning
+from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, ScaleWarning
 
 BOTH = [DecentralisedClassifier, DecentralisedRegressor]
 USUAL: dict[str, Any] = {"rounds": 60, "epsilon": 8.0, "random_state": 1}
@@ -191,7 +192,7 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
     declared = DecentralisedClassifier(**USUAL, classes=("no", "yes"))
     gaps = [np.array([gap, "a" if gap is None else 1.0] * (len(features) // 2)) for gap in (np.nan, None)]
     masked = np.ma.masked_array(np.arange(len(features)) % 5, mask=np.arange(len(features)) == 3)
-    for owners, words in (([0, 1], "owner"), *((gap, "agents has gaps") for gap in gaps), (masked, "masked array")):
+    for owners, words in (([0, 1], "owner"), *((gap, "agents: has gaps") for gap in gaps), (masked, "masked array")):
         with pytest.raises(InputError, match=words):
             declared.fit(features, labels, agents=owners)
     with pytest.raises(InputError, match="names 3"):

@@ -343,21 +343,22 @@ class RunInProgress:
             self._machines = tuple(machines)
             self._write(machines=list(machines))
 
-    def write_due(self, s: Snapshot, rows: Sequence[Row]) -> None:
+    def write_due(self, s: Snapshot, rows: Sequence[Row], ends: bool = False) -> None:
         """Write released values, a state and a lease if they are due.
 
         Args:
             s: the snapshot of the round.
             rows: all metrics so far.
+            ends: whether the run ends before its last round; default False.
         """
         self._reached = max(self._reached, s.round)
-        ending = s.round == self._job.rounds or s.divergence is not None
+        ending = s.round == self._job.rounds or ends
         # Evaluated once: releases before a state are written with it.
         saves = time.monotonic() >= self._next_save
         if self.releases is not None and (ending or saves or self.releases.due(s.round)):
             for part, digest in self.releases.collect(s.round, s.drain(ending)):
                 self._write(part=part, digest=digest)
-        if s.divergence is not None:
+        if ends:
             return
         if saves:
             self._save(s, rows)
@@ -404,18 +405,19 @@ class RunInProgress:
         """Number of rounds that may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
-    def write_interruption(self, status: str, reason: str, is_planned: bool = True) -> None:
+    def write_interruption(self, status: str, reason: str, is_planned: bool = True, is_adaptive: bool = False) -> None:
         """Write result.json of an incomplete run: the reason, the released rounds, and their privacy cost.
 
         Args:
             status: "interrupted" or "failed".
             reason: a sentence.
             is_planned: whether all releases were planned; else no ε holds.
+            is_adaptive: whether the round of the end may depend on released values, so that only ε of the plan holds.
         """
         try:
             # A full disk must not hide why the run ended.
             with contextlib.suppress(OSError):
-                content = _partial(self._job, self.released_rounds, status, reason, is_planned)
+                content = _partial(self._job, self.released_rounds, status, reason, is_planned, is_adaptive)
                 write_synced(self.folder / RESULT, content, _mode(self._job))
         finally:
             self.close()
@@ -511,10 +513,12 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: PlannedJob, released: int, status: str, reason: str, is_planned: bool = True) -> bytes:
+def _partial(
+    job: PlannedJob, released: int, status: str, reason: str, is_planned: bool = True, is_adaptive: bool = False
+) -> bytes:
     """Return the text of result.json of an incomplete run, with the privacy cost of its released rounds."""
     spending_job: Any = job
-    if released < job.rounds:
+    if released < job.rounds and not is_adaptive:
         ledger = job.ledger.truncate(released)
         budget = price(ledger, job.scenario.privacy.delta)
         spending_job = replace(spending_job, rounds=released, ledger=ledger, budget=budget)

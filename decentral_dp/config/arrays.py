@@ -1,0 +1,248 @@
+"""Scenarios of one-level training from arrays: features, labels and their agents, without a scenario's file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.data.dataset import refuse_masked
+from decentral_dp.errors import InputError, converting
+
+# Number of different whole numbers up to which undeclared labels are classes.
+_MOST_CLASSES = 20
+# Smallest ring.
+_RING = 3
+
+
+class PrivacyWarning(UserWarning):
+    """Warning about a value read from the records without privacy, not covered by ε."""
+
+
+class ArrayScenario(NamedTuple):
+    """Scenario of arrays.
+
+    Args:
+        content: the scenario, without the keys that the caller sets.
+        data: features, labels, names of the features, and the agent of each record if it is given.
+    """
+
+    content: dict[str, Any]
+    data: dict[str, Any]
+
+
+def training_scenario(
+    problem: Mapping[str, Any],
+    ranges: tuple[Array, Array],
+    features: Any,
+    labels: NDArray[Any],
+    names: Sequence[str],
+    owner: NDArray[np.int64] | None,
+) -> ArrayScenario:
+    """Return the scenario of D-SGD on arrays, without a graph and ε.
+
+    Args:
+        problem: keys of the [problem] table.
+        ranges: low and high ends of the features, (d,) each.
+        features: (n, d).
+        labels: (n,).
+        names: names of the features.
+        owner: agent of each record, (n,); None partitions the records evenly.
+    """
+    scale = {name: [float(a), float(b)] for name, a, b in zip(names, *ranges, strict=True)}
+    content = {
+        "title": "Training on arrays",
+        "problem": {**problem, "data": "X and y", "scale": scale, **({"partition": "iid"} if owner is None else {})},
+        "algorithm": {"kind": "dp_dsgd"},
+        "privacy": {"mechanism": "gaussian"},
+    }
+    data = {"features": features, "labels": labels, "feature_names": list(names)}
+    return ArrayScenario(content, data | ({} if owner is None else {"agent": owner}))
+
+
+def scenario_of_arrays(
+    X: Any,
+    y: Any = None,
+    agents: Any = None,
+    data_range: Any = (-1.0, 1.0),
+    classes: Sequence[Any] | None = None,
+    label_range: Sequence[float] | None = None,
+) -> ArrayScenario:
+    """Return the scenario of a classification or a regression on arrays.
+
+    Args:
+        X: features, (n, d), a DataFrame, or a list of these, one for each agent.
+        y: labels, (n,), a list of arrays, one for each agent, or the name of a column of X.
+        agents: agent of each record, (n,), numbers or names, or the name of a column of X; or a number of agents.
+        data_range: public (low, high) of the features, each a number or one for each feature.
+        classes: allowed labels.
+        label_range: public (low, high) of numeric labels.
+
+    Returns:
+        The scenario. With neither `classes` nor `label_range`, they are read from y, with a `PrivacyWarning`.
+
+    Raises:
+        InputError: an argument is invalid.
+    """
+    X, y, owners = join_agents(X, y)
+    columns = [name for name in (y, agents) if isinstance(name, str)]
+    for name in columns:
+        if name not in getattr(X, "columns", ()):
+            raise InputError(f"X: no column {name!r}. Fix: pass a DataFrame with this column.")
+    y, agents = (X[part].to_numpy() if isinstance(part, str) else part for part in (y, agents))
+    features = X.drop(columns=columns) if columns else X
+    refuse_masked(y, "y")
+    labels, shape = np.asarray(y), np.shape(features)
+    if len(shape) != 2 or labels.shape != shape[:1]:
+        raise InputError(
+            f"X, y: wrong shapes (got {shape} and {labels.shape}, expected (n, d) and (n,)). Fix: pass a row of X and "
+            "a label for each record, or lists of these, one for each agent."
+        )
+    if owners is not None and agents is not None:
+        raise InputError("agents: does not apply to lists of one array for each agent. Fix: leave it out.")
+    count = int(agents) if isinstance(agents, int | np.integer) else None
+    if owners is None and count is None and agents is not None:
+        owners = number_owners(agents, len(labels))[0]
+    names = [str(name) for name in getattr(features, "columns", [f"x{k}" for k in range(shape[1])])]
+    limits = label_range
+    if classes is None and limits is None and _is_number(labels):
+        limits = infer_label_range(labels)
+    if limits is not None:
+        problem = {"kind": "regression", "classes": [], "label_range": check_label_range(limits)}
+    else:
+        with converting(TypeError, lambda _: "y: mixes text and numbers. Fix: y.astype(str)."):
+            public, _ = encode_classes(classes, labels)
+        problem = {"kind": "classification", "classes": public.tolist()}
+    scenario = training_scenario(problem, range_of_features(data_range, shape[1]), features, labels, names, owners)
+    m = count if owners is None else int(owners.max(initial=0)) + 1
+    graph = {} if m is None else {"topology": {"kind": "ring" if m >= _RING else "complete", "agents": m}}
+    return ArrayScenario(scenario.content | graph, scenario.data)
+
+
+def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
+    """Join lists of arrays, one for each agent: (n, d), (n,), and the agent of each record; others are unchanged."""
+    parts = isinstance(X, list | tuple) and len(X) > 0 and all(hasattr(part, "ndim") and part.ndim == 2 for part in X)
+    if not parts and not (isinstance(X, np.ndarray) and X.ndim == 3):
+        return X, y, None
+    counts = [len(part) for part in X]
+    if isinstance(y, str) or len(y) != len(X) or [len(part) for part in y] != counts:
+        raise InputError("y: expected one array of labels for each agent, of the length of its X. Fix: y=[y_0, …].")
+    if hasattr(X[0], "columns"):
+        import pandas as pd
+
+        features = pd.concat(list(X), ignore_index=True)
+    else:
+        features = np.concatenate([np.asarray(part) for part in X])
+    for part in y:
+        refuse_masked(part, "y")
+    return features, np.concatenate([np.asarray(part) for part in y]), np.repeat(np.arange(len(X)), counts)
+
+
+def _is_number(labels: NDArray[Any]) -> bool:
+    """Return whether undeclared labels are numbers instead of classes."""
+    if labels.dtype.kind not in "iuf":
+        return False
+    return bool((labels != np.floor(labels)).any()) or len(np.unique(labels)) > _MOST_CLASSES
+
+
+def encode_classes(
+    class_list: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the classes and the index of every label.
+
+    Args:
+        class_list: allowed labels; None infers them from the data, with a `PrivacyWarning`.
+        labels: (n,).
+        binary: whether exactly two classes are allowed; default False.
+
+    Returns:
+        (c,) classes, sorted if read from the labels, and (n,) indices.
+
+    Raises:
+        InputError: the number of classes is invalid, or a label is undeclared.
+    """
+    classes = np.unique(labels) if class_list is None else np.asarray(class_list)
+    many = len(np.unique(classes)) if classes.ndim == 1 else 0
+    match = labels[:, None] == classes.reshape(1, -1)
+    problem = ""
+    if class_list is None and many < 2:
+        problem = "y has one class, expected two. Fix: declare them, as classes=(0, 1)."
+    elif many < max(2, classes.size) or (binary and many > 2):
+        expected = "two" if binary else "two or more"
+        problem = f"classes: wrong number of different labels (got {class_list!r}, expected {expected})."
+    elif not match.any(axis=1).all():
+        problem = "y has a label that is not one of `classes`. Fix: declare all labels, or correct the record."
+    if problem:
+        raise InputError(problem)
+    if class_list is None:
+        warnings.warn(
+            "The classes were inferred from y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return classes, np.asarray(match.argmax(axis=1))
+
+
+def number_owners(owners: ArrayLike, n: int, agents: int | None = None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the number of each record's agent, (n,), and the agents' names.
+
+    Args:
+        owners: agent of each record, (n,), numbers or names.
+        n: number of records.
+        agents: number of agents, if declared.
+
+    Raises:
+        InputError: there is no agent for every record, or another number of agents.
+    """
+    refuse_masked(owners, "agents")
+    column, problem = np.asarray(owners), ""
+    try:
+        names, numbers = np.unique(column, return_inverse=True)
+        gaps = bool((names != names).any())
+    except TypeError:
+        gaps = True
+    if column.shape != (n,):
+        problem = f"agents: has the shape {column.shape}, expected ({n},), the owner of each record."
+    elif gaps:
+        problem = "agents: has gaps, or mixes names and numbers. Fix: name the owner of every record."
+    elif agents is not None and agents != len(names):
+        problem = f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
+    if problem:
+        raise InputError(problem)
+    return numbers.astype(np.int64), tuple(map(str, names))
+
+
+def range_of_features(data_range: Any, d: int) -> tuple[Array, Array]:
+    """Return the low and high ends of every feature, (d,) each. Raises InputError."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in data_range)
+    except (TypeError, ValueError):
+        low = high = np.zeros(d)
+    if not (np.isfinite(high - low) & (high > low)).all():
+        raise InputError(
+            f"data_range: expected public (low, high), each a number or one for each of {d} features, and low < high."
+        )
+    return low, high
+
+
+def infer_label_range(labels: NDArray[Any]) -> tuple[float, float]:
+    """Return the range of labels (n,), with a `PrivacyWarning`."""
+    low, high = float(labels.min()), float(labels.max())
+    warnings.warn(
+        "The label range was inferred from y, which ε does not cover. Fix: declare it: label_range=(0, 350).",
+        PrivacyWarning,
+        stacklevel=3,
+    )
+    return (low, high) if high > low else (low - 1.0, low + 1.0)
+
+
+def check_label_range(limits: Any) -> list[float]:
+    """Return [low, high] of labels. Raises InputError for other than two numbers."""
+    problem = f"label_range: got {limits!r}, expected public (low, high)."
+    with converting((TypeError, ValueError), lambda _: problem):
+        low, high = (float(end) for end in limits)
+    return [low, high]

@@ -1,0 +1,31 @@
+"""Graphs for `topology=`: a function for each kind, such as `ring(16)` or `erdos_renyi(16, probability=0.3)`.
+
+A function takes the number of agents and the other keys of the [topology] table, and returns this table.
+"decentral-dp list topologies" lists the kinds.
+
+Example:
+    >>> import decentral_dp
+    >>> decentral_dp.graphs.torus(16, rows=4)
+    {'kind': 'torus', 'agents': 16, 'rows': 4}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from decentral_dp.topology import GENERATORS
+
+
+def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
+    if name not in GENERATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def table_of_graph(agents: int, **keys: Any) -> dict[str, Any]:
+        return {"kind": name, "agents": agents, **keys}
+
+    return table_of_graph
+
+
+def __dir__() -> list[str]:
+    return sorted(GENERATORS)

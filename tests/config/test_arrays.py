@@ -1,0 +1,137 @@
+"""Training on arrays without a scenario, and components as objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp import algorithms
+from decentral_dp.algorithms import DpDsgd
+from decentral_dp.config.arrays import PrivacyWarning
+from decentral_dp.errors import InputError
+
+AGENTS, SIZE = 4, 30
+FEATURES = np.random.default_rng(0).uniform(-1.0, 1.0, (AGENTS, SIZE, 3))
+LABELS = (FEATURES[:, :, 0] > 0).astype(int)
+OWNER = np.repeat(np.arange(AGENTS), SIZE)
+COMMON: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5, "rounds": 5, "set": {"seed": 1}}
+DECLARED: dict[str, Any] = {"classes": (0, 1)}
+
+
+def released(**options: Any) -> Any:
+    return decentral_dp.run(**COMMON | DECLARED | options).released["y"]
+
+
+def test_arrays_with_owners_equal_lists_of_one_array_for_each_agent() -> None:
+    flat = released(X=FEATURES.reshape(-1, 3), y=LABELS.reshape(-1), agents=OWNER)
+    np.testing.assert_array_equal(released(X=list(FEATURES), y=list(LABELS)), flat)
+    frame = pd.DataFrame(FEATURES.reshape(-1, 3), columns=["x0", "x1", "x2"])
+    frame = frame.assign(label=LABELS.reshape(-1), site=np.array(list("abcd"))[OWNER])
+    np.testing.assert_array_equal(released(X=frame, y="label", agents="site"), flat)
+    frames = [part.drop(columns=["label", "site"]) for _, part in frame.groupby("site")]
+    np.testing.assert_array_equal(released(X=frames, y=list(LABELS)), flat)
+
+
+def test_a_scenario_reads_lists_of_one_array_for_each_agent() -> None:
+    keys = {"problem.scale": {"*": [-1.0, 1.0]}, "problem.classes": [0, 1], "problem.test": 0.0}
+    sizes = (30, 20, 10, 25)
+    parts = [part[:n] for part, n in zip(FEATURES, sizes, strict=True)]
+    labels = [part[:n] for part, n in zip(LABELS, sizes, strict=True)]
+    job = decentral_dp.build("dp_dsgd", set=keys, rounds=2, data=(parts, labels))
+    assert job.simulation().counts["train"].tolist() == list(sizes)
+
+
+def test_objects_are_the_components_of_the_job() -> None:
+    algorithm = DpDsgd(learning_rate=0.5)
+    graph = decentral_dp.graphs.circular_ladder(8)
+    job = decentral_dp.build(
+        X=FEATURES.reshape(-1, 3),
+        y=LABELS.reshape(-1),
+        agents=8,
+        algorithm=algorithm,
+        topology=graph,
+        **COMMON,
+        **DECLARED,
+    )
+    assert (job.topology.name, job.n_agents, job.rounds) == ("circular_ladder", 8, 5)
+    assert job.algorithm.learning_rate(3) == 0.5
+    assert job.algorithm.momentum == 0.0
+    assert job.scenario.privacy.epsilon == 4.0
+    with pytest.raises(AttributeError, match="no attribute 'spiral'"):
+        _ = decentral_dp.graphs.spiral
+    with pytest.raises(AttributeError, match="no attribute 'Dsgd'"):
+        _ = algorithms.Dsgd
+
+
+@pytest.mark.parametrize(
+    ("labels", "declared", "kind"),
+    [
+        (LABELS, {}, "classification"),
+        (np.where(LABELS > 0, "yes", "no"), {}, "classification"),
+        (FEATURES[:, :, 1], {}, "regression"),
+        (np.arange(AGENTS * SIZE), {}, "regression"),
+        (LABELS, {"label_range": (0.0, 1.0)}, "regression"),
+        (np.arange(AGENTS * SIZE), {"classes": range(AGENTS * SIZE)}, "classification"),
+    ],
+)
+def test_labels_decide_the_problem_unless_it_is_declared(labels: Any, declared: Any, kind: str) -> None:
+    arrays: dict[str, Any] = {"X": FEATURES.reshape(-1, 3), "y": labels.reshape(-1), "agents": OWNER}
+    if declared:
+        assert decentral_dp.build(**COMMON, **arrays, **declared).scenario.problem.kind == kind
+    else:
+        with pytest.warns(PrivacyWarning, match="inferred from y"):
+            assert decentral_dp.build(**COMMON, **arrays).scenario.problem.kind == kind
+
+
+def test_predictions_are_classes_of_raw_features() -> None:
+    words = np.where(LABELS > 0, "yes", "no").reshape(-1)
+    arrays: dict[str, Any] = {"X": 50.0 + 50.0 * FEATURES.reshape(-1, 3), "y": words, "agents": OWNER}
+    run = decentral_dp.run(**COMMON | {"rounds": 100}, **arrays, classes=("no", "yes"), data_range=(0, 100))
+    assert np.mean(run.predict(arrays["X"]) == words) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, r"^scenario: missing\. Fix"),
+        ({"scenario": "dp_dsgd", "X": FEATURES}, r"^X: does not apply to a scenario\. Fix: data"),
+        ({"X": FEATURES[0], "y": LABELS[0]}, r"^agents: missing\. Fix"),
+        ({"X": list(FEATURES), "y": LABELS[0]}, r"^y: expected one array of labels for each agent"),
+        ({"X": list(FEATURES), "y": list(LABELS), "agents": 4}, r"^agents: does not apply to lists"),
+        ({"X": FEATURES[0], "y": LABELS[1, :3], "agents": 3}, r"^X, y: wrong shapes"),
+        ({"X": FEATURES[0], "y": "label", "agents": 3}, r"^X: no column 'label'"),
+        ({"X": FEATURES[0], "y": LABELS[0], "agents": OWNER}, r"^agents: has the shape"),
+        ({"X": FEATURES[0], "y": LABELS[0], "agents": 3, "data_range": (1, 0)}, r"^data_range: expected public"),
+    ],
+)
+def test_wrong_arrays_are_refused(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        decentral_dp.plan(**arguments | DECLARED if "scenario" not in arguments else arguments)
+
+
+def test_a_sweep_has_a_row_for_every_combination_and_seed() -> None:
+    arrays: dict[str, Any] = {"X": list(FEATURES), "y": list(LABELS), **DECLARED}
+    graphs = [decentral_dp.graphs.ring(AGENTS), decentral_dp.graphs.star(AGENTS)]
+    algorithm = {"small": DpDsgd(learning_rate=0.1), "large": DpDsgd(learning_rate=1.0)}
+    table = decentral_dp.sweep(
+        **arrays,
+        delta=1e-5,
+        rounds=3,
+        grid={"topology": graphs, "algorithm": algorithm, "privacy.epsilon": [1.0, 4.0]},
+        seeds=range(2),
+        measure={"norm": lambda run: float(np.linalg.norm(run.released["y"]))},
+    )
+    assert len(table) == 16
+    axes = ["topology", "algorithm", "privacy.epsilon", "seed"]
+    assert not table.duplicated(axes).any()
+    cell: Any = ("star", "large", 4.0, 1)
+    row = table.set_index(axes).loc[cell]
+    single = decentral_dp.run(**arrays, **COMMON | {"rounds": 3}, topology=graphs[1], algorithm=algorithm["large"])
+    assert row["norm"] == np.linalg.norm(single.released["y"])
+    assert row["epsilon_max"] == single.result.privacy.epsilon_max <= 4.0
+    with pytest.raises(InputError, match="two values of topology have the same label"):
+        decentral_dp.sweep(**arrays, grid={"topology": graphs[:1] * 2}, measure={})
