@@ -24,6 +24,7 @@ from decentral_dp.errors import InputError, converting, printable, quoted, reada
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
+from decentral_dp.formatting import byzantine_text
 from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
 from decentral_dp.reporting.report import (
     compare_with_baselines,
@@ -208,6 +209,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
         out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     x = run.published["x"]
     items = [("Data", data_text(result))]
+    items += [("Messages", f"{text}.")] if (text := byzantine_text(result.topology)) else []
     items += [line for line in privacy_lines(result.privacy) if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := mechanism_text(result.privacy)) else []
     if result.algorithm and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():

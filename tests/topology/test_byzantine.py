@@ -131,3 +131,8 @@ def test_transcripts_under_attack_show_at_most_the_certified_epsilon() -> None:
     result = decentral_dp.audit("ring_breast_cancer", set=changes, runs=200)
     assert result.status == "ok"
     assert 0.1 < result.shown <= result.certified
+
+
+def test_baselines_have_no_attack() -> None:
+    run = decentral_dp.run("dp_dsgd", set=TRAINING | SIGN_FLIP | {"privacy.guarantee": "certified"}, baselines=True)
+    assert [run.baselines[name].scenario.attack is None for name in ("alone", "central", "none")] == [True, True, False]
