@@ -159,7 +159,8 @@ class Components:
     @property
     def unverified(self) -> dict[str, str]:
         """Custom components with unchecked assumptions, with their names."""
-        parts = {part.role: part.name for part in self._custom}
+        # Arrays and tables contain no code.
+        parts = {part.role: part.name for part in self._custom if part.role != "data" or not part.is_object}
         parts |= {} if self.algorithm.proved else {"algorithm": self.algorithm.kind}
         is_custom_noise = isinstance(self.mechanism, OutsideMechanism) and self.scenario.privacy.guarantee != "none"
         return parts | ({"mechanism": self.mechanism.name} if is_custom_noise else {})
@@ -460,6 +461,8 @@ def _partition(part: Component, s: Scenario) -> Any:
 def _name_of_object(value: Any) -> str:
     # Graphs of networkx and topologies have names.
     name = getattr(value, "name", None) if hasattr(value, "edges") else None
+    if isinstance(value, Mapping | tuple):
+        return "arrays"
     return printable(str(name)) if name else str(getattr(value, "__name__", type(value).__name__))
 
 
