@@ -44,11 +44,11 @@ _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 @contextmanager
-def package_style(settings: Mapping[str, Any] | None = None) -> Iterator[None]:
+def package_style(settings: Any = None) -> Iterator[None]:
     """Draw in the style of this package inside `with`; the caller's settings of matplotlib are restored.
 
     Args:
-        settings: of matplotlib, in place of the package's; default none.
+        settings: name → value of matplotlib, instead of that of the package; default none.
     """
     # matplotlib is slow to import and only drawing needs it.
     import matplotlib

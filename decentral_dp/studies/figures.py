@@ -66,7 +66,7 @@ class Line(NamedTuple):
     look: Mapping[str, Any]
 
 
-class Drawn(NamedTuple):
+class StudyFigure(NamedTuple):
     """A figure, with the text of its caption, which is not drawn."""
 
     name: str
@@ -116,16 +116,16 @@ def _settings(look: FigureStyle) -> dict[str, Any]:
     return settings | {".".join(path): value for path, value in leaves(look.matplotlib)}
 
 
-def study_figures(measured: Measured) -> Iterator[Drawn]:
+def study_figures(measured: Measured) -> Iterator[StudyFigure]:
     """Draw the plots of a study that have numbers."""
     with style.package_style(_settings(measured.study.style)):
         for plot in measured.study.plots:
-            drawn = draw_plot(plot, measured)
-            if drawn is not None:
-                yield drawn
+            figure = draw_plot(plot, measured)
+            if figure is not None:
+                yield figure
 
 
-def draw_plot(plot: Plot, measured: Measured) -> Drawn | None:
+def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     """Draw one plot inside `style.package_style`; None without numbers."""
     look, over_rounds = measured.study.style, follows_rounds(plot, measured.study)
     axes = {axis.name: axis for axis in measured.axes}
@@ -170,7 +170,7 @@ def draw_plot(plot: Plot, measured: Measured) -> Drawn | None:
     side = plot.y_label or (_axis_name(look, plot.measures[0], cells) if len(plot.measures) == 1 else "")
     heading = "" if plot.lines in (None, VARIANT) else _axis_name(look, str(plot.lines), cells)
     _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), _handles(lines), heading, look.width)
-    return Drawn(plot.name, figure, _caption(plot.title, notes))
+    return StudyFigure(plot.name, figure, _caption(plot.title, notes))
 
 
 def _caption(title: str, notes: Sequence[str]) -> str:
@@ -213,15 +213,15 @@ def make_lines(
             # A repeated colour has another marker.
             again, colour = divmod(hue, len(_COLOURS_OF_LINES))
             words = [_name(look, value), _axis_name(look, measure, cells) if len(plot.measures) > 1 else ""]
-            own = _series(look, measure if plot.lines is None else value).colour
-            drawn = {
-                "color": own or _COLOURS_OF_LINES[colour],
+            series_colour = _series(look, measure if plot.lines is None else value).colour
+            options = {
+                "color": series_colour or _COLOURS_OF_LINES[colour],
                 "marker": MARKERS[(hue + again) % len(MARKERS)],
                 "linestyle": DASHES[dash % len(DASHES)] if is_joined else "none",
                 "fillstyle": "full" if is_joined or not dash else "none",
             }
             where = {} if plot.lines is None else {plot.lines: value}
-            lines.append(Line(": ".join(filter(None, words)), measure, where, drawn))
+            lines.append(Line(": ".join(filter(None, words)), measure, where, options))
     return lines
 
 
@@ -331,7 +331,7 @@ _MEANINGS = {
 }
 
 
-def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[Drawn]:
+def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[StudyFigure]:
     """Draw the gains of a study; one without a single number is left out.
 
     Args:
@@ -346,7 +346,7 @@ def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iter
                 yield (_draw_lines if gain.y is None else _draw_diagram)(gain, rows, cells, study.style)
 
 
-def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> Drawn:
+def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> StudyFigure:
     """Draw one panel per pair: fields coloured by the mean gain, with the sign of the verdict."""
     y = str(gain.y)
     right, up = (sorted(set(rows[axis])) for axis in (gain.x, y))
@@ -371,14 +371,14 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Fig
     notes = [*_gain_notes(rows), f"{signs}."]
     labels = _axis_name(look, gain.x, cells), _axis_name(look, y, cells)
     _finish(figure, gain.title, labels, [], "", look.width)
-    return Drawn(gain.name, figure, _caption(gain.title, notes))
+    return StudyFigure(gain.name, figure, _caption(gain.title, notes))
 
 
 def _gain_name(look: FigureStyle, gain: Gain) -> str:
     return _series(look, gain.measure).label or style.tex(metric_stem(gain.measure))
 
 
-def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> Drawn:
+def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> StudyFigure:
     """Draw one line per pair: the mean gain with its interval."""
     figure, (ax,) = _figure(1, 1, look.width)
     ax.axhline(0.0, color="black", linewidth=0.6)
@@ -404,7 +404,7 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Figur
     _name_ticks(ax, [_name(look, value) for value in values], figure.get_figwidth())
     labels = _axis_name(look, gain.x, cells), f"gain in {_gain_name(look, gain)}"
     _finish(figure, gain.title, labels, handles, "", look.width)
-    return Drawn(gain.name, figure, _caption(gain.title, _gain_notes(rows)))
+    return StudyFigure(gain.name, figure, _caption(gain.title, _gain_notes(rows)))
 
 
 def _gain_notes(rows: pd.DataFrame) -> list[str]:

@@ -241,7 +241,7 @@ class Study(Table):
     """Figures to draw."""
 
     style: FigureStyle = FigureStyle()
-    """Style of all figures."""
+    """Width, panels, bands, names and fonts of all figures."""
 
     gains: list[Gain] = []
     """Paired differences between variants."""

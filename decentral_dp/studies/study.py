@@ -162,10 +162,10 @@ def _write(
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
     captions = {}
-    for drawn in itertools.chain(study_figures(measured), gain_figures(study, gains, table)):
-        write_figure(drawn.figure, out / "plots" / drawn.name, FORMATS)
-        write_whole(out / "plots" / f"{drawn.name}.txt", f"{drawn.caption}\n".encode())
-        captions[drawn.name] = drawn.caption
+    for name, figure, caption in itertools.chain(study_figures(measured), gain_figures(study, gains, table)):
+        write_figure(figure, out / "plots" / name, FORMATS)
+        write_whole(out / "plots" / f"{name}.txt", f"{caption}\n".encode())
+        captions[name] = caption
     absent = missing_measures(study, values, captions) if table["status"].isin(GOOD).any() else []
     findings = Findings(
         study,

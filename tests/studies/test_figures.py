@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.style import package_style, tex
+from decentral_dp.reporting.style import package_style, tex, write_figure
 from decentral_dp.simulation.metrics import MEASURES, metric_words
-from decentral_dp.studies import study as module
 from decentral_dp.studies.schema import load_study, to_toml
 from decentral_dp.studies.study import check_study, conduct
 
@@ -55,19 +54,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def draw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Draw:
     """Conduct the study; keywords are keys of its style. Return figures and values."""
-    figures, write = {}, module.write_figure
+    figures = {}
 
     def keep(figure: Figure, path: Path, *more: Any) -> list[Path]:
         figures[path.name] = figure
-        return write(figure, path, *more)
+        return write_figure(figure, path, *more)
 
-    monkeypatch.setattr(module, "write_figure", keep)
+    monkeypatch.setattr("decentral_dp.studies.study.write_figure", keep)
 
-    def drawn(plots: Any = CONTENT["plots"], **style: Any) -> tuple[Mapping[str, Figure], pd.DataFrame]:
+    def conduct_with(plots: Any = CONTENT["plots"], **style: Any) -> tuple[Mapping[str, Figure], pd.DataFrame]:
         findings = conduct(load_study(CONTENT | {"plots": plots, "style": style}), folder, jobs=1)
         return figures, findings.results
 
-    return drawn
+    return conduct_with
 
 
 def _place(figure: Figure) -> tuple[int, int]:
@@ -77,7 +76,12 @@ def _place(figure: Figure) -> tuple[int, int]:
 
 
 def test_panels_are_side_by_side_or_stacked_in_the_given_width(draw: Draw) -> None:
-    cases = [({}, (2, 1)), ({"width": 7.0}, (2, 1)), ({"width": 3.3}, (1, 2)), ({"width": 3.3, "columns": 2}, (2, 1))]
+    cases: list[tuple[dict[str, Any], tuple[int, int]]] = [
+        ({}, (2, 1)),
+        ({"width": 7.0}, (2, 1)),
+        ({"width": 3.3}, (1, 2)),
+        ({"width": 3.3, "columns": 2}, (2, 1)),
+    ]
     for style, places in [*cases, ({"columns": 1}, (1, 2))]:
         figure = draw(**style)[0]["gap"]
         assert _place(figure) == places, style
@@ -102,7 +106,7 @@ def test_bands_are_those_of_numpy_and_scipy(draw: Draw, band: str) -> None:
         if band == "quantiles":
             low, middle, high = np.quantile(v, [0.25, 0.5, 0.75], axis=0)
         np.testing.assert_allclose(np.asarray(line.get_ydata()), middle)
-        box = polygon.get_paths()[0].vertices
+        box = np.asarray(polygon.get_paths()[0].vertices)
         for round_, *limits in zip((0, 2, 4, 6), np.maximum(low, 1e-300), high, strict=True):
             y = box[box[:, 0] == round_, 1]
             np.testing.assert_allclose([y.min(), y.max()], limits, atol=1e-290)

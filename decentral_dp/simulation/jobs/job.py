@@ -324,8 +324,8 @@ class PlannedJob(Protocol):
         if c.problem_entry is None:
             return ""
         # The seed draws the split and synthetic records.
-        drawn = f"{s.seed} {self.n_agents} {s.attack} {c.digests}"
-        return f"{self.setting} {s.problem.model_dump_json()} {drawn} {self.shards.digest.hex()}"
+        parts = (s.problem.model_dump_json(), s.seed, self.n_agents, s.attack, c.digests, self.shards.digest.hex())
+        return f"{self.setting} {parts}"
 
     @property
     def posed_problem(self) -> Any:
