@@ -162,7 +162,8 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
         ends = points[["mean", "low", "high"]].to_numpy()
         # An interval that almost reaches 0 would stretch the axis.
         least = points.loc[points["mean"] > 0, "mean"].min() / 3
-        style.log_axis(each[0], "y", np.concatenate([np.fmax(ends, least) / 1.1, ends * 1.1]))
+        lower = np.where(ends > 0, np.maximum(ends, least), math.nan)
+        style.log_axis(each[0], "y", np.concatenate([lower / 1.1, ends * 1.1]))
     notes = [_means_text(points, over_rounds), intervals_text(points, look.band)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
