@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,8 +44,12 @@ _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 @contextmanager
-def package_style() -> Iterator[None]:
-    """Draw in the style of this package inside `with`; the caller's settings of matplotlib are restored."""
+def package_style(settings: Any = None) -> Iterator[None]:
+    """Draw in the style of this package inside `with`; the caller's settings of matplotlib are restored.
+
+    Args:
+        settings: name → value of matplotlib, instead of that of the package; default none.
+    """
     # matplotlib is slow to import and only drawing needs it.
     import matplotlib
 
@@ -52,6 +57,7 @@ def package_style() -> Iterator[None]:
         matplotlib.rcdefaults()
         path = Path(__file__).with_name("package.mplstyle")
         matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
+        matplotlib.rcParams.update(settings or {})
         yield
 
 
@@ -60,6 +66,33 @@ def letter_size(element: Literal["font", "axes.title"]) -> float:
     import matplotlib
 
     return float(matplotlib.rcParams["font.size" if element == "font" else "axes.titlesize"])
+
+
+# Characters of labels → LaTeX.
+_TEX: Mapping[str, str] = {
+    **{"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "&%#_${}"}},
+    **{"x̄": r"$\bar{x}$", "ȳ": r"$\bar{y}$", "≤": r"$\le$", "‖": r"$\|$", "∇": r"$\nabla$", "∞": r"$\infty$"},
+    **{"→": r"$\to$", "−": "$-$", "·": r"$\cdot$", "±": r"$\pm$", "ℓ": r"$\ell$", "₁": "$_1$", "₂": "$_2$"},
+    **{"Φ": r"$\Phi$", "δ": r"$\delta$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "μ": r"$\mu$", "ρ": r"$\rho$"},
+    **{"⁻": "$^-$", **{sign: f"$^{k}$" for k, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}},
+}
+
+
+def tex(text: str) -> str:
+    """Return a text for LaTeX if the current style uses it.
+
+    Example:
+        >>> with package_style({"text.usetex": True}):
+        ...     print(tex("ε at 95 %, 10⁻³"), tex("test_accuracy"))
+        $\\varepsilon$ at 95 \\%, 10$^-$$^3$ test\\_accuracy
+        >>> tex("test_accuracy")
+        'test_accuracy'
+    """
+    import matplotlib
+
+    if not matplotlib.rcParams["text.usetex"]:
+        return text
+    return re.sub("|".join(map(re.escape, _TEX)), lambda sign: _TEX[sign[0]], text)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -182,7 +215,7 @@ def log_axis(ax: Axes, axis_name: str, values: Array | Sequence[float], narrow: 
         ax.set_ylim(limits)
     dense = high / low * widen**2 < (20 if narrow else 200)
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if dense else (1.0,), numticks=4 if narrow else 9))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tex(power_text(value))))
     # Minor ticks take a sixth of the time of all figures.
     axis.set_minor_locator(NullLocator())
 

@@ -27,15 +27,23 @@ study resumes, and a changed one computes only its new cells.
     set = { privacy = { guarantee = "none" } }
     # scenario = "quadratic"            # another base for this variant
 
-    [[plots]]                           # plots/NAME.svg and plots/NAME.png
+    [[plots]]                           # plots/NAME.svg, NAME.png, NAME.pdf and the caption, NAME.txt
     name = "accuracy"
     title = "Accuracy by graph"
-    x = "topology"                      # an axis, "round", or a measure such as "spectral_gap"
+    x = "topology"                      # an axis, "round", or a measure such as "spectral_gap"; with rounds = "all",
+                                        # "bits" and "epsilon_spent" are followed over the rounds
     y = "test_accuracy"                 # or several measures
     lines = "variant"                   # an axis: one colour per value
     panels = "topology.weights"         # an axis: one panel per value
     where = { topology = ["ring", "star"] }   # only these values of an axis, one or a list
-    log = ""                            # "x", "y" or "xy"
+    log = ""                            # "x", "y" or "xy"; by default those of measures such as "optimality_gap"
+
+    [style]                             # of all figures
+    width = 3.3                         # inches
+    columns = 1                         # panels side by side; 1 stacks them
+    band = "quantiles"                  # median and quartiles; "sd": mean ± standard deviation; "t": Student's t
+    labels = { star = "star graph", ring = { label = "ring", colour = "#0072B2" } }   # and the order of lines
+    matplotlib = { font.family = "serif", font.size = 8 }
 
     # [[gains]]                         # plots/NAME.svg and gains.csv: differences, seed by seed, of variants that
     #                                   # differ in the algorithm, or in the topology

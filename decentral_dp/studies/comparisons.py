@@ -27,17 +27,18 @@ from decentral_dp.formatting import epsilon_text, power_text
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.studies.measures import is_epsilon, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import VARIANT, Axis, Claim, Gain, Label, Side, Study
+from decentral_dp.studies.schema import VARIANT, Axis, Band, Claim, Gain, Label, Side, Study
 
 # Level of the intervals over seeds.
 CONFIDENCE = 0.95
 
 
-def interval(values: Array | Sequence[float]) -> Interval:
+def interval(values: Array | Sequence[float], band: Band = "t") -> Interval:
     """Compute mean and 95 % confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
 
     Args:
         values: (n,).
+        band: "t"; "sd": mean ± s; "quantiles": median and quartiles.
 
     Limits:
         The ends are NaN for a single value or an infinite value.
@@ -50,6 +51,11 @@ def interval(values: Array | Sequence[float]) -> Interval:
     # Sums may overflow, and infinities of both signs have no mean.
     with np.errstate(over="ignore", invalid="ignore"):
         mean, low, high = over_seeds(v, CONFIDENCE) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
+    if math.isfinite(high - low) and band == "sd":
+        deviation = float(v.std(ddof=1))
+        low, high = mean - deviation, mean + deviation
+    elif math.isfinite(high - low) and band == "quantiles":
+        low, mean, high = np.quantile(v, [0.25, 0.5, 0.75]).tolist()
     return Interval(mean, low, high) if math.isfinite(high - low) else Interval(mean, math.nan, math.nan)
 
 

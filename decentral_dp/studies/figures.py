@@ -1,12 +1,13 @@
 """Figures of a study: means with intervals over an axis, a measure or rounds, and paired gains.
 
-The note below a figure states the number of cells of each mean and of failed cells. A gain over two axes is a
-heat map, and over one axis a line with intervals.
+The caption of a figure states the number of cells of each mean and of failed cells. A gain over two axes is a heat map,
+and over one axis a line with intervals. `FigureStyle` has the style of all figures.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,11 +15,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from decentral_dp.config.loading import nearest_of
+from decentral_dp.errors import quoted
 from decentral_dp.reporting import style
 from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL, select
-from decentral_dp.studies.measures import axis_label, label_text, metric_stem
+from decentral_dp.studies.measures import axis_label, follows_rounds, is_log, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import VARIANT, Axis, Gain, Label, Plot, Study, are_numbers
+from decentral_dp.studies.schema import (
+    VARIANT,
+    Axis,
+    FigureStyle,
+    Gain,
+    Label,
+    Plot,
+    SeriesStyle,
+    Study,
+    are_numbers,
+    leaves,
+)
 from decentral_dp.studies.tables import Measured, different_threat_models, failures_text, intervals_text
 
 if TYPE_CHECKING:
@@ -27,7 +41,9 @@ if TYPE_CHECKING:
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
-_MOST_COLUMNS = 3
+_COLOURS_OF_LINES = tuple(colour for colour in style.SERIES_COLOURS if colour != style.GREY)
+# Panels side by side, and inches of a panel in a figure of a given width.
+_MOST_COLUMNS, _LEAST_WIDTH = 3, 2.0
 # A numeric axis with at most this many values has a tick at each.
 _MOST_TICKS = 8
 # Letters in a line of a legend, and in an inch of names below a categorical axis.
@@ -50,80 +66,163 @@ class Line(NamedTuple):
     look: Mapping[str, Any]
 
 
-def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
-    """Draw the plots of a study that have numbers, each with its name."""
-    with style.package_style():
+class StudyFigure(NamedTuple):
+    """A figure, with the text of its caption, which is not drawn."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+
+def check_style(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
+    """Yield labels of unknown values, and colours and settings that matplotlib or this machine does not support."""
+    from matplotlib import rcParams
+    from matplotlib.colors import is_color_like
+
+    names = {axis.name for axis in axes} | {name for plot in study.plots for name in (plot.x, *plot.measures)}
+    names |= {gain.measure for gain in study.gains} | {pair.name for gain in study.gains for pair in gain.pairs}
+    known = names.union(*({str(label), label_text(label)} for axis in axes for label in axis.labels))
+    for name, series in study.style.labels.items():
+        if name not in known:
+            yield f"style.labels: {quoted(name)} is not a value{nearest_of(name, sorted(known))}."
+        if series.colour is not None and not is_color_like(series.colour):
+            yield f'style.labels.{name}.colour: unknown colour (got {quoted(series.colour)}). Fix: write "#0072B2".'
+    valid = [name for name in rcParams if name.startswith(_SETTINGS) and name != "axes.prop_cycle"]
+    for name, value in _settings(study.style).items():
+        if name not in valid:
+            yield f"style.matplotlib: {quoted(name)} is not a setting{nearest_of(name, valid)}."
+            return
+        try:
+            rcParams.validate[name](value)
+        except ValueError as error:
+            yield f"style.matplotlib.{name}: {error}."
+    missing = [program for program in ("latex", "dvipng") if shutil.which(program) is None]
+    if _settings(study.style).get("text.usetex") and missing:
+        yield (
+            f"style.matplotlib.text.usetex: LaTeX was not found (no program {missing[0]}). Fix: install it, or leave "
+            "usetex out."
+        )
+
+
+_SETTINGS = ("axes.", "font.", "grid.", "legend.", "lines.", "mathtext.", "text.", "xtick.", "ytick.")
+
+
+def _settings(look: FigureStyle) -> dict[str, Any]:
+    """Return the settings of matplotlib: black axes without a grid, small letters in a given width, and the user's."""
+    settings: dict[str, Any] = {"axes.grid": False}
+    settings |= dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "black")
+    if look.width is not None:
+        settings |= {"font.size": 8.0, "axes.titlesize": 8.0, "lines.linewidth": 1.3, "lines.markersize": 3.0}
+    return settings | {".".join(path): value for path, value in leaves(look.matplotlib)}
+
+
+def study_figures(measured: Measured) -> Iterator[StudyFigure]:
+    """Draw the plots of a study that have numbers."""
+    with style.package_style(_settings(measured.study.style)):
         for plot in measured.study.plots:
             figure = draw_plot(plot, measured)
             if figure is not None:
-                yield plot.name, figure
+                yield figure
 
 
-def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
+def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     """Draw one plot inside `style.package_style`; None without numbers."""
+    look, over_rounds = measured.study.style, follows_rounds(plot, measured.study)
     axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
-    means = means[(means["n"] > 0) & (means["last"] != (plot.x == "round"))]
+    means = means[(means["n"] > 0) & (means["last"] != over_rounds)]
     points = means[means["name"].isin(plot.measures)]
     if points.empty or (plot.x not in (*axes, "round") and plot.x not in set(means["name"])):
         return None
-    panels = _labels(axes, plot.panels, cells)
-    names = _labels(axes, plot.x, cells) if plot.x in axes and not axes[plot.x].is_numeric else []
-    points = points.assign(x=_positions(plot, names, axes, means, points))
-    across = 1 if len(names) > 6 else _panels_across(len(panels))
-    figure, each = _figure(len(panels), across)
-    lines = make_lines(plot, axes, cells)
+    panels = _labels(axes, plot.panels, cells, look)
+    names = _labels(axes, plot.x, cells, look) if plot.x in axes and not axes[plot.x].is_numeric else []
+    points = points.assign(x=_positions(plot, names, axes, means, points)).dropna(subset="x")
+    across = 1 if len(names) > 6 and look.columns is None else _panels_across(len(panels), look)
+    figure, each = _figure(len(panels), across, look.width)
+    width = figure.get_figwidth() / across
+    lines = make_lines(plot, axes, cells, look, over_rounds)
+    by_measure = ("x" if is_log(plot.x) else "") + ("y" if all(map(is_log, plot.measures)) else "")
+    log = by_measure if plot.log is None else plot.log
     for ax, panel in zip(each, panels, strict=True):
         where = {} if plot.panels is None else {plot.panels: panel}
-        _draw_panel(ax, lines, select(points, where), bool(names), plot.x == "round")
+        _draw_panel(ax, lines, select(points, where), bool(names), over_rounds, "y" in log)
         if where:
-            ax.set_title(panel_title(str(plot.panels), panel), fontweight="normal")
+            words = _series(look, panel).label or style.tex(panel_title(str(plot.panels), panel))
+            ax.set_title(words, fontweight="normal")
         if names:
-            _name_ticks(ax, names, figure.get_figwidth() / across)
+            _name_ticks(ax, [_name(look, name) for name in names], width)
     if not names:
-        values = [float(label) for label in _labels(axes, plot.x, cells)] if plot.x in axes else []
-        if "x" in plot.log:
-            style.log_axis(each[0], "x", values or points["x"].to_numpy())
+        values = [float(label) for label in _labels(axes, plot.x, cells, look)] if plot.x in axes else []
+        if "x" in log:
+            style.log_axis(each[0], "x", values or points["x"].to_numpy(), narrow=width < _LEAST_WIDTH)
         if 0 < len(values) <= _MOST_TICKS:
-            each[0].set_xticks(values, [label_text(value) for value in values])
+            each[0].set_xticks(values, [_name(look, value) for value in values])
             each[0].minorticks_off()
-    if "y" in plot.log:
+    if "y" in log:
         ends = points[["mean", "low", "high"]].to_numpy()
-        style.log_axis(each[0], "y", np.concatenate([ends / 1.1, ends * 1.1]))
-    notes = [_means_text(points, plot.x == "round"), intervals_text(points)]
+        # An interval that almost reaches 0 would stretch the axis.
+        least = points.loc[points["mean"] > 0, "mean"].min() / 3
+        lower = np.where(ends > 0, np.maximum(ends, least), math.nan)
+        style.log_axis(each[0], "y", np.concatenate([lower / 1.1, ends * 1.1]))
+    notes = [_means_text(points, over_rounds), intervals_text(points, look.band)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
     notes += [f"Equal ε is not equal privacy: its {column} differs." for column in different_threat_models(cells)]
-    side = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    heading = "" if plot.lines in (None, VARIANT) else axis_label(str(plot.lines), cells)
-    _finish(figure, plot.title, notes, (axis_label(plot.x, cells), side), _handles(lines), heading)
-    return figure
+    side = plot.y_label or (_axis_name(look, plot.measures[0], cells) if len(plot.measures) == 1 else "")
+    heading = "" if plot.lines in (None, VARIANT) else _axis_name(look, str(plot.lines), cells)
+    _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), _handles(lines), heading, look.width)
+    return StudyFigure(plot.name, figure, _caption(plot.title, notes))
 
 
-def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame) -> list[Label]:
-    """Return the values of an axis that the cells have, in the order of the study; [""] without an axis."""
-    return [""] if name is None else [label for label in axes[name].labels if label in set(cells[name])]
+def _caption(title: str, notes: Sequence[str]) -> str:
+    return " ".join(filter(None, [f"{title}." if title else "", *notes]))
 
 
-def make_lines(plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame) -> list[Line]:
+def _series(look: FigureStyle, value: Label) -> SeriesStyle:
+    return look.labels.get(str(value)) or look.labels.get(label_text(value)) or SeriesStyle()
+
+
+def _name(look: FigureStyle, value: Label) -> str:
+    """Return the name of a value in figures."""
+    return _series(look, value).label or style.tex(label_text(value))
+
+
+def _axis_name(look: FigureStyle, name: str, cells: pd.DataFrame) -> str:
+    """Return the name of an axis or a measure in figures."""
+    return _series(look, name).label or style.tex(axis_label(name, cells))
+
+
+def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame, look: FigureStyle) -> list[Label]:
+    """Return the values of an axis that the cells have, in the order of the style; [""] without an axis."""
+    if name is None:
+        return [""]
+    present = [label for label in axes[name].labels if label in set(cells[name])]
+    order = [label for key in look.labels for label in present if key in (str(label), label_text(label))]
+    return list(dict.fromkeys([*order, *present]))
+
+
+def make_lines(
+    plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame, look: FigureStyle, over_rounds: bool
+) -> list[Line]:
     """List the lines: a colour for each value of `lines` and a dash for each measure; without `lines`, a colour."""
-    lines, values = [], _labels(axes, plot.lines, cells)
-    # Points at names and at measured values are not connected.
-    is_joined = plot.x == "round" or (plot.x in axes and axes[plot.x].is_numeric)
+    lines, values = [], _labels(axes, plot.lines, cells, look)
+    # Points at names and at measured values at the end are not connected.
+    is_joined = axes[plot.x].is_numeric if plot.x in axes else over_rounds
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values):
             hue, dash = (m, 0) if plot.lines is None else (k, m)
             # A repeated colour has another marker.
-            again, colour = divmod(hue, len(style.SERIES_COLOURS))
-            words = [label_text(value), axis_label(measure, cells) if len(plot.measures) > 1 else ""]
-            look = {
-                "color": style.SERIES_COLOURS[colour],
+            again, colour = divmod(hue, len(_COLOURS_OF_LINES))
+            words = [_name(look, value), _axis_name(look, measure, cells) if len(plot.measures) > 1 else ""]
+            series_colour = _series(look, measure if plot.lines is None else value).colour
+            options = {
+                "color": series_colour or _COLOURS_OF_LINES[colour],
                 "marker": MARKERS[(hue + again) % len(MARKERS)],
                 "linestyle": DASHES[dash % len(DASHES)] if is_joined else "none",
                 "fillstyle": "full" if is_joined or not dash else "none",
             }
             where = {} if plot.lines is None else {plot.lines: value}
-            lines.append(Line(": ".join(filter(None, words)), measure, where, look))
+            lines.append(Line(": ".join(filter(None, words)), measure, where, options))
     return lines
 
 
@@ -137,18 +236,22 @@ def _handles(lines: Sequence[Line]) -> list[Any]:
 def _positions(
     plot: Plot, names: Sequence[Label], axes: Mapping[str, Axis], means: pd.DataFrame, points: pd.DataFrame
 ) -> list[float]:
-    """Return the x of each point: its place among names, its number, or its mean of the measured x."""
+    """Return the x of each point: its place among names, its number, or its mean of the measured x; NaN without one."""
     rows = points.to_dict("records")
     if names:
         return [float(names.index(row[plot.x])) for row in rows]
     if plot.x in axes or plot.x == "round":
         return [float(row[plot.x]) for row in rows]
     measured = means[means["name"] == plot.x].to_dict("records")
-    x_of = {tuple(row[axis] for axis in axes): float(row["mean"]) for row in measured}
-    return [x_of.get(tuple(row[axis] for axis in axes), math.nan) for row in rows]
+    # Runs may end at different rounds.
+    by = [*axes, *([] if means["last"].any() else ["round"])]
+    x_of = {tuple(row[key] for key in by): float(row["mean"]) for row in measured}
+    return [x_of.get(tuple(row[key] for key in by), math.nan) for row in rows]
 
 
-def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named: bool, over_rounds: bool) -> None:
+def _draw_panel(
+    ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named: bool, over_rounds: bool, log_y: bool
+) -> None:
     """Draw the lines of one panel, with bands over rounds and bars otherwise."""
     for k, line in enumerate(lines):
         rows = select(points[points["name"] == line.measure], line.where).sort_values("x")
@@ -158,10 +261,14 @@ def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named:
             x = x + 0.5 * ((k + 0.5) / len(lines) - 0.5)
         look = dict(line.look)
         if look["linestyle"] != "none" and x.size > 25:
-            look["marker"] = "none"
+            # Markers of lines that coincide are at different points.
+            step = x.size // 6
+            look["markevery"] = (k * step // len(lines), step)
         # A line has a gap at an infinite mean.
         ax.plot(x, np.where(np.isfinite(mean), mean, math.nan), **look)
         if over_rounds:
+            # A logarithmic axis has no 0.
+            low = np.fmax(low, np.finfo(np.float64).tiny) if log_y else low
             ax.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
         else:
             is_finite = np.isfinite(low)
@@ -171,13 +278,12 @@ def _draw_panel(ax: Axes, lines: Sequence[Line], points: pd.DataFrame, is_named:
             )
 
 
-def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
+def _name_ticks(ax: Axes, names: Sequence[str], width: float) -> None:
     """Write names below an axis, slanted if they are too long. width: of a panel in inches."""
     slanted: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
-    is_long = sum(len(str(name)) for name in names) > _TICK_LETTERS * (width - 0.9)
-    ax.set_xticks(range(len(names)), [label_text(name) for name in names], **(slanted if is_long else {}))
+    is_long = sum(map(len, names)) > _TICK_LETTERS * (width - 0.9)
+    ax.set_xticks(range(len(names)), names, **(slanted if is_long else {}))
     ax.set_xlim(-0.6, len(names) - 0.4)
-    ax.grid(False, axis="x")
 
 
 def _means_text(points: pd.DataFrame, over_rounds: bool) -> str:
@@ -226,27 +332,27 @@ _MEANINGS = {
 }
 
 
-def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
-    """Draw the gains of a study, each with its name; one without a single number is left out.
+def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[StudyFigure]:
+    """Draw the gains of a study; one without a single number is left out.
 
     Args:
         study: study with gains.
         table: table of `comparisons.gain_table`.
         cells: table of `tables.cell_table`.
     """
-    with style.package_style():
+    with style.package_style(_settings(study.style)):
         for gain in study.gains:
             rows = table[table["gain"] == gain.name]
             if rows["mean"].notna().any():
-                yield gain.name, (_draw_lines if gain.y is None else _draw_diagram)(gain, rows, cells)
+                yield (_draw_lines if gain.y is None else _draw_diagram)(gain, rows, cells, study.style)
 
 
-def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
+def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> StudyFigure:
     """Draw one panel per pair: fields coloured by the mean gain, with the sign of the verdict."""
     y = str(gain.y)
     right, up = (sorted(set(rows[axis])) for axis in (gain.x, y))
-    across = _panels_across(len(gain.pairs))
-    figure, each = _figure(len(gain.pairs), across)
+    across = _panels_across(len(gain.pairs), look)
+    figure, each = _figure(len(gain.pairs), across, look.width)
     largest = max(float(rows["mean"].abs().max()), 1e-12)
     for ax, pair in zip(each, gain.pairs, strict=True):
         part = rows[rows["pair"] == pair.name]
@@ -258,21 +364,25 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure
             ax.text(
                 *center, _SIGNS[row["verdict"]], ha="center", va="center", color=ink, fontsize=13, fontweight="bold"
             )
-        ax.set_title(pair.name, fontweight="normal")
-        ax.set_xticks(np.arange(len(right)) + 0.5, [label_text(value) for value in right])
-        ax.set_yticks(np.arange(len(up)) + 0.5, [label_text(value) for value in up])
-        ax.grid(False)
-    figure.colorbar(image, ax=each, label=f"gain in {metric_stem(gain.measure)}")
+        ax.set_title(_name(look, pair.name), fontweight="normal")
+        ax.set_xticks(np.arange(len(right)) + 0.5, [_name(look, value) for value in right])
+        ax.set_yticks(np.arange(len(up)) + 0.5, [_name(look, value) for value in up])
+    figure.colorbar(image, ax=each, label=f"gain in {_gain_name(look, gain)}")
     signs = ", ".join(words for verdict, words in _MEANINGS.items() if verdict in set(rows["verdict"]))
     notes = [*_gain_notes(rows), f"{signs}."]
-    _finish(figure, gain.title, notes, (axis_label(gain.x, cells), axis_label(y, cells)), [], "")
-    return figure
+    labels = _axis_name(look, gain.x, cells), _axis_name(look, y, cells)
+    _finish(figure, gain.title, labels, [], "", look.width)
+    return StudyFigure(gain.name, figure, _caption(gain.title, notes))
 
 
-def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
+def _gain_name(look: FigureStyle, gain: Gain) -> str:
+    return _series(look, gain.measure).label or style.tex(metric_stem(gain.measure))
+
+
+def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> StudyFigure:
     """Draw one line per pair: the mean gain with its interval."""
-    figure, (ax,) = _figure(1, 1)
-    ax.axhline(0.0, color=style.GREY, linewidth=1.0)
+    figure, (ax,) = _figure(1, 1, look.width)
+    ax.axhline(0.0, color="black", linewidth=0.6)
     values = list(dict.fromkeys(rows[gain.x]))
     ordered = are_numbers(values)
     if ordered:
@@ -283,21 +393,19 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
         x = part[gain.x].map(values.index) + (0.12 if ordered else 0.5) * ((k + 0.5) / len(gain.pairs) - 0.5)
         spread = [part["mean"] - part["low"], part["high"] - part["mean"]]
         looks: dict[str, Any] = {
-            "color": style.SERIES_COLOURS[k % len(style.SERIES_COLOURS)],
+            "color": _series(look, pair.name).colour or _COLOURS_OF_LINES[k % len(_COLOURS_OF_LINES)],
             "marker": MARKERS[k % len(MARKERS)],
         }
         joined = "-" if ordered else "none"
-        handles.append(ax.errorbar(x, part["mean"], spread, linestyle=joined, capsize=2, label=pair.name, **looks))
+        name = _name(look, pair.name)
+        handles.append(ax.errorbar(x, part["mean"], spread, linestyle=joined, capsize=2, label=name, **looks))
         for there, row in zip(x, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
                 ax.annotate(_SIGNS[row["verdict"]], (there, row["mean"]), (5, 5), textcoords="offset points")
-    _name_ticks(ax, values, figure.get_figwidth())
-    notes, labels = (
-        _gain_notes(rows),
-        (axis_label(gain.x, cells), f"gain in {metric_stem(gain.measure)}"),
-    )
-    _finish(figure, gain.title, notes, labels, handles, "")
-    return figure
+    _name_ticks(ax, [_name(look, value) for value in values], figure.get_figwidth())
+    labels = _axis_name(look, gain.x, cells), f"gain in {_gain_name(look, gain)}"
+    _finish(figure, gain.title, labels, handles, "", look.width)
+    return StudyFigure(gain.name, figure, _caption(gain.title, _gain_notes(rows)))
 
 
 def _gain_notes(rows: pd.DataFrame) -> list[str]:
@@ -309,15 +417,16 @@ def _gain_notes(rows: pd.DataFrame) -> list[str]:
     return [*notes, f"{failed} of {int(rows['pairs'].sum())} pairs failed."] if failed else notes
 
 
-def _panels_across(panels: int) -> int:
+def _panels_across(panels: int, look: FigureStyle) -> int:
     """Return the number of panels in a row."""
-    return 2 if panels == 4 else min(_MOST_COLUMNS, panels)
+    fit = _MOST_COLUMNS if look.width is None else max(1, min(_MOST_COLUMNS, int(look.width / _LEAST_WIDTH)))
+    return min(panels, look.columns or (min(2, fit) if panels == 4 else fit))
 
 
-def _figure(panels: int, across: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels in rows, which share both scales."""
+def _figure(panels: int, across: int, width: float | None) -> tuple[Figure, list[Axes]]:
+    """Make a figure with panels in rows, which share both scales. width: in inches; None for the default."""
     down = math.ceil(panels / across)
-    width = 5.8 if across == 1 else 3.6 * across
+    width = width or (5.8 if across == 1 else 3.6 * across)
     # Inches of height per inch of width; panels below each other are flat.
     ratio = 0.46 if across == 1 < down else 0.58 if across == 1 else 0.75
     figure = style.new_figure(width, (0.5 + ratio * width / across) * down)
@@ -332,31 +441,38 @@ def _figure(panels: int, across: int) -> tuple[Figure, list[Axes]]:
 def _finish(
     figure: Figure,
     title: str,
-    notes: Sequence[str],
     labels: tuple[str, str],
     handles: Sequence[Any],
     heading: str,
+    fixed: float | None,
 ) -> None:
-    """Add the labels of both axes, the title above, the legend on the right and the notes below."""
+    """Add the labels of both axes, the title above, and the legend: on the right, or below in a fixed width."""
     width, height = figure.get_size_inches()
     size = style.letter_size("font")
     figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
     panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
-    for ax in panels[-panels[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
-        ax.set_xlabel(labels[0])
+    across = panels[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr] # selected so
+    for ax in panels[-across:]:
+        ax.set_xlabel(textwrap.fill(labels[0], max(12, int(12 * width / across) - 4)))
     if handles:
         for handle in handles:
             handle.set_label(textwrap.fill(str(handle.get_label()), _LEGEND_LETTERS))
         heading, small = textwrap.fill(heading, _LEGEND_LETTERS), 0.88 * size
-        legend = figure.legend(
-            handles=handles, title=heading or None, loc="outside right center", fontsize=small, title_fontsize=small
-        )
-        extent = legend.get_window_extent()
-        width += extent.width / figure.dpi
-        height = max(height, extent.height / figure.dpi + 0.1)
-    words = textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
-    figure.set_size_inches(width, height + 0.15 * (words.count("\n") + 1))
-    figure.supxlabel(words, x=0.01, ha="left", fontsize=min(8.0, size), color=style.GREY)
+        looks: dict[str, Any] = {"title": heading or None, "fontsize": small, "title_fontsize": small}
+        if fixed is None:
+            extent = figure.legend(handles=handles, loc="outside right center", **looks).get_window_extent()
+            width += extent.width / figure.dpi
+            height = max(height, extent.height / figure.dpi + 0.1)
+        else:
+            looks |= {"loc": "outside lower center", "columnspacing": 1.2, "handlelength": 1.8}
+            for columns in range(len(handles), 0, -1):
+                legend = figure.legend(handles=handles, ncols=columns, **looks)
+                extent = legend.get_window_extent()
+                if extent.width / figure.dpi <= fixed or columns == 1:
+                    break
+                legend.remove()
+            height += extent.height / figure.dpi
+    figure.set_size_inches(width, height)
     if title:
         title_size = style.letter_size("axes.title")
         figure.suptitle(title, x=0.01, ha="left", wrap=True, fontweight="bold", fontsize=title_size)

@@ -16,7 +16,7 @@ import pandas as pd
 from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text
 from decentral_dp.simulation.metrics import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
-from decentral_dp.studies.schema import Label, Side, Study
+from decentral_dp.studies.schema import Label, Plot, Side, Study
 from decentral_dp.tasks import number
 
 CellKind = Literal["run", "plan"]
@@ -60,6 +60,28 @@ def is_to(name: str) -> bool:
     return parts is not None and parts[1] in list_measures("run", over_rounds=True)
 
 
+def _find_measure(name: str) -> Measure | None:
+    return MEASURES.get(name) or MEASURES.get(re.sub(r"(_last|_unreleased)?(_min|_max)?$", "", name))
+
+
+def is_log(name: str) -> bool:
+    """Return whether figures have a logarithmic axis for a measure.
+
+    Example:
+        >>> is_log("optimality_gap_last"), is_log("test_accuracy"), is_log("algorithm.rounds")
+        (True, False, False)
+    """
+    measure = _find_measure(name)
+    return measure is not None and measure.axis == "log"
+
+
+def follows_rounds(plot: Plot, study: Study) -> bool:
+    """Return whether a plot has a point for every round: x is "round", or all its measures are kept over rounds."""
+    names = (plot.x, *plot.measures)
+    kept = study.rounds not in ("last", []) and all(is_measured(name, study.kind, over_rounds=True) for name in names)
+    return plot.x == "round" or kept
+
+
 def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
     """Return the round at which a metric first reaches a level, or NaN.
 
@@ -74,7 +96,7 @@ def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> 
     parts = _TO.fullmatch(name)
     if parts is None or parts[1] not in curves:
         return math.nan
-    measure = MEASURES.get(re.sub(r"(_last|_unreleased)?(_min|_max)?$", "", parts[1]))
+    measure = _find_measure(parts[1])
     sign = 1.0 if measure is not None and measure.better == "higher" else -1.0
     level = sign * float(parts[2])
     return next(

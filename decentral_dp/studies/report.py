@@ -95,6 +95,7 @@ _WIDE = 460.0
 def study_page(
     findings: Findings,
     plots: Path,
+    captions: Mapping[str, str],
     unverified: Sequence[Mapping[str, str]],
     files: Sequence[str],
 ) -> str:
@@ -103,6 +104,7 @@ def study_page(
     Args:
         findings: finished study.
         plots: folder of its figures.
+        captions: name of a figure → caption.
         unverified: custom components of each cell, as of `PrivacyStatement`.
         files: names of the files in the folder.
     """
@@ -112,10 +114,11 @@ def study_page(
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     pictures = []
     for name, title in named:
-        if (path := plots / f"{name}.svg").exists():
-            svg = path.read_bytes()
-            width = re.search(rb'viewBox="0 0 (\S+)', svg)
-            pictures.append((name, svg, title or name, width is not None and float(width[1]) > _WIDE))
+        if name not in captions:
+            continue
+        svg = (plots / f"{name}.svg").read_bytes()
+        width = re.search(rb'viewBox="0 0 (\S+)', svg)
+        pictures.append((name, svg, captions[name], title or name, width is not None and float(width[1]) > _WIDE))
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
         column: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)

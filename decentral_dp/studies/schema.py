@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import tomli_w
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import (
     ABSENT,
@@ -57,7 +57,8 @@ class Plot(Table):
     """Title of the figure."""
 
     x: str = "round"
-    """Horizontal axis: an axis of the grid, "round", or a measure."""
+    """Horizontal axis: an axis of the grid, "round", or a measure; a measure such as "bits" is followed over the rounds
+    that the study keeps."""
 
     y: str | list[str]
     """Measure on the vertical axis, or several."""
@@ -68,8 +69,8 @@ class Plot(Table):
     panels: str | None = None
     """Axis with one panel per value."""
 
-    log: Literal["", "x", "y", "xy"] = ""
-    """Logarithmic axes: "x", "y", "xy", or "" for none."""
+    log: Literal["", "x", "y", "xy"] | None = None
+    """Logarithmic axes: "x", "y", "xy", or "" for none; by default those of measures such as "optimality_gap"."""
 
     where: Where = {}
     """Axis → value, or values, to draw; by default all."""
@@ -80,6 +81,44 @@ class Plot(Table):
     @property
     def measures(self) -> list[str]:
         return [self.y] if isinstance(self.y, str) else self.y
+
+
+class SeriesStyle(Table):
+    """Name and colour of a value in figures."""
+
+    label: str | None = None
+    """Name in figures; by default the value."""
+
+    colour: str | None = None
+    """Colour of its line, as matplotlib names it; by default from a palette for colour-vision deficiencies."""
+
+
+Band: TypeAlias = Literal["t", "sd", "quantiles"]
+
+
+class FigureStyle(Table):
+    """Style of all figures."""
+
+    width: Annotated[float, Field(gt=1, le=100)] | None = None
+    """Width of a figure in inches, such as 3.3 or 7; by default by its panels and legend."""
+
+    columns: Count | None = None
+    """Panels side by side; 1 stacks them. By default up to three, as the width allows."""
+
+    band: Band = "t"
+    """Band or bar over seeds: "t" (mean, Student's 95 % interval), "sd" (mean ± standard deviation) or "quantiles"
+    (median, quartiles). Gains keep "t"."""
+
+    labels: dict[
+        str,
+        Annotated[SeriesStyle, BeforeValidator(lambda value: {"label": value} if isinstance(value, str) else value)],
+    ] = {}
+    """Value of an axis, axis or measure → name in figures, or { label, colour }. Lines and panels have the order of
+    this table, then that of the study."""
+
+    matplotlib: dict[str, Any] = {}
+    """Settings of matplotlib: of fonts, text, axes, ticks, legends, lines and grids, such as font.size or
+    text.usetex."""
 
 
 class Side(Table):
@@ -200,6 +239,9 @@ class Study(Table):
 
     plots: list[Plot] = []
     """Figures to draw."""
+
+    style: FigureStyle = FigureStyle()
+    """Width, panels, bands, names and fonts of all figures."""
 
     gains: list[Gain] = []
     """Paired differences between variants."""

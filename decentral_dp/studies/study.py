@@ -21,14 +21,21 @@ from decentral_dp.errors import InputError, Stopped, converting, quoted
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
-from decentral_dp.reporting.style import write_figure
+from decentral_dp.reporting.style import FORMATS, write_figure
 from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import requested_measures
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.comparisons import decide_claim, gain_table
-from decentral_dp.studies.figures import gain_figures, study_figures
-from decentral_dp.studies.measures import NETWORK, is_measured, list_measures, missing_measures, named_measures
+from decentral_dp.studies.figures import check_style, gain_figures, study_figures
+from decentral_dp.studies.measures import (
+    NETWORK,
+    follows_rounds,
+    is_measured,
+    list_measures,
+    missing_measures,
+    named_measures,
+)
 from decentral_dp.studies.report import Findings, print_findings, study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, make_task, perform
 from decentral_dp.studies.schema import (
@@ -150,12 +157,16 @@ def _write(
     means = summary(values, names, table)
     counted = rows_of_means(values, table)
     verdicts = [decide_claim(claim, study, counted, varied) for claim in study.claims]
-    measured = Measured(study, varied, means, table)
+    band = study.style.band
+    measured = Measured(study, varied, means if band == "t" else summary(values, names, table, band), table)
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
-    figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
-    paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, ("svg", "png"))]
-    absent = missing_measures(study, values, {path.stem for path in paths}) if table["status"].isin(GOOD).any() else []
+    captions = {}
+    for name, figure, caption in itertools.chain(study_figures(measured), gain_figures(study, gains, table)):
+        write_figure(figure, out / "plots" / name, FORMATS)
+        write_whole(out / "plots" / f"{name}.txt", f"{caption}\n".encode())
+        captions[name] = caption
+    absent = missing_measures(study, values, captions) if table["status"].isin(GOOD).any() else []
     findings = Findings(
         study,
         varied,
@@ -182,6 +193,7 @@ def _write(
     page = study_page(
         findings,
         out / "plots",
+        captions,
         [record["unverified"] for record in records],
         [path.name for path in out.iterdir()],
     )
@@ -224,6 +236,7 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
             _check_claims(study, varied),
             (fault for plot in study.plots for fault in _check_plot(study, plot, varied)),
             (fault for gain in study.gains for fault in _check_gain(study, gain, varied, listed)),
+            check_style(study, varied),
             (
                 fault
                 for name in study.measure
@@ -280,12 +293,12 @@ def _check_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
 
 def _check_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[str]:
     """Yield unknown axes and measures, and axes without a role in the plot."""
-    place, over_rounds, names = f"plots ({plot.name})", plot.x == "round", [axis.name for axis in varied]
+    place, over_rounds, names = f"plots ({plot.name})", follows_rounds(plot, study), [axis.name for axis in varied]
     yield from _check_where(plot.where, varied, place)
     for role in ("lines", "panels"):
         if (name := getattr(plot, role)) is not None:
             yield from _check_axis(f"{place}.{role}", name, names)
-    if over_rounds and study.rounds in ("last", []):
+    if plot.x == "round" and study.rounds in ("last", []):
         yield f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.'
     if not over_rounds and plot.x not in names and not is_measured(plot.x, study.kind, over_rounds=False):
         hint = nearest_of(plot.x, ["round", *names, *list_measures(study.kind, over_rounds=False)])

@@ -21,7 +21,7 @@ from decentral_dp.reporting.report import TextTable
 from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, list_cuts
-from decentral_dp.studies.schema import Axis, Cell, Study
+from decentral_dp.studies.schema import Axis, Band, Cell, Study
 from decentral_dp.tasks import number
 
 
@@ -72,7 +72,7 @@ def results(
     return frame.astype({"round": np.int64, "last": bool, "value": np.float64})
 
 
-def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd.DataFrame:
+def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band: Band = "t") -> pd.DataFrame:
     """Tabulate means with intervals over the seeds of each combination.
 
     Values at the end are averaged even if runs ended at different rounds; `round` is the last of them. Scores are
@@ -82,6 +82,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd
         frame: table of `results`.
         axes: names of the axes.
         cells: table of `cell_table`.
+        band: interval, as of `comparisons.interval`; default Student's t.
 
     Returns:
         Columns: the axes, round, last, name, n (cells of the mean), cells (of the combination), failed (of these),
@@ -96,7 +97,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame) -> pd
         for named, group in part.groupby(by, sort=False):
             entry_labels: dict[str, Any] = dict(zip(by, named, strict=True))
             total, failed = counts[tuple(entry_labels[a] for a in axes)]
-            mean, low, high = interval(group["value"].to_numpy())
+            mean, low, high = interval(group["value"].to_numpy(), band)
             entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
             entry |= {"failed": failed, "mean": mean, "low": low, "high": high}
             rows.append({**entry_labels, **entry})
@@ -254,14 +255,19 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
     return " ".join(filter(None, [*sentences, f"Algorithms: {'; '.join(methods)}." if has_parts else ""]))
 
 
-def intervals_text(means: pd.DataFrame) -> str:
+def intervals_text(means: pd.DataFrame, band: Band = "t") -> str:
     """Name the intervals of means; "" without any.
 
     Example:
         >>> intervals_text(pd.DataFrame({"low": [0.1]})), intervals_text(pd.DataFrame({"low": [math.nan]}))
         ("95 % intervals: Student's t.", '')
     """
-    return f"{100 * CONFIDENCE:g} % intervals: Student's t." if means["low"].notna().any() else ""
+    words = {
+        "t": f"{100 * CONFIDENCE:g} % intervals: Student's t.",
+        "sd": "Mean ± standard deviation.",
+        "quantiles": "Median and quartiles.",
+    }
+    return words[band] if means["low"].notna().any() else ""
 
 
 def failures_text(cells: pd.DataFrame) -> str:

@@ -102,6 +102,18 @@ def test_value_function_and_gap_of_a_bilevel_problem_with_a_closed_form() -> Non
     assert ends["stationarity"] == pytest.approx(gradient @ gradient, rel=1e-6)
 
 
+def test_every_seed_and_number_of_agents_has_its_own_solution() -> None:
+    """No gap is below 0, also if the solution of other records was computed before."""
+    for change in ({"seed": 1}, {"seed": 2}, {"seed": 2, "topology.agents": 4}):
+        changes = FEW | {"problem.l2": RIDGE, "algorithm.centring": False, "run.measures": REFERENCE}
+        run = decentral_dp.run("classification", set=changes | {"run.average": 1} | change)
+        features, labels, weights = _join(decentral_dp.build("classification", set=changes | change).simulation())
+        solver = LogisticRegression(C=1.0 / RIDGE, fit_intercept=False, tol=1e-12, max_iter=10_000)
+        solution = solver.fit(features, labels, sample_weight=weights).coef_[0]
+        distance = np.linalg.norm(run.published["y"].mean(axis=0) - solution)
+        assert _ends(run)["distance_to_solution"] == pytest.approx(distance, rel=1e-5)
+
+
 def test_reference_measures_are_computed_only_if_asked_for() -> None:
     plain = decentral_dp.run("classification", set=FEW).metrics
     assert not plain["name"].str.startswith(tuple(REFERENCE)).any()

@@ -743,7 +743,8 @@ def test_figures_and_measures_without_numbers_are_warnings(make: Make, tmp_path:
         tmp_path / "out",
         jobs=1,
     )
-    assert sorted(p.name for p in (tmp_path / "out" / "plots").iterdir()) == ["other.png", "other.svg"]
+    files = sorted(p.suffix for p in (tmp_path / "out" / "plots").glob("other.*"))
+    assert files == [".pdf", ".png", ".svg", ".txt"]
     assert [w.split(":")[0] for w in found.warnings] == ["measure", "plots (other)", "plots (over_nothing)"]
 
 

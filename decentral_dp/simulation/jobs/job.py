@@ -319,10 +319,13 @@ class PlannedJob(Protocol):
 
     @property
     def reference_key(self) -> str:
-        """Key of the reference solution: the problem and its records; "" for a custom problem."""
-        if self.components.problem_entry is None:
+        """Key of the reference solution: the problem and the agents' records; "" for a custom problem."""
+        c, s = self.components, self.scenario
+        if c.problem_entry is None:
             return ""
-        return f"{self.setting} {self.scenario.problem.model_dump_json()} {self.shards.digest.hex()}"
+        # The seed draws the split and synthetic records.
+        parts = (s.problem.model_dump_json(), s.seed, self.n_agents, s.attack, c.digests, self.shards.digest.hex())
+        return f"{self.setting} {parts}"
 
     @property
     def posed_problem(self) -> Any:
