@@ -217,7 +217,7 @@ def _replace_record(shards: Shards, base: Shards, record: int, features: Array, 
 
 
 class _Point(NamedTuple):
-    """Pair of an ascent: the replaced record, features (2, d) and labels of both records, key and spread of the runs."""
+    """Pair of an ascent: replaced record, features (2, d) and labels of both records, key and spread of the runs."""
 
     replacement: Replacement
     features: Array
