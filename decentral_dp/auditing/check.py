@@ -2,9 +2,10 @@
 
 The component must build, release its planned values, and repeat them on the same records. No row of its problem may
 depend on another record. Noiseless values must be bitwise equal on neighbouring data sets. In a search for the worst
-pair, one record must not change a noisy value by more than its sensitivity. For a gossip algorithm, both comparisons
-are repeated on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a
-custom partition have additional checks.
+pair, one record must not change a noisy value by more than its sensitivity. The search ends with an ascent under
+smaller clips, which records of a bounded domain attain, too. For a gossip algorithm, both comparisons are repeated on a
+network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom partition
+have additional checks.
 
 Limits: a passed check is not a proof. Only the first rounds run, on a limited number of pairs. Scores of a selection
 mechanism are not compared with their sensitivity. Topologies and data are not checked.
@@ -16,7 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from decentral_dp.auditing.component_runs import (
     ROUNDS,
     WatchedRun,
     check_rows,
+    climb,
     compare_pairs,
     compare_to_plan,
     describe_error,
@@ -36,6 +38,7 @@ from decentral_dp.auditing.component_runs import (
     trial_partition,
 )
 from decentral_dp.auditing.mechanism_trials import find_fault
+from decentral_dp.bounded import Split
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
 from decentral_dp.config.loading import load_scenario
@@ -59,6 +62,9 @@ _NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "compressed messages": {"compression": {"kind": "top_k", "share": 0.5}},
 }
 _NETWORK_ROUNDS = 6
+# Factor of the clips in the ascent, and the share of the planned sensitivity below which a check is weak.
+_CLIP_FACTOR = 1e-2
+_WEAK = 0.5
 _NOT_RUNNING = "Not checked: the component does not build or run."
 _RANDOM = "Not checked: two runs on the same records differ."
 
@@ -79,7 +85,10 @@ def try_component(
     else:
         rows = [_check_row_locality(transcript.job)]
         if repeats:
-            rows += _check_neighbours(transcript, pairs, seed, progress) + _check_networks(target, pairs, seed, rounds)
+            ascent_job = _build_with_small_clip(target, transcript.job)
+            rows += _check_neighbours(transcript, ascent_job, pairs, seed, progress) + _check_networks(
+                target, pairs, seed, rounds
+            )
         else:
             rows += [_skip_row(name, "", _RANDOM) for name in check_names]
         rows += _check_parts(transcript.job, c)
@@ -159,39 +168,74 @@ def _check_row_locality(job: PlannedJob) -> CheckRow:
     return _make_row("row locality", requirement)
 
 
-def _check_neighbours(transcript: WatchedRun, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
+def _build_with_small_clip(target: Target, job: PlannedJob) -> PlannedJob:
+    """Return the job with smaller clips, or the job itself if they are not in the scenario or do not build."""
+    table = target.scenario.privacy.model_dump(exclude_unset=True)
+    with suppress(InputError):
+        return _build_rounds(target, job.rounds, privacy={**table, "clip": _scale_clip(table.get("clip", {}))})
+    return job
+
+
+def _scale_clip(clip: Any) -> Any:
+    """Return a clip, the clips of channels, or a schedule, times the factor of the ascent."""
+    if isinstance(clip, Mapping):
+        return {key: v if key in ("decay", "points") else _scale_clip(v) for key, v in clip.items()}
+    return clip * _CLIP_FACTOR
+
+
+def _check_neighbours(
+    transcript: WatchedRun, ascent_job: PlannedJob, pairs: int, seed: int, progress: Callback | None
+) -> list[CheckRow]:
     """Return the rows "neighbours" and "search"."""
     leak, unbounded, excess = "", "", None
-    n_compared, n_searched, worst, is_bounded = 0, 0, 0.0, False
+    n_compared, n_searched = 0, 0
+    shares: dict[tuple[str, Split], float] = {}
     report = Reporter(progress, "pairs")
-    for comparison in compare_pairs(transcript, pairs, seed):
+    guarantee = transcript.job.scenario.privacy.guarantee
+    # The ascent reads the shares when it begins, after the other pairs.
+    ascent = climb(ascent_job, shares, pairs if guarantee == "certified" else 0, seed)
+    for comparison in chain(compare_pairs(transcript, pairs, seed), ascent):
         n_compared += 1
         leak = leak or comparison.leak
         unbounded = unbounded or comparison.unbounded
         change = comparison.worst_change
         if comparison.pair.record >= 0:
             n_searched += 1
-            worst = max(worst, 0.0 if change is None else change.ratio)
-            report(n_searched, pairs)
-        if change is not None:
-            is_bounded = is_bounded or 0.0 < change.sensitivity < np.inf
-            if not change.is_within and (excess is None or excess[1].ratio < change.ratio < np.inf):
-                excess = comparison, change
+            report(min(n_searched, pairs), pairs)
+        for target, share in comparison.shares.items():
+            shares[target] = max(share, shares.get(target, 0.0))
+        if change is not None and not change.is_within and (excess is None or excess[1].ratio < change.ratio < np.inf):
+            excess = comparison, change
     neighbours = _make_row("neighbours", "noiseless values are identical for the same releases", leak, n_compared)
-    guarantee = transcript.job.scenario.privacy.guarantee
+    worst = max(shares.values(), default=0.0)
     search = CheckRow("search", "moved / sensitivity is at most 1 + 1e-9", n_searched, "checked", worst)
     if guarantee != "certified":
         why = f"The guarantee is {guarantee!r}, without a bound on the change by one record."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     elif excess is not None:
         search = replace(search, verdict="failed", ratio=max(worst, excess[1].ratio), why=excess[0].describe(excess[1]))
-    elif not is_bounded:
+    elif not shares:
         why = "No noisy value that reads records states a sensitivity."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     elif unbounded:
         why = f"{unbounded} states no finite sensitivity, so its change has no bound to compare with."
         search = replace(search, verdict="not tried", ratio=None, why=why)
+    else:
+        search = replace(search, why=_describe_shares(shares))
     return [neighbours, search]
+
+
+def _describe_shares(shares: Mapping[tuple[str, Split], float]) -> str:
+    """Describe the shares of the planned sensitivities that were reached, and those of a weak search."""
+    parts = [
+        f"{share:.0%} ({channel}, {split} record)".replace("%", " %") for (channel, split), share in shares.items()
+    ]
+    text = f"Reached {', '.join(parts)} of the planned sensitivity."
+    least = min(shares.values())
+    if least >= _WEAK:
+        return text
+    missed = f"by a factor below {1.0 / least:.3g}" if least > 0.0 else "by any factor"
+    return f"{text} The check is weak: a sensitivity that is planned too low {missed} passes."
 
 
 def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:

@@ -9,7 +9,9 @@ all values. A difference is due to randomness or to stored state of the code.
 Pairs differ in all records, in one train record, or in one validation record. In sparse pairs all other records are 0,
 which exposes a normaliser that counts only some records. A search looks for the pair with the largest change: its
 record has extreme floats (1e-308 to 1e308, +0 and -0, ties, the bound on records, flipped labels), among random, equal
-or zero records.
+or zero records. An ascent then starts from two records at the bound, equal or mirrored, in a plane of two features. It
+rotates them, changes their labels, and adds public noise to the releases: some terms attain their bound only at a large
+released value, and a guarantee holds for all released values.
 
 A custom partition receives labels and no features. It must return the same agents for the same labels, since ledger,
 plan and a resumed run assume one partition. A partition that reads labels is allowed, but ε does not cover its leakage.
@@ -35,6 +37,7 @@ from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, converting
+from decentral_dp.exchange import Bundle
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
@@ -47,6 +50,12 @@ ROUNDS = 2
 SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)
 # Size of a replaced record in the first pairs, if records are unbounded.
 _FAR = 1e3
+# Sizes of an unbounded record, and standard deviations of noise that is added to releases, in an ascent.
+_CLIMB_SIZES = (1.0, 30.0, _FAR)
+_SPREADS = (0.0, 0.3, 3.0, 30.0)
+# Proposals of an ascent: angles of a rotation, and the share of new starts.
+_ANGLES = (0.03, 0.1, 0.3, 1.0)
+_NEW_STARTS = 0.25
 # Tolerance of a change for rounding, relative to its sensitivity and to the value.
 _ROUNDING = 1e-9
 # Fields of a value that state its privacy cost.
@@ -71,6 +80,7 @@ class ShardsPair:
         key: key of the randomness of their runs.
         replacement: None if all records differ.
         record: index of the record that differs; -1 outside the search.
+        spread: standard deviation of noise added to releases.
     """
 
     first: Shards
@@ -78,6 +88,7 @@ class ShardsPair:
     key: int
     replacement: Replacement | None
     record: int = -1
+    spread: float = 0.0
 
 
 def synthetic_shards(shards: Shards, key: int) -> Shards:
@@ -205,6 +216,58 @@ def _replace_record(shards: Shards, base: Shards, record: int, features: Array, 
     return replace(base, features=all_features, labels=labels)
 
 
+class _Point(NamedTuple):
+    """Pair of an ascent: replaced record, features (2, d) and labels of both records, key and spread of the runs."""
+
+    replacement: Replacement
+    features: Array
+    labels: tuple[float, float]
+    key: int
+    spread: float
+
+    def make_pair(self, shards: Shards) -> ShardsPair:
+        """Return the data sets, among random records."""
+        record = int(getattr(shards, self.replacement.split)[self.replacement.agent][0])
+        base = synthetic_shards(shards, self.key)
+        first, second = (
+            _replace_record(shards, base, record, *r) for r in zip(self.features, self.labels, strict=True)
+        )
+        return ShardsPair(first, second, self.key, self.replacement, record, self.spread)
+
+
+def _draw_start(shards: Shards, split: Split, rng: np.random.Generator) -> _Point:
+    """Draw a record in a plane of two features, and its equal or mirrored one."""
+    agent = int(rng.choice([i for i, index in enumerate(getattr(shards, split)) if index.size]))
+    d = shards.features.shape[1]
+    record = np.zeros(d)
+    record[rng.choice(d, min(d, 2), replace=False)] = rng.normal(size=min(d, 2))
+    size = min((b for b in (shards.l1, shards.l2) if b is not None), default=float(rng.choice(_CLIMB_SIZES)))
+    # The pair scales it down to its bounds.
+    record *= 2.0 * size / np.linalg.norm(record)
+    features = np.stack([record, rng.choice([-1.0, 1.0]) * record])
+    key, spread = int(rng.integers(2**31)), float(rng.choice(_SPREADS))
+    return _Point(Replacement(agent, split), features, _draw_labels(shards, rng), key, spread)
+
+
+def _draw_labels(shards: Shards, rng: np.random.Generator) -> tuple[float, float]:
+    first, second = rng.integers(len(shards.classes), size=2) if shards.classes else rng.choice([-_FAR, _FAR], size=2)
+    return float(first), float(second)
+
+
+def _move_point(shards: Shards, point: _Point, rng: np.random.Generator) -> _Point:
+    """Rotate a record in its plane, or change the labels or the noise."""
+    kind = int(rng.integers(6))
+    if kind == 4:
+        return point._replace(labels=_draw_labels(shards, rng))
+    if kind == 5:
+        return point._replace(spread=float(rng.choice(_SPREADS)))
+    features = point.features.copy()
+    record = features[kind % 2]
+    move = np.where(record == 0.0, 0.0, rng.normal(size=record.size))
+    record += rng.choice(_ANGLES) * np.linalg.norm(record) * move
+    return point._replace(features=features)
+
+
 def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool, bool]:
     """Call a custom partition on synthetic labels, on the same labels again, and on others.
 
@@ -264,16 +327,18 @@ class WatchedRun:
     Args:
         job: job, run for all its rounds.
         key: key of the randomness of every run.
+        spread: standard deviation of public noise that is added to noisy releases.
     """
 
     name = "local"
 
-    def __init__(self, job: PlannedJob, key: int = 0) -> None:
+    def __init__(self, job: PlannedJob, key: int = 0, spread: float = 0.0) -> None:
         self.job = job
+        self.spread = spread
         self.changes: list[Change] = []
         self.replacement: Replacement | None = None
         self.repeats = False
-        self._key = key
+        self.key = key
         self._logs: list[_Log] = []
         self._snapshots: dict[int, Snapshot] = {}
         self._is_recorded = False
@@ -338,7 +403,7 @@ class WatchedRun:
         with fails, np.errstate(all="ignore"):
             shards_in_bounds = replace(shards, labels=as_numbers(shards.labels))
             records = records_in(self.job.problem, shards_in_bounds, self.job.clip.norm)
-            job = replace(self.job, records=records, root=seeded_root(self._key, b"check"))
+            job = replace(self.job, records=records, root=seeded_root(self.key, b"check"))
             outcome = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)
             for log in self._logs:
                 log.close()
@@ -412,6 +477,20 @@ class _Log:
     def rewind(self) -> None:
         """Begin a run."""
         self._position = 0
+
+    def spread(self, index: int, values: Mapping[str, Any], reply: Any) -> Any:
+        """Return the reply to a release with the public noise of the run added to its noisy channels."""
+        if not self._run.spread:
+            return reply
+        bundle = reply if isinstance(reply, Bundle) else reply.released
+        noise = np.random.default_rng([self._run.key, index])
+        wide = Bundle(
+            {
+                c: v + noise.normal(scale=self._run.spread, size=v.shape) if isinstance(values[c], Bounded) else v
+                for c, v in bundle.items()
+            }
+        )
+        return wide if bundle is reply else reply._replace(released=wide)
 
     def check_answers(self, agents: Any, before: Mapping[str, Array], answers: Mapping[str, Array]) -> None:
         """Raise InputError if agents without the replaced record answer differently."""
@@ -490,7 +569,8 @@ class _WatchedReleaser:
         return getattr(self._inner, name)
 
     def release(self, index: int, values: Mapping[str, Any], *sends: Any) -> Any:
-        return self._log.add(_Event("release", index, dict(values), self._inner.release(index, values, *sends)))
+        reply = self._log.spread(index, values, self._inner.release(index, values, *sends))
+        return self._log.add(_Event("release", index, dict(values), reply))
 
 
 class _WatchedBlock:
@@ -583,6 +663,17 @@ class PairComparison:
         return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
 
     @property
+    def shares(self) -> dict[tuple[str, Split], float]:
+        """(channel, split) → largest change / sensitivity, of bounded values."""
+        shares: dict[tuple[str, Split], float] = {}
+        replacement = self.pair.replacement
+        for c in self.changes:
+            if replacement is not None and 0.0 < c.sensitivity < np.inf:
+                key = c.channel, replacement.split
+                shares[key] = max(shares.get(key, 0.0), c.ratio)
+        return shares
+
+    @property
     def unbounded(self) -> str:
         """First noisy value without a finite sensitivity, such as "y in round 2"; "" without one."""
         return next((f"{c.channel} in round {c.round}" for c in self.changes if not c.sensitivity < np.inf), "")
@@ -620,13 +711,47 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
     for pair in first_pairs(job.shards):
         yield _compare_second_run(run, pair)
     for pair in chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed)):
-        first = WatchedRun(job, pair.key)
-        try:
-            first.record(pair.first)
-        except InputError as error:
-            yield PairComparison(pair, first, str(error), ())
-        else:
-            yield _compare_second_run(first, pair)
+        yield _compare_runs(job, pair)
+
+
+def climb(
+    job: PlannedJob, shares: Mapping[tuple[str, Split], float], steps: int, seed: int
+) -> Iterator[PairComparison]:
+    """Compare the pairs of an ascent towards the planned sensitivity.
+
+    Every step moves the best pair of the next channel and split, or draws a new start.
+
+    Args:
+        job: job to run.
+        shares: (channel, split) → largest change / sensitivity so far.
+        steps: number of pairs.
+        seed: seed of the ascent.
+    """
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    best: dict[tuple[str, Split], tuple[float, _Point | None]] = dict.fromkeys(shares, (0.0, None))
+    open_targets = [target for target, share in shares.items() if share < 1.0 - _ROUNDING]
+    for k in range(steps if job.shards.trajectory is None else 0):
+        if not open_targets:
+            return
+        target = open_targets[k % len(open_targets)]
+        point = best[target][1] if rng.random() > _NEW_STARTS else None
+        point = _draw_start(job.shards, target[1], rng) if point is None else _move_point(job.shards, point, rng)
+        comparison = _compare_runs(job, point.make_pair(job.shards))
+        yield comparison
+        for key, share in comparison.shares.items():
+            if share > best.get(key, (np.inf,))[0]:
+                best[key] = share, point
+        open_targets = [key for key in open_targets if best[key][0] < 1.0 - _ROUNDING]
+
+
+def _compare_runs(job: PlannedJob, pair: ShardsPair) -> PairComparison:
+    first = WatchedRun(job, pair.key, pair.spread)
+    try:
+        first.record(pair.first)
+    except InputError as error:
+        # Code may reject released values with added noise, which are public.
+        return PairComparison(pair, first, "" if pair.spread else str(error), ())
+    return _compare_second_run(first, pair)
 
 
 def _compare_second_run(run: WatchedRun, pair: ShardsPair) -> PairComparison:

@@ -24,6 +24,7 @@ from decentral_dp.config.outside import (
     KEYS,
     Component,
     build_dataset,
+    compressor_with,
     dealer,
     instance,
     mechanism_with,
@@ -33,6 +34,7 @@ from decentral_dp.config.outside import (
 from decentral_dp.config.schema import (
     OBJECTS,
     AlgorithmTable,
+    CompressionTable,
     Files,
     Partition,
     Scenario,
@@ -52,6 +54,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mec
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED, TYPES, ProblemEntry, ProblemType
 from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.topology.compression import KINDS as COMPRESSORS
 from decentral_dp.user_code import component, in_module
 
 # Component → the registered ones.
@@ -61,6 +64,7 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "data": DATASETS,
     "partition": {"iid": None},
     "model": dict.fromkeys(MODELS),
+    "compression": dict.fromkeys(COMPRESSORS),
 }
 
 
@@ -102,6 +106,7 @@ class Components:
         topology: graph.
         data: records.
         partition: partition of the records over the agents.
+        compression: compressor of messages.
         draws_records: whether synthetic data are drawn. Some plans need only the numbers of records.
     """
 
@@ -117,6 +122,7 @@ class Components:
     topology: Component
     data: Component
     partition: Component
+    compression: Component
     draws_records: bool = True
 
     @property
@@ -168,7 +174,9 @@ class Components:
     @property
     def digests(self) -> dict[str, str]:
         """Custom component → digest of its source, its imports and its values."""
-        return {part.role: digest_of(part.value) for part in self._custom}
+        # A compressor reads released values only, so ε does not depend on it.
+        compression = () if self.compression.value is None else (self.compression,)
+        return {part.role: digest_of(part.value) for part in (*self._custom, *compression)}
 
     def without_records(self) -> Components:
         """Return components for a plan that draws no synthetic data, if their numbers suffice; else unchanged.
@@ -221,7 +229,7 @@ def resolve(s: Scenario) -> Components:
             "this line."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, model, topology, data, partition = (named_component(s, role) for role in KEYS)
+    problem, model, topology, data, partition, compression = (named_component(s, role) for role in KEYS)
     registered = None if problem.value is not None else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     if data.value is not None and s.problem.manifest is not None:
@@ -239,6 +247,9 @@ def resolve(s: Scenario) -> Components:
         topology=replace(topology, make=partial(_graph, topology, s, files)),
         data=replace(data, make=partial(_records, data, s, files), label=_label(s, data, files)),
         partition=replace(partition, make=partial(_partition, partition, s)),
+        compression=replace(
+            compression, make=partial(compressor_with, compression, getattr(s.topology.compression, "model_extra", {}))
+        ),
     )
 
 
@@ -379,7 +390,7 @@ def named_component(s: Scenario, role: str) -> Component:
         return Component(role, s._object_names[role], value, is_object=True)
     table, key = KEYS[role]
     name = getattr(getattr(s, table), key)
-    if isinstance(name, ModelTable):
+    if isinstance(name, ModelTable | CompressionTable):
         name = name.kind
     if not isinstance(name, str) or name in _REGISTRIES[role]:
         return Component(role, str(name))

@@ -8,6 +8,8 @@
     topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, pairs of agents, a matrix, or a list of
                                                them for the rounds; grid(t, …) → the graph of round t; other parameters
                                                are keys of [topology]
+    topology.compression.kind                  Q(u, generator) → (d,), with bits(d); fields of a class are keys of
+                = "my_compressor:Q"            [topology.compression]
     problem.data      = "my_data:load"         load() → (features, labels), a dict of columns, or a `Dataset`
     problem.partition = "my_split:deal"        deal(labels, agents, …) → the agent of each record
 
@@ -48,21 +50,22 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "topology": ("topology", "kind"),
     "data": ("problem", "data"),
     "partition": ("problem", "partition"),
+    "compression": ("topology", "compression"),
 }
 
 
 @dataclass(frozen=True)
 class Component:
-    """A problem, model, graph, data set or partition of a scenario.
+    """A problem, model, graph, data set, partition or compressor of a scenario.
 
     Args:
-        role: "problem", "model", "topology", "data" or "partition".
+        role: "problem", "model", "topology", "data", "partition" or "compression".
         name: name in the scenario; for an object, its name or that of its type.
         value: class, function or object of a custom component; None for registered ones and for files.
         is_object: whether it was passed in Python.
         label: name of the data for display; "" if their source names them.
         make: function that builds the graph; the records, from (agents, certified, drawn); the partition; or a custom
-            problem.
+            problem or compressor.
     """
 
     role: str
@@ -113,16 +116,27 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
     return partial(make, **defaults | checked_options(options, keys, "problem", name))
 
 
-def mechanism_with(mechanism: Any, options: Mapping[str, Any]) -> Any:
-    """Build a custom mechanism with the options of a scenario. Raises InputError for invalid options."""
+def compressor_with(compressor: Component, options: Mapping[str, Any]) -> Any:
+    """Build a custom compressor with the options of a scenario. Raises InputError for an invalid one."""
+    key, value = "topology.compression", compressor.value
+    if isinstance(value, FunctionType):
+        _refuse_options(options, key, compressor.name)
+    quantiser = mechanism_with(value, options, key)
+    if not callable(quantiser) or not callable(getattr(quantiser, "bits", None)):
+        raise InputError(f"{key}: {compressor.name} is not callable or has no bits(d). Fix: define both.")
+    return quantiser
+
+
+def mechanism_with(mechanism: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> Any:
+    """Build a custom mechanism, or component of another key, with its options. Raises InputError for invalid ones."""
     if isinstance(mechanism, type):
-        name, key = mechanism.__name__, "privacy.mechanism"
+        name = mechanism.__name__
         if options and not is_dataclass(mechanism):
             # No digest would contain them, so a run could be resumed with other options.
             raise InputError(f"{key}.kind: {name} is not a dataclass and has no options. Fix: decorate it.")
         return _call(mechanism, checked_options(parameters(mechanism, key, name), options, key, name), key, name)
     if not isinstance(mechanism, FunctionType):
-        _refuse_options(options, "privacy.mechanism", type(mechanism).__name__)
+        _refuse_options(options, key, type(mechanism).__name__)
     return mechanism
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic import (
     Tag,
     create_model,
     field_validator,
+    model_validator,
 )
 
 from decentral_dp.algorithms.entry import Entry as AlgorithmEntry
@@ -52,6 +53,7 @@ from decentral_dp.privacy.pair_noise import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.topology.byzantine import AggregationKind, AttackKind
+from decentral_dp.topology.compression import KINDS as COMPRESSORS
 from decentral_dp.user_code import in_module, module_file
 
 
@@ -399,20 +401,35 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class CompressionTable(KindTable):
-    """Compression of noisy messages."""
+    """Compression of noisy messages. Further keys are options of a custom compressor."""
+
+    model_config = ConfigDict(extra="allow")
 
     noun = "compression"
     needed = MappingProxyType({"top_k": ["share"], "random_k": ["share"], "qsgd": ["levels"]})
 
-    kind: Literal["top_k", "random_k", "qsgd", "sign"]
+    kind: str
     """Compressor of the difference to the previous message. "top_k": its largest entries; "random_k": entries by public
-    random draws; "qsgd": random rounding of each entry to a few levels; "sign": signs and one scale."""
+    random draws; "qsgd": random rounding of each entry to a few levels; "sign": signs and one scale; or a custom one,
+    "module:Name"."""
 
     share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Share of the entries. Read by top_k, random_k."""
 
     levels: Annotated[int, Field(ge=1, le=2**16)] | None = None
     """Levels above 0. Read by qsgd."""
+
+    @model_validator(mode="after")
+    def _check_compressor(self) -> Self:
+        if in_module(self.kind) is not None:
+            return self
+        if self.kind not in COMPRESSORS:
+            raise ValueError(
+                f'kind: got {quoted(self.kind)}, expected {", ".join(map(quoted, COMPRESSORS))} or "module:Name"'
+            )
+        for key in self.model_extra or {}:
+            raise ValueError(f'a "{self.kind}" compression takes no {key}')
+        return self
 
 
 class AggregationTable(KindTable):
@@ -797,6 +814,7 @@ class Scenario(Table):
             ("problem", "data"): problem.data,
             ("problem", "partition"): problem.partition,
             ("topology", "kind"): self.topology.kind,
+            ("topology", "compression"): None if self.topology.compression is None else self.topology.compression.kind,
             ("algorithm", "kind"): self.algorithm.kind,
             ("privacy", "mechanism", *(() if isinstance(mechanism, str) else ("kind",))): self.privacy.mechanism_kind,
         }

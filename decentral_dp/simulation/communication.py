@@ -195,7 +195,7 @@ def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
         return None
     widths = _message_channels(job)
     return {
-        **asdict(compression),
+        **{key: value for key, value in asdict(replace(compression, quantiser=None)).items() if key != "quantiser"},
         "contraction": {channel: compression.contraction(width) for channel, width, _ in widths},
         "share_of_bits": _message_size(job)[2] / (BITS * sum(width for _, width, _ in widths)),
     }

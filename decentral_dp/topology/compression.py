@@ -17,6 +17,7 @@ without privacy cost. With Q the identity and γ = 1 this is plain gossip.
                 stochastically rounded (public seed)            mean; ω is
                                                                 min(d/s², √d/s)
     sign        (‖u‖₁/d) sign(u)                                ‖u‖₁²/(d ‖u‖₂²)       64 + d
+    custom      quantiser(u, generator)                         declared or measured  quantiser.bits(d)
 
 k = max(1, ⌈share · d⌉), s levels. δ is the contraction: ‖Q(u) − u‖² ≤ (1 − δ) ‖u‖². For sign it is at least 1/d, and
 2/π for Gaussian entries such as noise.
@@ -30,13 +31,19 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError, converting
+from decentral_dp.user_code import USER_ERRORS, blame
 
 BITS = 64
+KINDS = ("top_k", "random_k", "qsgd", "sign")
+# Standard Gaussian vectors that measure the contraction of a custom quantiser.
+_VECTORS = 64
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,13 @@ class Compression:
     """A quantiser and its consensus step size.
 
     Args:
-        kind: "top_k", "random_k", "qsgd" or "sign".
+        kind: "top_k", "random_k", "qsgd" or "sign", or the name of a custom quantiser.
         consensus: γ, above 0 and at most 1.
         share: fraction of entries that top_k and random_k send.
         levels: s of qsgd.
         seed: public seed of random choices.
+        quantiser: custom Q, a function of u (d,) and a generator of public draws, with a method bits(d) and, if its
+            contraction is not measured, contraction(d).
 
     Example:
         >>> largest = Compression("top_k", share=0.5)
@@ -63,6 +72,7 @@ class Compression:
     share: float = 1.0
     levels: int = 1
     seed: int = 0
+    quantiser: Any = None
 
     def __call__(self, differences: Array, channel: str, index: int, agents: NDArray[np.int64]) -> Array:
         """Quantise every row.
@@ -91,6 +101,8 @@ class Compression:
 
     def _quantise_at_random(self, row: Array, channel: str, index: int, agent: int) -> Array:
         rng = np.random.default_rng([self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent])
+        if self.quantiser is not None:
+            return self._call_quantiser(row, rng)
         if self.kind == "random_k":
             kept_index = rng.choice(row.size, self._n_kept(row.size), replace=False)
             out = np.zeros_like(row)
@@ -100,6 +112,21 @@ class Compression:
         steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + rng.random(row.size))
         return np.asarray(np.sign(row) * steps * (norm / (self.levels * (1.0 + self._variance(row.size)))))
 
+    @property
+    def _key(self) -> str:
+        return f"topology.compression: {self.kind}"
+
+    def _call_quantiser(self, row: Array, rng: np.random.Generator) -> Array:
+        with converting(
+            USER_ERRORS, lambda e: f"topology.compression: {self.kind} fails: {blame(e)}. Fix: correct it."
+        ):
+            out = np.asarray(self.quantiser(row.copy(), rng), dtype=np.float64)
+        if out.shape != row.shape:
+            raise InputError(
+                f"{self._key} returns a wrong shape (got {out.shape}, expected {row.shape}). Fix: return d numbers."
+            )
+        return out
+
     def _n_kept(self, width: int) -> int:
         return max(1, math.ceil(self.share * width))
 
@@ -108,14 +135,33 @@ class Compression:
         return min(width / self.levels**2, math.sqrt(width) / self.levels)
 
     def contraction(self, width: int) -> float:
-        """Return δ; for sign, that of Gaussian entries.
+        """Return δ; for sign, and for a custom quantiser that declares none, that of Gaussian entries.
 
         Args:
             width: number of coordinates d, above 0.
+
+        Raises:
+            InputError: a custom quantiser does not contract.
         """
+        if self.quantiser is not None:
+            value = self._custom_contraction(width)
+            if not 0.0 < value <= 1.0:
+                raise InputError(
+                    f"{self._key} does not contract (got δ = {value:.3g}, expected above 0 and at most 1). Fix: define "
+                    "contraction(d), or scale its output."
+                )
+            return value
         if self.kind == "sign":
             return 2.0 / math.pi
         return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
+
+    def _custom_contraction(self, width: int) -> float:
+        if hasattr(self.quantiser, "contraction"):
+            return float(self.quantiser.contraction(width))
+        rng = np.random.default_rng(self.seed)
+        rows = rng.normal(size=(_VECTORS, width))
+        rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
+        return 1.0 - float(np.square(rest).sum() / np.square(rows).sum())
 
     def size(self, width: int) -> tuple[int, int]:
         """Return the floats and bits of one message on a channel.
@@ -125,6 +171,8 @@ class Compression:
         """
         if not width:
             return 0, 0
+        if self.quantiser is not None:
+            return width, int(self.quantiser.bits(width))
         if self.kind == "sign":
             return width, BITS + width
         if self.kind == "qsgd":

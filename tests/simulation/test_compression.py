@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.simulation.communication import compression_summary, tabulate_sent
+from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.topology.compression import Compression
 from tests.support.published import scenario_file
 
@@ -202,3 +205,78 @@ def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[st
 def test_pairs_of_agents_are_priced_for_whole_messages() -> None:
     with pytest.raises(InputError, match="network DP is not derived for compressed messages"):
         decentral_dp.build("network_view", set={"topology.compression": KINDS["sign"]}).network()
+
+
+# Custom quantisers --------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "compression.md"
+SCALED = "\n    def contraction(self, d):\n        return DELTA\n"
+
+
+def custom(folder: Path, monkeypatch: pytest.MonkeyPatch, extra: str = "", **keys: Any) -> dict[str, Any]:
+    """Write the page's quantiser, and return its table."""
+    (code,) = re.findall(r"^```python dithered.py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (folder / "dithered.py").write_text(code + extra, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return {"kind": "dithered:Dithered", "grid": 0.05} | keys
+
+
+def test_a_custom_quantiser_is_used_with_error_feedback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bits are counted, its contraction is γ, ε is that of whole messages, and the replica differs by the grid."""
+    table = custom(tmp_path, monkeypatch)
+    job, whole = build_job(scenario(table)), build_job(scenario(None))
+    compression = job.compression
+    assert compression is not None
+    d = job.problem.q
+    assert compression.size(d) == (d, 16 * d)
+    assert compression.consensus == pytest.approx(1.0 - 0.05**2 / 6.0, abs=3e-4)
+    u = np.linspace(-1.0, 1.0, d)[None]
+    sent = compression(u, "y", 3, np.array([2]))
+    np.testing.assert_allclose(sent / 0.05, np.rint(sent / 0.05), atol=1e-9)
+    assert np.abs(sent - u).max() < 0.05
+    assert (sent != compression(u, "y", 4, np.array([2]))).any()
+    assert job.budget.epsilon.tolist() == whole.budget.epsilon.tolist()
+    bits, most = (tabulate_sent(each, "agent")["bits"].sum() for each in (job, whole))
+    assert bits == most * 16 / 64
+    summary = compression_summary(job)
+    assert summary is not None
+    assert (summary["kind"], summary["share_of_bits"]) == ("dithered:Dithered", 0.25)
+    runs = [decentral_dp.run(scenario(each)) for each in (table, None)]
+    losses = [run.metrics.query("name == 'lower_loss'")["value"].iloc[-1] for run in runs]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_the_noise_key_depends_on_a_custom_quantiser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    halved = SCALED.replace("DELTA", "0.5")
+    # The file is read when the digest is computed.
+    digests = [run_digest(build_job(scenario(custom(tmp_path, monkeypatch)))) for _ in range(2)]
+    assert digests[0] == digests[1]
+    digests.append(run_digest(build_job(scenario(custom(tmp_path, monkeypatch, grid=0.01)))))
+    job = build_job(scenario(custom(tmp_path, monkeypatch, extra=halved)))
+    assert len({*digests, run_digest(job)}) == 3
+    assert job.compression is not None
+    assert job.compression.consensus == 0.5
+
+
+@pytest.mark.parametrize(
+    ("keys", "extra", "told"),
+    [
+        ({"grid": 100.0}, "", "does not contract"),
+        ({"share": 0.5}, "", "takes no share"),
+        ({"levels_": 4}, "", "levels_"),
+        ({"kind": "dithered:dither"}, "\ndef dither(u, generator):\n    return u\n", "has no bits"),
+        ({}, SCALED.replace("DELTA", "1.5"), "does not contract"),
+        ({}, "\n    def __call__(self, u, generator):\n        return u[:1]\n", "wrong shape"),
+        ({"kind": "top_k", "share": 0.5}, "", "takes no grid"),
+        ({"kind": "top_q"}, "", '"top_k", "random_k", "qsgd", "sign" or "module:Name"'),
+    ],
+)
+def test_wrong_custom_quantisers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], extra: str, told: str
+) -> None:
+    table = custom(tmp_path, monkeypatch, extra, **keys)
+    if table["kind"] == "dithered:dither":
+        del table["grid"]
+    with pytest.raises(InputError, match=re.escape(told)):
+        decentral_dp.plan(scenario(table))

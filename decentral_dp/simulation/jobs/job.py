@@ -505,7 +505,10 @@ class GossipJob(PlannedJob):
         table = self.scenario.topology.compression
         if table is None:
             return None
-        compression = Compression(**table.model_dump(exclude_none=True), seed=self.scenario.public_seed)
+        keys = table.model_dump(include={"kind", "share", "levels"}, exclude_none=True)
+        custom = self.components.compression
+        quantiser = None if custom.value is None else custom.make()
+        compression = Compression(**keys, seed=self.scenario.public_seed, quantiser=quantiser)
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
         return replace(compression, consensus=compression.contraction(max(widths)))
 
