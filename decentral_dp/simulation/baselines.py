@@ -76,7 +76,9 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
         )
         privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
-    chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
+    # Without other agents, records count equally.
+    problem = s.problem.model_copy(update={"weights": "sites"})
+    chosen = s.model_copy(update={"problem": problem, "topology": graph, "privacy": privacy})
     if s._objects:
         objects: dict[str, Any] = {
             component: value for component, value in s._objects().items() if component != "topology"
