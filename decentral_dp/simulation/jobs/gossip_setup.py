@@ -349,11 +349,11 @@ def _first(keys: Mapping[str, Any]) -> str:
 
 def unweighted_reason(d: Setup) -> str:
     """Return the reason why records cannot be weighted equally (problem.weights), or ""."""
+    is_central = getattr(d.components.algorithm.algorithm, "central", None) is True
     reasons = {
         "it is derived for registered problems of one level": not d.components.one_level,
         "one server has all records, which count equally already": d.pools,
-        "agents without edges average nothing": not d.topology.edges.size
-        and not d.components.algorithm.algorithm.central,
+        "agents without edges average nothing": not d.topology.edges.size and not is_central,
         "local steps are clipped as one vector of an agent": d.components.keys.get("local_steps"),
         "the counts of a stream change": d.sampling.kind == "streaming",
         "attack and topology.aggregation treat agents equally": _byzantine(d.s),
