@@ -146,6 +146,21 @@ def test_planned_is_recorded(kind: str, keys: Mapping[str, Any], sampling: Any) 
     assert not run.records.same_releases(built(equal).ledger)
 
 
+@pytest.mark.parametrize("kind", ["dp_dsgd", "federated"])
+def test_the_mean_of_features_has_the_weights(kind: str) -> None:
+    source = content("records", kind, epsilon=8.0, clip={"x": 1.0, "y": CLIP})
+    del source["privacy"]["y"]
+    source["algorithm"] |= {"rounds": 12, "centring": True}
+    run = decentral_dp.run(source, **objects())
+    assert run.result.status == "ok"
+    assert run.records.same_releases(run.simulation().ledger)
+    mean = next(c for c in run.simulation().ledger.charged_channels if c.channel in ("x", "m"))
+    np.testing.assert_allclose(mean.sensitivity["train"], 2.0 * 5 / 48, rtol=1e-12)
+    x = {i: r.features.mean(axis=0) * 5 * len(r.label) / 48 for i, r in enumerate(run.simulation().records["train"])}
+    dataset = run.simulation().nodes([len(SIZES)])[0].dataset
+    np.testing.assert_allclose(dataset.feature_mean().value, np.stack([*x.values()]), atol=1e-12)
+
+
 @pytest.mark.parametrize("agent", range(len(SIZES)))
 @pytest.mark.parametrize("kind", ["dp_dsgd", "ldp_single_level", "gradient_tracking", "push_sum"])
 def test_neighbours_reach_the_planned_sensitivity_and_not_more(kind: str, agent: int) -> None:
