@@ -237,14 +237,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "participants.py",
         "            clip = clip * self._weights[:, 0]\n",
         "            pass\n",
-        (f"{_WEIGHTS}::test_planned_is_recorded",),
+        (f"{_WEIGHTS}::test_gradients_and_features_have_one_sensitivity",),
     ),
     Mutation(
         "a mean of features without the weights of records",
         "participants.py",
         "return value if self.weights is None else self.weights * value",
         "return value",
-        (f"{_WEIGHTS}::test_the_mean_of_features_has_the_weights",),
+        (f"{_WEIGHTS}::test_gradients_and_features_have_one_sensitivity",),
     ),
     Mutation(
         "a train loss of agents that count equally",

@@ -147,18 +147,24 @@ def test_planned_is_recorded(kind: str, keys: Mapping[str, Any], sampling: Any) 
 
 
 @pytest.mark.parametrize("kind", ["dp_dsgd", "federated"])
-def test_the_mean_of_features_has_the_weights(kind: str) -> None:
+def test_gradients_and_features_have_one_sensitivity(kind: str) -> None:
     source = content("records", kind, epsilon=8.0, clip={"x": 1.0, "y": CLIP})
     del source["privacy"]["y"]
     source["algorithm"] |= {"rounds": 12, "centring": True}
+    job = built(source)
+    m, q = len(SIZES), job.problem.q
+    dataset = job.nodes([m])[0].dataset
+    means = [r.features.mean(axis=0) * m * len(r.label) / 48 for r in job.records["train"]]
+    np.testing.assert_allclose(dataset.feature_mean().value, means, atol=1e-12)
+    gradient = dataset.batch(0).lower_grad_y(np.zeros((m, job.problem.p)), np.zeros((m, q)))
+    for query, bound in ((gradient, CLIP), (dataset.feature_mean(), 1.0)):
+        assert isinstance(query, Bounded)
+        np.testing.assert_allclose(query.sensitivities["train"].sensitivity, 2.0 * bound * m / 48, rtol=1e-12)
+    planned = next(c for c in job.ledger.charged_channels if c.channel in ("x", "m"))
+    np.testing.assert_allclose(planned.sensitivity["train"], 2.0 * m / 48, rtol=1e-12)
     run = decentral_dp.run(source, **objects())
     assert run.result.status == "ok"
-    assert run.records.same_releases(run.simulation().ledger)
-    mean = next(c for c in run.simulation().ledger.charged_channels if c.channel in ("x", "m"))
-    np.testing.assert_allclose(mean.sensitivity["train"], 2.0 * 5 / 48, rtol=1e-12)
-    x = {i: r.features.mean(axis=0) * 5 * len(r.label) / 48 for i, r in enumerate(run.simulation().records["train"])}
-    dataset = run.simulation().nodes([len(SIZES)])[0].dataset
-    np.testing.assert_allclose(dataset.feature_mean().value, np.stack([*x.values()]), atol=1e-12)
+    assert run.records.same_releases(job.ledger)
 
 
 @pytest.mark.parametrize("agent", range(len(SIZES)))
