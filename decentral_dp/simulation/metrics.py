@@ -5,7 +5,8 @@ The plain names are of the published values: each agent's released values, avera
 published, the scores are those of the exact lower solution at x: `…_unreleased`.
 
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
-    lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
+    lower_loss      (1/m) Σ_i w_i g_i(x_a, y_a) over train records, regulariser included; w_i = 1 unless records
+                    have equal weights (problem.weights)
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share of correct classes
     test_auc, test_balanced_accuracy, test_f1, test_recall, test_precision, test_brier, test_calibration
                     of problems with class probabilities (`problems.class_measures`)

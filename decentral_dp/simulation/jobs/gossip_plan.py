@@ -445,7 +445,9 @@ def gossip_job(c: Components) -> GossipJob:
             setting_warnings=tuple(filter(None, (*warnings, _unused_text(r, budget)))),
         )
 
-    curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init)) * largest_weight(r.weights)
+    curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
+    if not r.algorithm.central:
+        curvature *= largest_weight(r.weights)
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""
     average, averaged = r.s.run.average, ""
