@@ -370,8 +370,11 @@ def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
 
 def _unused_text(r: Resolved, budget: Budget) -> str:
     """Name the agent that sets the noise of all, if another agent spends less than half the target; "" otherwise."""
-    target, epsilon = r.privacy.epsilon, budget.epsilon
-    if target is None or r.weights is not None or unweighted_reason(r) or not epsilon.min() < 0.5 * target:
+    target = r.privacy.epsilon
+    if target is None or r.weights is not None or unweighted_reason(r):
+        return ""
+    epsilon = budget.epsilon
+    if not epsilon.min() < 0.5 * target:
         return ""
     most, least = (r.topology.labels[int(k)] for k in (epsilon.argmax(), epsilon.argmin()))
     return (
