@@ -187,7 +187,11 @@ def test_neighbours_reach_the_planned_sensitivity_and_not_more(kind: str, agent:
 
 def test_shared_noise_spends_the_target_of_every_agent() -> None:
     """With one scale of noise for all, agents that count equally spend less than half the target."""
-    shared: dict[str, Any] = {"epsilon": 1.0, "colluders": 1, "correlation": {"between_agents": "pairwise", "ratio": 2.0}}
+    shared: dict[str, Any] = {
+        "epsilon": 1.0,
+        "colluders": 1,
+        "correlation": {"between_agents": "pairwise", "ratio": 2.0},
+    }
     plans = {}
     for weights in ("sites", "records"):
         source = content(weights, **shared)
