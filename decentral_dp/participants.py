@@ -182,6 +182,22 @@ _DRAWS = 2**16
 DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
 
+def record_weights(counts: NDArray[np.int64]) -> Array:
+    """Return w_i = m·N_i/N, with which the mean over m agents of w_i times their means is the mean over all records.
+
+    Args:
+        counts: public numbers of records N_i, (m,).
+
+    Sensitivity:
+        w_i·2C/N_i = 2C·m/N of every agent, as for an even partition of the N records.
+
+    Example:
+        >>> record_weights(np.array([10, 20, 30])).tolist()
+        [0.5, 1.0, 1.5]
+    """
+    return np.asarray(counts * (counts.size / counts.sum()))
+
+
 class Network(NamedTuple):
     """Public facts of the network: mixing weights, and public randomness.
 
@@ -280,6 +296,7 @@ class LocalDataset:
         counts: split → (b,) public numbers of records.
         p: number of coordinates of x.
         q: number of coordinates of y and z.
+        weights: (b, 1) public factors of the means over records; None if agents count equally.
     """
 
     def __init__(
@@ -294,6 +311,7 @@ class LocalDataset:
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
+        weights: Array | None = None,
     ) -> None:
         self.agents = agents
         # Without a network agents have no neighbours.
@@ -302,6 +320,7 @@ class LocalDataset:
         self.neighbour_weight = neighbour_weight[:, None]
         self.kept_weight = (1.0 - neighbour_weight if kept_weight is None else kept_weight)[:, None]
         self.counts = {k: count_records(records[k]) for k in SPLITS}
+        self.weights = None if weights is None else weights[:, None]
         self._problem = problem
         self._records = records
         self._stream, self._picks = sampling, sampling.picks
@@ -464,13 +483,14 @@ class LocalDataset:
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
         # Sensitivities do not change between rounds as long as the clip and the counts do not.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
-        return Batch(self._problem, clip, records_of, counts, draw_number, groups, self._unit, block, sensitivities)
+        facts = (counts, draw_number, groups, self._unit, block, sensitivities, self.weights)
+        return Batch(self._problem, clip, records_of, *facts)
 
     def feature_mean(self) -> Bounded:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
 
         Sensitivity:
-            2Cκ/N, without amplification, with N the number of records.
+            2Cκ/N, without amplification, with N the number of records, times the weight of the agent.
         """
         problem: Any = self._problem
         mean = np.zeros((self.agents.size, self.p))
@@ -480,7 +500,8 @@ class LocalDataset:
             mean[rows] = problem.feature_mean(records, clip)
         rates, clip_bound = np.ones(self.agents.size), clip.bound("x")
         sensitivity = mean_sensitivity(clip_bound, self.counts["train"], self.p, rates, None, self._unit)
-        return Bounded(np.zeros_like(mean), mean, {"train": sensitivity}, self._clip.norm)
+        value = Bounded(np.zeros_like(mean), mean, {"train": sensitivity}, self._clip.norm)
+        return value if self.weights is None else self.weights * value
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
@@ -501,12 +522,15 @@ class LocalDataset:
             return directions
         is_insensitive = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
         counts, clip = self.averaged_counts(t), self._clip.at(t)
+        weights = 1.0 if self.weights is None else self.weights[:, 0]
         out: list[Value] = []
         for term, direction in zip(TERMS, cast(tuple[Bounded, ...], directions), strict=True):
             sensitivities: dict[Split, Sensitivity] = {}
             for split in SPLITS:
                 sensitivity = (
-                    2.0 * clip.bound(CLIP_OF_TERM[term]) / counts[split] if self._reads.get(term) == split else 0.0
+                    weights * 2.0 * clip.bound(CLIP_OF_TERM[term]) / counts[split]
+                    if self._reads.get(term) == split
+                    else 0.0
                 )
                 bound = np.where(is_insensitive[split], sensitivity, np.inf)
                 sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
@@ -605,6 +629,7 @@ class Batch:
         _client_block: evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and a mean is a
             sum over the sample divided by qN.
         _sensitivities: term → sensitivity, as far as computed.
+        _weights: (b, 1) public factors of the means; None if agents count equally.
     """
 
     _problem: Problem
@@ -616,6 +641,7 @@ class Batch:
     _unit: Unit
     _client_block: ClientBlock | None
     _sensitivities: dict[str, Sensitivity]
+    _weights: Array | None = None
     _records_by_split: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
     _stacks: dict[Split, list[Group]] = field(default_factory=dict, init=False)
 
@@ -748,6 +774,8 @@ class Batch:
         """Return a public part plus a mean over records, with the sensitivity of the mean."""
         if public is None:
             public = shared_zeros(points[0 if CLIP_OF_TERM[term] == "x" else 1].shape)
+        if mean is not None and self._weights is not None:
+            mean = self._weights * mean
         if private:
             no_bound = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
             value = public if mean is None else public + mean
@@ -760,8 +788,11 @@ class Batch:
         return Bounded(public, mean, {split: self._sensitivities[term]}, self._clip.norm)
 
     def _sensitivity(self, term: str, split: Split, width: int) -> Sensitivity:
-        clip, counts = self._clip.bound(CLIP_OF_TERM[term]), self._counts[split]
+        clip: float | Array = self._clip.bound(CLIP_OF_TERM[term])
+        counts = self._counts[split]
         rates = np.ones(self._rows)
+        if self._weights is not None:
+            clip = clip * self._weights[:, 0]
         if self._draw_number is not None and self._make_groups is not None:
             # Stated sampling rates.
             for group in self._groups(split):
@@ -788,12 +819,12 @@ class Batch:
 
 
 def mean_sensitivity(
-    bound: float, counts: NDArray[np.int64], width: int, rates: Array, n_drawn: int | None, unit: Unit = RECORD
+    bound: float | Array, counts: NDArray[np.int64], width: int, rates: Array, n_drawn: int | None, unit: Unit = RECORD
 ) -> Sensitivity:
     """Bound the sensitivity of a mean of clipped contributions: 2Cκ/N for one replaced record.
 
     Args:
-        bound: clipping norm C of a contribution.
+        bound: clipping norm C of a contribution, times the public factor of the mean, (b,) or a number.
         counts: number of averaged records N, (b,).
         width: number of coordinates of the mean.
         rates: sampling rates, (b,).

@@ -126,7 +126,7 @@ def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Arra
     # A factor of 0 gives 0, even without clipping.
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
-    reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
+    reach = np.broadcast_to(reach, (len(use.t), n.shape[1])) * public.weights
     width = _width(public, use.term)
     if public.sampling == "poisson":
         rate = public.rate[split]

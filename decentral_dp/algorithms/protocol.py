@@ -39,6 +39,7 @@ class Public(NamedTuple):
         network: public part of the network.
         unit: difference between neighbouring data sets.
         sampling: "fixed" or "poisson".
+        weights: public factors of the means over records, (g,) or 1.
     """
 
     rounds: int
@@ -52,6 +53,7 @@ class Public(NamedTuple):
     network: Network
     unit: Unit = RECORD
     sampling: str = "fixed"
+    weights: Array | float = 1.0
 
     def unsampled(self) -> Public:
         """Return the same numbers for rounds that read all records instead of a batch."""

@@ -578,6 +578,7 @@ def _find_unsupported(job: Any) -> tuple[str, str] | None:
             ("attack", job.scenario.attack is not None, "Byzantine agents"),
             ("privacy.correlation", correlated, "correlated noise"),
             ("privacy.unit", job.unit != RECORD, job.unit.noun),
+            ("problem.weights", job.scenario.problem.weights == "records", "weights of records"),
         )
         if is_set
     ]

@@ -119,6 +119,7 @@ _COORDINATED = (
         "{it} reads all records in every round",
         "leave it out; some algorithms draw samples by algorithm.rate",
     ),
+    _row(lambda c: c.s.problem.weights == "records", "problem.weights", "{it} averages no gradients of agents"),
     _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes single iterates, not averages"),
     *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _GOSSIP_KEYS.items()),
     _row(lambda c: c.s.topology.pooled, "topology.kind", "the agents of {it} trust its coordinator already"),

@@ -229,6 +229,9 @@ def _with_columns(
         table.setdefault("intercept", True)
     if roles.agent is not None and owner is None:
         table["partition"] = {"kind": "column", "name": roles.agent}
+    if roles.agent is not None and entry is not None and entry.one_level:
+        # The numbers of records are not read here, and often differ.
+        table.setdefault("weights", "sites")
     if roles.split is not None:
         table.pop("test", None)
         if entry is not None and not entry.one_level and TYPES[entry.solves].levels == 2:

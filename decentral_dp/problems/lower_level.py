@@ -121,7 +121,7 @@ class Share(NamedTuple):
     """Joined records of agents with equal counts: the mean over them is the mean of the agents' means.
 
     Args:
-        weight: share of all agents.
+        weight: share of all agents in the objective.
         train, validation: joined records.
     """
 
@@ -135,18 +135,30 @@ def solved_quickly(problem: Problem, records: int) -> bool:
     return as_stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
 
 
-def join_alike(agents: Agents) -> list[Share]:
-    """Join the (train, validation) records of agents with equal counts, for few oracle calls."""
+def join_alike(agents: Agents, weights: Array | None = None) -> list[Share]:
+    """Join the (train, validation) records of agents with equal counts, for few oracle calls.
+
+    Args:
+        agents: records of each agent.
+        weights: (m,) factors of the agents, equal for equal counts; default None, all 1.
+    """
     pairs = RecordPairs.from_pairs(agents)
     counts = np.stack([count_records(pairs.train), count_records(pairs.validation)])
     if (counts == counts[:, :1]).all():
         return [Share(1.0, concatenate(pairs.train), concatenate(pairs.validation))]
     groups: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
-    for train, validation in agents:
-        groups.setdefault((len(train[0]), len(validation[0])), []).append((train, validation))
+    factor_of: dict[tuple[int, int], float] = {}
+    for k, (train, validation) in enumerate(agents):
+        sizes = len(train[0]), len(validation[0])
+        groups.setdefault(sizes, []).append((train, validation))
+        factor_of[sizes] = 1.0 if weights is None else float(weights[k])
     return [
-        Share(len(group) / len(agents), concatenate([t for t, _ in group]), concatenate([v for _, v in group]))
-        for group in groups.values()
+        Share(
+            factor_of[sizes] * len(group) / len(agents),
+            concatenate([t for t, _ in group]),
+            concatenate([v for _, v in group]),
+        )
+        for sizes, group in groups.items()
     ]
 
 

@@ -1,6 +1,7 @@
 """Reference solution of a bilevel problem or of one-level training, for the y axis of optimisation papers.
 
-At one level, with x̄ and ȳ the means of the agents' published values and g the mean train loss with its regulariser,
+At one level, with x̄ and ȳ the means of the agents' published values and g the train loss with its regulariser, its
+mean over agents, or over all records with problem.weights = "records",
 
     optimality_gap        g(x̄, ȳ) − min_y g(x̄, y)
     distance_to_solution  ‖ȳ − y*‖₂, y* = argmin_y g(x̄, y)
@@ -15,7 +16,7 @@ and of a bilevel problem, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
 
 Heterogeneity of the agents is, at both levels,
 
-    heterogeneity              ζ² = (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at (x̄, ȳ)
+    heterogeneity              ζ² = (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at (x̄, ȳ), with g_i times w_i if agents have weights
     heterogeneity_at_solution  the same at the solution: (x̄, y*), or (x*, y*(x*)) of a bilevel problem
 
 Nothing is clipped, and nothing is private: the solution, by L-BFGS from the start, reads all train and validation
@@ -62,16 +63,21 @@ class ReferenceObjective(NamedTuple):
         problem: the problem.
         shares: the agents' joined records.
         one_level: whether y is trained at a fixed x; else x is, with y = y*(x).
+        weights: (m,) factors of the agents' gradients, which the shares have, too; default None, all 1.
     """
 
     problem: Problem
     shares: Sequence[Share]
     one_level: bool
+    weights: Array | None = None
 
     @classmethod
-    def unclipped(cls, problem: Problem, shares: Sequence[Share], one_level: bool) -> ReferenceObjective:
+    def unclipped(
+        cls, problem: Problem, shares: Sequence[Share], one_level: bool, weights: Array | None = None
+    ) -> ReferenceObjective:
         """Build the objective; a model's log-odds are not corrected for clipping."""
-        return cls(problem.without_clip() if isinstance(problem, PlannedTraining) else problem, shares, one_level)
+        posed = problem.without_clip() if isinstance(problem, PlannedTraining) else problem
+        return cls(posed, shares, one_level, weights)
 
     def lower(self, x: Array, y: Array) -> tuple[float, Array]:
         """Return g(x, y) and ∇_y g(x, y), (q,)."""
@@ -126,6 +132,8 @@ class ReferenceObjective(NamedTuple):
         """Return (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at x (p,) and y (q,); regularisers cancel."""
         none = np.zeros_like(y)
         gradients = np.stack([mean_term(self.problem, x, y, none, train, "lower_grad_y") for train, _ in agents])
+        if self.weights is not None:
+            gradients = self.weights[:, None] * gradients
         return float(np.square(gradients - gradients.mean(axis=0)).sum(axis=1).mean())
 
     def solution(self, x: Array, key: str = "") -> ReferenceSolution:

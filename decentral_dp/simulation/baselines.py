@@ -76,8 +76,10 @@ def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> 
         )
         privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
     graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
-    # Without messages there is no attack.
-    chosen = s.model_copy(update={"topology": graph, "privacy": privacy, "attack": None})
+    # Without messages there is no attack. Without other agents, records count equally.
+    problem = s.problem.model_copy(update={"weights": "sites"})
+    tables = {"problem": problem, "topology": graph, "privacy": privacy, "attack": None}
+    chosen = s.model_copy(update=tables)
     if s._objects:
         objects: dict[str, Any] = {
             component: value for component, value in s._objects().items() if component != "topology"

@@ -5,7 +5,8 @@ The plain names are of the published values: each agent's released values, avera
 published, the scores are those of the exact lower solution at x: `…_unreleased`.
 
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
-    lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
+    lower_loss      (1/m) Σ_i w_i g_i(x_a, y_a) over train records, regulariser included; w_i = 1 unless records
+                    have equal weights (problem.weights)
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share of correct classes
     test_auc, test_balanced_accuracy, test_f1, test_recall, test_precision, test_brier, test_calibration
                     of problems with class probabilities (`problems.class_measures`)
@@ -308,6 +309,7 @@ class Evaluator:
             `HYPERGRADIENTS`; by default none.
         averages: whether the average of the agents' values is scored; by default each agent's values are.
         one_level: whether y is trained at a fixed x.
+        weights: (m,) factors of the agents' train losses in the objective; None if agents count equally.
         key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
     """
 
@@ -324,6 +326,7 @@ class Evaluator:
     one_level: bool = False
     key: str = ""
     numbers: IntArray | None = None
+    weights: Array | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -379,7 +382,7 @@ class Evaluator:
         """Compute metrics of the reference solution, if one is requested and all values are finite."""
         if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
             return {}
-        objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level)
+        objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
         return objective.measure(values, self.key, self.agents)
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
@@ -425,18 +428,19 @@ class Evaluator:
 
     @cached_property
     def _pooled_records(self) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
-        """Train and validation records of all agents, each with weights (n,) 1/(m·n_i): agents count equally."""
+        """Train and validation records of all agents, each with weights (n,) w_i/(m·n_i), by default w_i = 1."""
 
         def weigh(parts: Sequence[Any]) -> tuple[Any, Array]:
             counts = count_records(parts)
-            return concatenate(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts)
+            factors = 1.0 if self.weights is None else self.weights
+            return concatenate(parts), np.repeat(factors / (len(parts) * np.maximum(counts, 1)), counts)
 
         agents = RecordPairs.from_pairs(self.agents)
         return weigh(agents.train), weigh(agents.validation)
 
     @cached_property
     def _shares(self) -> list[Share]:
-        return join_alike(self.agents)
+        return join_alike(self.agents, self.weights)
 
 
 def _rows(values: Mapping[str, Array], numbers: IntArray) -> dict[str, Array]:

@@ -204,6 +204,8 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
         "sampling": _sampling(job),
+        # Both objectives are the same for equal counts.
+        **({"weights": table.weights} if c.one_level and not job.central and len(set(counts["train"])) > 1 else {}),
     }
 
 

@@ -207,6 +207,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "central.jobs._COORDINATED": (
         (as_published({**RANKING, "privacy": {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}}), RELEASED),
         (coordinator("pp_ift"), "problem.sampling={kind='streaming', batch_size=5}"),
+        (coordinator("pp_ift"), "problem.weights='records'"),
         (coordinator("pp_ift"), "run.average=3"),
         *((coordinator("pp_ift"), f"privacy.{channel}={{scale=1.0}}") for channel in "xyz"),
         (coordinator("pp_ift"), "privacy.unit='agent'"),
@@ -286,6 +287,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "simulation.jobs.gossip_setup._BEFORE_RECORDS": (
         (scenario_file("figure_2_as_published"), "privacy.mechanism='gaussian'"),
         (scenario_file("figure_2_as_published"), "privacy.unit='agent'"),
+        (BASE, "problem.weights='records'"),
         (TRAINING, "privacy.colluders=4"),
         lambda: build(TRAINING, "privacy.neighbours='zero_out'", algorithm=Custom(StepSize(0.5))),
         (TRAINING, FIXED, "privacy.neighbours='zero_out'"),

@@ -51,6 +51,16 @@ def test_it_runs_and_explains_every_key(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"decentral-dp plan {path}" in capsys.readouterr().out
 
 
+def test_weights_are_proposed_if_a_column_names_the_agents(tmp_path: Path) -> None:
+    path = write_template(tmp_path / "new.toml", **MINE)
+    assert "agent" in RECORDS.read_text().splitlines()[0].split(",")
+    lines = path.read_text().splitlines()
+    place = lines.index('weights = "sites"')
+    assert "1.5" in " ".join(lines[place - 4 : place])
+    bilevel = write_template(tmp_path / "bilevel.toml", **MINE, algorithm="ldp_dsbo")
+    assert 'weights = "sites"' not in bilevel.read_text()
+
+
 def test_no_record_changes_the_template(tmp_path: Path) -> None:
     header = RECORDS.read_text().splitlines()[0]
     texts = set()

@@ -52,6 +52,7 @@ _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_unit.py"
+_WEIGHTS = "tests/privacy/test_record_weights.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
 _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
@@ -223,6 +224,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return members if self.zeroed else 2.0 * members",
         "return 0.5 * members if self.zeroed else 2.0 * members",
         (f"{_UNITS}::test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near",),
+    ),
+    Mutation(
+        "a plan without the weights of records",
+        "algorithms/plans.py",
+        "n.shape[1])) * public.weights",
+        "n.shape[1]))",
+        (f"{_WEIGHTS}::test_neighbours_reach_the_planned_sensitivity_and_not_more",),
+    ),
+    Mutation(
+        "a ledger without the weights of records",
+        "participants.py",
+        "            clip = clip * self._weights[:, 0]\n",
+        "            pass\n",
+        (f"{_WEIGHTS}::test_gradients_and_features_have_one_sensitivity",),
+    ),
+    Mutation(
+        "a mean of features without the weights of records",
+        "participants.py",
+        "return value if self.weights is None else self.weights * value",
+        "return value",
+        (f"{_WEIGHTS}::test_gradients_and_features_have_one_sensitivity",),
+    ),
+    Mutation(
+        "a train loss of agents that count equally",
+        "simulation/metrics.py",
+        "factors = 1.0 if self.weights is None else self.weights",
+        "factors = 1.0",
+        (f"{_WEIGHTS}::test_the_minimiser_is_that_of_all_records",),
     ),
     Mutation(
         "a group accounted as one record",

@@ -17,8 +17,9 @@ from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Sampling
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.participants import Network
-from decentral_dp.privacy.accounting.accountants import calibrate, price
+from decentral_dp.privacy.accounting.accountants import Budget, calibrate, price
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
@@ -32,10 +33,17 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     Resolved,
     averaged_noises,
     resolve_gossip,
+    unweighted_reason,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
 from decentral_dp.simulation.jobs.published import account_published, refuse_hidden
-from decentral_dp.simulation.jobs.settings import curvature_of, mixing_text, settings_text, stability_text
+from decentral_dp.simulation.jobs.settings import (
+    curvature_of,
+    largest_weight,
+    mixing_text,
+    settings_text,
+    stability_text,
+)
 from decentral_dp.user_code import author_of, blame, call
 
 # Integers of the grid stay exact in float64 below this.
@@ -75,6 +83,7 @@ def plan_releases(
     noise: PlannedNoise,
     network: Network | None = None,
     unit: Unit = RECORD,
+    weights: Array | None = None,
 ) -> Ledger:
     """Plan all releases of T rounds.
 
@@ -93,6 +102,7 @@ def plan_releases(
         noise: of the charged releases.
         network: the public network; default None, agents without neighbours.
         unit: the difference of neighbouring data sets; default one replaced record.
+        weights: (m,) public factors of the means, functions of the counts; default None, agents count equally.
 
     Returns:
         The ledger.
@@ -137,6 +147,7 @@ def plan_releases(
         network,
         unit,
         "poisson" if sampling.kind == "poisson" else "fixed",
+        1.0 if weights is None else weights[representative],
     )
     # A sensitivity that overflows is infinite, and accounted or refused as such.
     with np.errstate(over="ignore"):
@@ -357,6 +368,22 @@ def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
     return unit.clips(n if batch is None else np.minimum(n, batch))
 
 
+def _unused_text(r: Resolved, budget: Budget) -> str:
+    """Name the agent that sets the noise of all, if another agent spends less than half the target; "" otherwise."""
+    target = r.privacy.epsilon
+    if target is None or r.weights is not None or unweighted_reason(r):
+        return ""
+    epsilon = budget.epsilon
+    if not epsilon.min() < 0.5 * target:
+        return ""
+    most, least = (r.topology.labels[int(k)] for k in (epsilon.argmax(), epsilon.argmin()))
+    return (
+        f"Agent {most} has the fewest records, {r.shards.train_counts.min():,}, and sets the noise of all agents. "
+        f"Agent {least} spends only ε = {epsilon_text(float(epsilon.min()))} of {target:g}. Fix: set "
+        'problem.weights to "records", which gives all agents one sensitivity.'
+    )
+
+
 def gossip_job(c: Components) -> GossipJob:
     """Plan a job of agents that trust no server, without a noise key. Raises InputError."""
     r = resolve_gossip(c)
@@ -364,7 +391,7 @@ def gossip_job(c: Components) -> GossipJob:
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
         facts = (r.counts, r.sampling, weight, r.clip)
-        return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
+        return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit, r.weights)
 
     noise = PlannedNoise(r.mechanism, {}, r.pairs, factor, is_final=False)
     if r.mechanism != NO_NOISE:
@@ -393,7 +420,7 @@ def gossip_job(c: Components) -> GossipJob:
         """Return the job with this noise."""
         noise = noise._replace(is_final=True)
         ledger = plan_ledger(noise, rounds)
-        text = ""
+        budget, text = price(ledger, privacy.delta), ""
         # The text is true of fresh noise only.
         if factor is None:
             averaged = averaged_noises(r.topology)
@@ -409,18 +436,21 @@ def gossip_job(c: Components) -> GossipJob:
             mechanism=r.mechanism,
             rounds=rounds,
             ledger=ledger,
-            budget=price(ledger, privacy.delta),
+            budget=budget,
             problem=r.problem,
             algorithm=r.algorithm,
             noise=noise.schedules,
             pairs=r.pairs,
             factor=factor,
             pools_records=r.pools,
+            weights=r.weights,
             settings_text=text,
-            setting_warnings=tuple(filter(None, warnings)),
+            setting_warnings=tuple(filter(None, (*warnings, _unused_text(r, budget)))),
         )
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
+    if not r.algorithm.central:
+        curvature *= largest_weight(r.weights)
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""
     average, averaged = r.s.run.average, ""

@@ -31,7 +31,7 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
-from decentral_dp.participants import Network
+from decentral_dp.participants import Network, record_weights
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
@@ -183,6 +183,7 @@ class Resolved(Setup):
         pairs: noise that neighbours share; None if noise is independent between agents.
         factor: of noise that is correlated over rounds; None if it is fresh in every round.
         not_centred: why features are not centred although the scenario asks for it; "" if they are.
+        weights: (m,) factors m·N_i/N of the agents' means with problem.weights = "records"; None without.
     """
 
     shards: Shards
@@ -194,6 +195,7 @@ class Resolved(Setup):
     pairs: PairNoise | None
     factor: TimeFactor | None
     not_centred: str
+    weights: Array | None
 
     @property
     def charged(self) -> dict[str, str]:
@@ -241,7 +243,8 @@ def resolve_gossip(c: Components) -> Resolved:
     pairs = pair_noise_of(d)
     noise_average = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
     components = c
-    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling)
+    weights = record_weights(shards.train_counts) if c.scenario.problem.weights == "records" else None
+    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling, weights)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
     declared_clip = clip_of(s, norm)
@@ -249,7 +252,7 @@ def resolve_gossip(c: Components) -> Resolved:
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedTraining) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
-        public = (problem, shards, d.topology, noise_average, reach, declared_clip)
+        public = (problem, shards, d.topology, noise_average, reach, declared_clip, weights)
         algorithm = with_centring(algorithm, s.privacy, s.algorithm.rounds, *public)
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
@@ -273,6 +276,7 @@ def resolve_gossip(c: Components) -> Resolved:
         pairs=pairs,
         factor=time_factor_of(d, {"train": shards.train_counts, "validation": shards.validation_counts}),
         not_centred=not_centred,
+        weights=weights,
     )
     terms = [term for channel in r.channels.values() for term in channel.terms]
     check_levels(c, terms)
@@ -343,6 +347,23 @@ def _first(keys: Mapping[str, Any]) -> str:
     return next((key for key, value in keys.items() if value), "")
 
 
+def unweighted_reason(d: Setup) -> str:
+    """Return the reason why records cannot be weighted equally (problem.weights), or ""."""
+    is_central = getattr(d.components.algorithm.algorithm, "central", None) is True
+    reasons = {
+        "it is derived for registered problems of one level": not d.components.one_level,
+        "one server has all records, which count equally already": d.pools,
+        "agents without edges average nothing": not d.topology.edges.size and not is_central,
+        "local steps are clipped as one vector of an agent": d.components.keys.get("local_steps"),
+        "the counts of a stream change": d.sampling.kind == "streaming",
+        "attack and topology.aggregation treat agents equally": _byzantine(d.s),
+        "privacy.adversary states ε for agents that count equally": d.privacy.adversary != "all_messages",
+        'guarantee = "as_published" runs the protocol of a paper': d.privacy.guarantee == "as_published",
+        "run.agent_scores are means over agents": d.s.run.agent_scores,
+    }
+    return _first(reasons)
+
+
 # Rows that need no record. A row may rely on those before it.
 _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     # Privacy: papers as published.
@@ -371,6 +392,12 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'guarantee = "as_published" runs the protocol and the noise of the paper, for one replaced record and a '
         "constant network",
         'remove it, or use guarantee = "certified"',
+    ),
+    Refusal(
+        lambda d: d.s.problem.weights == "records" and unweighted_reason(d),
+        "problem.weights",
+        '{it} (got "records")',
+        "remove it",
     ),
     # Privacy: threat model and unit.
     Refusal(

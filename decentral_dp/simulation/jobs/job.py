@@ -437,6 +437,7 @@ class GossipJob(PlannedJob):
         pairs: pairwise correlated noise; None if noise is independent between agents.
         factor: of noise that is correlated over rounds; None if noise is fresh in each round.
         pools_records: whether a trusted server has the records of all agents.
+        weights: (m,) factors m·N_i/N of the agents' means if problem.weights is "records"; None for equal agents.
         published: (m,) ε against an adversary that receives only the models of privacy.adversary; None if it observes
             all messages.
     """
@@ -451,6 +452,7 @@ class GossipJob(PlannedJob):
     pairs: PairNoise | None = None
     factor: TimeFactor | None = None
     pools_records: bool = False
+    weights: Array | None = None
     published: Array | None = None
 
     @property
@@ -596,6 +598,7 @@ class GossipJob(PlannedJob):
             one_level=self.components.one_level,
             key=self.reference_key,
             averages=self.publishes_average,
+            weights=self.weights,
         )
 
     @property
@@ -618,6 +621,7 @@ class GossipJob(PlannedJob):
             batches=Streams(self.root, "batch", agents),
             network=self.public_network,
             unit=self.unit,
+            weights=None if self.weights is None else self.weights[agents],
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)

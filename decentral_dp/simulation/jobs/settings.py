@@ -9,8 +9,9 @@ the average model, without curvature, by the standard deviation
 A replaced record moves a clipped mean by 2C/N, T releases share the budget, so that each has the standard deviation
 2C √T/(N μ), and the draws of m agents are averaged. D does not depend on T: many small steps cost time, and no noise.
 Pairwise correlated noise has the average of independent noise of more agents, and m counts these
-(`PairNoise.gain_of_average`). The benefit of a clip and of a time depends on the records, and the tolerable noise D on
-public numbers only. So the rule is C τ = D/ν, within
+(`PairNoise.gain_of_average`). With problem.weights = "records", N is the mean of the agents' numbers of records,
+and the largest weight multiplies L; without, N is the fewest. The benefit of a clip and of a time depends on the
+records, and the tolerable noise D on public numbers only. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature for all records of the declared ranges;    C within the range below.
 
@@ -44,10 +45,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_SAMPLINGS
 from decentral_dp.config.schema import PrivacyTable, Scenario, Schedule, by_channel
@@ -56,7 +59,7 @@ from decentral_dp.data import Sampling, Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
-from decentral_dp.privacy.clipping import Clip, unit_of
+from decentral_dp.privacy.clipping import Clip, Unit, unit_of
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.releasers import NoiseSchedule
@@ -105,7 +108,7 @@ class TrainingFacts(NamedTuple):
 
     Args:
         classes: number of classes; 0 for regression.
-        records: the smallest number of train records of an agent.
+        records: train records of an agent: the fewest, or N/m if every record counts equally.
         agents: m, whose noise is averaged.
         mu: μ; infinite without noise.
         rounds: T.
@@ -118,7 +121,7 @@ class TrainingFacts(NamedTuple):
     """
 
     classes: int
-    records: int
+    records: float
     agents: float
     mu: float
     rounds: int
@@ -178,6 +181,27 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     return StepAndClip(time / per_step, clip, clip * time * nu)
 
 
+def records_and_clips(unit: Unit, counts: NDArray[np.int64], weights: Array | None) -> tuple[float, float]:
+    """Return the records of an agent that set the noise, and the sensitivity of their sum in units of C.
+
+    Args:
+        unit: of privacy.
+        counts: train records of each agent, (m,).
+        weights: (m,) factors of the agents; None if agents count equally, and the one with the fewest records has the
+            most noise.
+
+    Example:
+        >>> counts = np.array([10, 20, 30])
+        >>> [records_and_clips(Unit(), counts, w) for w in (None, np.array([0.5, 1.0, 1.5]))]
+        [(10.0, 2.0), (20.0, 2.0)]
+    """
+    if weights is None:
+        fewest = int(counts.min())
+        return float(fewest), float(unit.clips(fewest))
+    even = float(counts.mean())
+    return even, float((weights * unit.clips(counts) / counts).max()) * even
+
+
 def stable_momentum(topology: Topology, kind: str) -> float:
     """Return β of the default hyper-parameters: 0.9, or 0 if momentum of mixed models is not stable.
 
@@ -227,7 +251,13 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
 
 
 def with_settings(
-    c: Components, problem: Any, shards: Shards, topology: Topology, noise_average: float, sampling: Sampling
+    c: Components,
+    problem: Any,
+    shards: Shards,
+    topology: Topology,
+    noise_average: float,
+    sampling: Sampling,
+    weights: Array | None = None,
 ) -> tuple[Components, str]:
     """Fill in the learning rate, the clip and the share of centring that the scenario leaves out.
 
@@ -238,6 +268,7 @@ def with_settings(
         topology: of the agents.
         noise_average: number of agents with independent noise whose average has the noise of this average.
         stream: the records that a round reads.
+        weights: (m,) factors of the agents' gradients; default None, all 1.
 
     Returns:
         The components, and the reason why features are not centred although the scenario asks for it, else "".
@@ -272,8 +303,9 @@ def with_settings(
     if missing:
         _require_defaults(c, missing[0], model_facts.curvature)
     has_target = _has_target(c)
-    unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
-    clips, share, reason = float(unit.clips(fewest)), 0.0, ""
+    unit = unit_of(s.privacy.unit, s.privacy.neighbours)
+    records, clips = records_and_clips(unit, shards.train_counts, weights)
+    share, reason = 0.0, ""
     mu = math.inf
     if noisy and has_target and s.privacy.noise_multiplier is not None:
         # T releases, each a Gaussian pair of clips/z.
@@ -287,17 +319,18 @@ def with_settings(
         if not reason and noisy and (not has_target or s.privacy.epsilon is None):
             reason = "its share of the budget is planned for Gaussian noise and a target ε"
     if centring and not reason:
-        share = share_of_centre(model_facts.features, clips / (fewest * mu * math.sqrt(noise_average)))
+        share = share_of_centre(model_facts.features, clips / (records * mu * math.sqrt(noise_average)))
         reason = "" if share else "noise would hide their mean at this ε"
     is_centred = bool(c.keys.get("centring")) and not reason
     # A hidden step must be stable at every centre.
     curvature = model_facts.centred_curvature if is_hidden and is_centred else model_facts.curvature
+    curvature *= largest_weight(weights)
     # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
         hyperparameters = default_hyperparameters(
             TrainingFacts(
                 model_facts.classes,
-                fewest,
+                records,
                 noises_of_model,
                 mu * math.sqrt(1.0 - share),
                 s.algorithm.rounds,
@@ -359,6 +392,7 @@ def with_centring(
     noise_average: float,
     reach: float,
     clip: Clip,
+    weights: Array | None = None,
 ) -> Any:
     """Return the algorithm within a centring step of enough rounds for agents to agree on the mean of the features.
 
@@ -372,16 +406,17 @@ def with_centring(
         noise_average: as of `with_settings`.
         reach: ratio of the norm of an agent's noise to that of its independent part.
         clip: bounds on every record's contribution.
+        weights: as of `with_settings`.
     """
     rounds, noise = 2, 0.0
     if 0.0 < topology.rho < 1.0 and len(topology.edges):
         rounds += math.ceil(math.log(10.0 * reach * math.sqrt(topology.n_agents)) / -math.log(topology.rho))
     if privacy.guarantee == "certified" and privacy.epsilon is not None and privacy.delta:
-        fewest, share = int(shards.train_counts.min()), by_channel(privacy.share)
+        share, unit = by_channel(privacy.share), unit_of(privacy.unit, privacy.neighbours)
+        records, clips = records_and_clips(unit, shards.train_counts, weights)
         part = share["x"] / sum(share.values()) if share else 0.5
         mu = largest_mu(privacy.epsilon, privacy.delta) * math.sqrt(part)
-        change = clip.at(0).x * float(unit_of(privacy.unit, privacy.neighbours).clips(fewest))
-        noise = problem.p * (change / (fewest * mu)) ** 2 / noise_average
+        noise = problem.p * (clip.at(0).x * clips / (records * mu)) ** 2 / noise_average
     # A server has the mean after one round.
     averaging_rounds = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
     if not averaging_rounds:
@@ -450,6 +485,11 @@ def settings_text(
 
 # Algorithms with gradients at the agent's released point, before mixing.
 _BEFORE_MIXING = ("ldp_single_level", "ldp_dsbo")
+
+
+def largest_weight(weights: Array | None) -> float:
+    """Return the largest factor of an agent's gradient, and so of its curvature. weights: (m,), or None for 1."""
+    return 1.0 if weights is None else float(weights.max())
 
 
 def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float]) -> float:
