@@ -23,7 +23,7 @@ from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.trust import trusting
-from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.randomness import secret_root
@@ -138,7 +138,7 @@ class Job:
         return self.simulation().ledger
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> AgentCosts:
         """Privacy cost of each agent."""
         return self.simulation().budget
 
