@@ -21,7 +21,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -32,6 +32,7 @@ from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
+from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
@@ -148,9 +149,9 @@ class Job:
     def __reduce__(self) -> Any:
         return self.simulation().__reduce__()
 
-    def plan(self) -> Plan:
-        """Return the ε of each agent and the privacy statement."""
-        return plans.Plan.from_job(self.simulation())
+    def plan(self, budget: Budget | None = None) -> Plan:
+        """Return the ε of each agent and the privacy statement, and with a budget ε before and after this run."""
+        return plans.Plan.from_job(self.simulation(), budget)
 
     def messages(self, by: By = "link") -> pd.DataFrame:
         """Return messages, floats and bits by "agent", "link", "round" or "message", as `Run.messages`."""
@@ -162,15 +163,20 @@ class Job:
         *,
         callbacks: Sequence[Callback] = (),
         baselines: bool = False,
+        budget: Budget | None = None,
     ) -> Run:
         """Run the job, as `run`."""
+        if baselines and budget is not None:
+            raise option_error(
+                "baselines", ": the run without noise exceeds every budget. Fix: leave baselines or budget out."
+            )
         # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with show_progress(callbacks, "rounds") as callback:
             job = self.simulation()
             # Two runs of one job have different secret noise.
             job = job.with_root(secret_root()) if job.scenario.seed is None else job
-            run = runner.run_job(job, out, callback)
+            run = runner.run_job(job, out, callback, budget)
             places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
             ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
         run = replace(run, baselines=ran)
@@ -246,11 +252,12 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     return Job(plan_job(components), components)
 
 
-def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
+def plan(scenario: Source | Job, *, budget: Budget | None = None, **options: Unpack[Changes]) -> Plan:
     """Compute ε of a scenario without running it.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        budget: of several runs, which is not charged; `plan.quote` has ε before and after this run.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -267,9 +274,9 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     """
     if isinstance(scenario, Job):
         _require_nothing("plan", options)
-        return scenario.plan()
+        return scenario.plan(budget)
     text, objects = _split(options)
-    return plans.plan_scenario(scenario, text, **objects)
+    return plans.plan_scenario(scenario, text, budget, **objects)
 
 
 def run(
@@ -278,6 +285,7 @@ def run(
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     baselines: bool = False,
+    budget: Budget | None = None,
     **options: Unpack[Changes],
 ) -> Run:
     """Run a scenario, and write a run folder if `out` is set.
@@ -289,6 +297,7 @@ def run(
             progress bar. If a callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+        budget: of all runs on these records, charged before the first release. Default: none.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -296,7 +305,7 @@ def run(
             certified, the decision uses released values only, and metrics may be infinite or missing.
 
     Raises:
-        InputError: an unusable scenario.
+        InputError: an unusable scenario, or a run beyond the budget.
         Stopped: interrupted. The folder has all releases.
 
     Example:
@@ -306,7 +315,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, baselines=baselines)
+    return job.run(out, callbacks=callbacks, baselines=baselines, budget=budget)
 
 
 def resume(
@@ -314,6 +323,7 @@ def resume(
     *,
     callbacks: Sequence[Callback] = (),
     trust: bool = False,
+    budget: Budget | None = None,
     **objects: Unpack[Objects],
 ) -> Run:
     """Resume an interrupted run. The result is bitwise that of an uninterrupted run.
@@ -325,6 +335,7 @@ def resume(
         folder: folder of the run.
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
+        budget: charged if the run was not charged at its start. Default: none.
         **objects: the Python objects of the run, if any.
 
     Returns:
@@ -344,8 +355,8 @@ def resume(
     """
     if trust:
         with trusting():
-            return runner.Run.resume(folder, callbacks=callbacks, **objects)
-    return runner.Run.resume(folder, callbacks=callbacks, **objects)
+            return runner.Run.resume(folder, callbacks=callbacks, budget=budget, **objects)
+    return runner.Run.resume(folder, callbacks=callbacks, budget=budget, **objects)
 
 
 def audit(

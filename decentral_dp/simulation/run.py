@@ -39,6 +39,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
+from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
@@ -133,6 +134,7 @@ class Run:
         folder: str | Path,
         *,
         callbacks: Sequence[Callback] = (),
+        budget: Budget | None = None,
         **objects: Unpack[Objects],
     ) -> Run:
         """Resume an interrupted run, and write its figures and its page; as `decentral_dp.resume`.
@@ -140,6 +142,7 @@ class Run:
         Args:
             folder: of the run, whose status is "running", "interrupted" or "failed".
             callbacks: functions that are called with a `Progress` of "rounds".
+            budget: charged for all rounds unless this run was charged at its start.
             **objects: as of `build`.
 
         Returns:
@@ -159,6 +162,8 @@ class Run:
             job = build_job(load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             _load_libraries(job)
+            if budget is not None:
+                budget.charge(job, is_resumed=True)
             journal = RunInProgress(folder, job, lock, interruption)
             # The journal closes the lock.
             stack.pop_all()
@@ -445,28 +450,38 @@ def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def run_job(job_plan: PlannedJob, out: str | Path | None = None, progress: Callback | None = None) -> Run:
+def run_job(
+    job_plan: PlannedJob,
+    out: str | Path | None = None,
+    progress: Callback | None = None,
+    budget: Budget | None = None,
+) -> Run:
     """Run a planned job and write its folder, without figures and page.
 
     Args:
         job_plan: as `build` makes it.
         out: the folder to write, new or empty; by default nothing is written.
         progress: called at every evaluation.
+        budget: charged before the first release, and before there is a folder to resume; default none.
 
     Returns:
         The run.
 
     Raises:
-        InputError: the folder is not empty, or cannot be written.
+        InputError: the folder is not empty, or cannot be written, or the run exceeds the budget.
         Stopped: interrupted; the folder has a record of all releases.
     """
     job = with_blocks(job_plan)
     if out is None:
+        if budget is not None:
+            budget.charge(job)
         return _run(job, progress)
     require_locks("out")
     folder = Path(out)
     check_writable(folder)
     _load_libraries(job)
+    if budget is not None:
+        budget.charge(job)
     return _run_in_folder(job, begin(folder, job), progress)
 
 

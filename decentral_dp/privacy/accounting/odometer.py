@@ -29,7 +29,7 @@ from decentral_dp.privacy.accounting.charges import (
 )
 from decentral_dp.privacy.accounting.float_slack import DrawnVariates, join_by_grid
 from decentral_dp.privacy.accounting.loss_distributions import Releases
-from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.ledger import IntArray, Ledger
 
 MOST_SEQUENCES = 32
 # Relative reduction of ε below which no further bound on the samplers is composed.
@@ -67,12 +67,14 @@ class RecordCost(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return floats and lists; equal releases are one entry with their number."""
-        releases = {
-            name: part if np.ndim(part) == 0 else _pack(part) for name, part in self.releases._asdict().items()
-        }
+        releases = {name: part if np.ndim(part) == 0 else _pack(part) for name, part in self.releases._asdict().items()}
         slack = [float(part[0]) for part in self.counts[:3]]
         normals = [
-            [n.unit, *(float(part[0]) for part in (n.coordinates, n.n_randomised, n.weighted_number)), *n.sensitivities[0]]
+            [
+                n.unit,
+                *(float(part[0]) for part in (n.coordinates, n.n_randomised, n.weighted_number)),
+                *n.sensitivities[0],
+            ]
             for n in self.counts.normals
         ]
         return {"releases": releases, "slack": slack, "normals": normals}
@@ -80,7 +82,7 @@ class RecordCost(NamedTuple):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> RecordCost:
         """Read the result of `to_json`."""
-        parts = {
+        parts: dict[str, Any] = {
             name: _unpack(part, np.shape(getattr(Releases(), name))[:-1]) if isinstance(part, list) else float(part)
             for name, part in content["releases"].items()
         }
@@ -88,8 +90,8 @@ class RecordCost(NamedTuple):
         for unit, *rest in content["normals"]:
             numbers = np.array([rest], dtype=np.float64)
             normals.append(DrawnVariates(unit, numbers[:, 0], numbers[:, 3:], numbers[:, 1], numbers[:, 2]))
-        slack = (np.array([part], dtype=np.float64) for part in content["slack"])
-        return cls(Releases(**parts), SamplerCounts(*slack, tuple(normals)))
+        epsilon, delta, ratio = (np.array([part], dtype=np.float64) for part in content["slack"])
+        return cls(Releases(**parts), SamplerCounts(epsilon, delta, ratio, tuple(normals)))
 
 
 def _pack(part: Array) -> list[list[float]]:
@@ -122,16 +124,15 @@ def record_costs(ledger: Ledger) -> list[RecordCost]:
         if len(bundles) > MOST_COLUMNS:
             bundles = gather(bundles, np.maximum(composition.size(), np.finfo(np.float64).tiny))
         for bundle in bundles:
-            of_bundle = SamplerCounts(
-                *(part[bundle].max(keepdims=True) for part in counts[:3]),
-                tuple(_largest_variates(n, bundle) for n in counts.normals),
-            )
+            epsilon, delta, ratio = (part[bundle].max(keepdims=True) for part in counts[:3])
+            normals = tuple(_largest_variates(n, bundle) for n in counts.normals)
+            of_bundle = SamplerCounts(epsilon, delta, ratio, normals)
             costs.append(RecordCost(composition.releases(bundle), of_bundle))
     zero = np.zeros(1)
     return costs or [RecordCost(Releases(), SamplerCounts(zero, zero, zero, ()))]
 
 
-def _largest_variates(variates: DrawnVariates, groups: Array | slice) -> DrawnVariates:
+def _largest_variates(variates: DrawnVariates, groups: IntArray | slice) -> DrawnVariates:
     return DrawnVariates(variates.unit, *(part[groups].max(axis=0, keepdims=True) for part in variates[1:]))
 
 
@@ -183,5 +184,5 @@ def _largest_cost(costs: Sequence[RecordCost]) -> RecordCost:
         parts_of_grid = [n for cost in costs for n in cost.counts.normals if n.unit == unit]
         stacked = DrawnVariates(unit, *(np.concatenate(parts) for parts in list(zip(*parts_of_grid, strict=True))[1:]))
         normals.append(_largest_variates(stacked, slice(None)))
-    slack = (np.max([cost.counts[k] for cost in costs], axis=0) for k in range(3))
-    return RecordCost(Releases(**fields), SamplerCounts(*slack, tuple(normals)))
+    epsilon, delta, ratio = (np.max(parts, axis=0) for parts in zip(*(cost.counts[:3] for cost in costs), strict=True))
+    return RecordCost(Releases(**fields), SamplerCounts(epsilon, delta, ratio, tuple(normals)))
