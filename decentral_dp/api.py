@@ -150,7 +150,7 @@ class Job:
         return self.simulation().__reduce__()
 
     def plan(self, budget: Budget | None = None) -> Plan:
-        """Return the ε of each agent and the privacy statement, and with a budget ε before and after this run."""
+        """Compute ε of the job, as `plan`."""
         return plans.Plan.from_job(self.simulation(), budget)
 
     def messages(self, by: By = "link") -> pd.DataFrame:
@@ -482,6 +482,7 @@ def study(
     workers: int | None = None,
     address: str | None = None,
     callbacks: Sequence[Callback] = (),
+    budget: Budget | None = None,
 ) -> Findings:
     """Run a grid of scenarios × seeds, with verdicts on its claims.
 
@@ -492,6 +493,7 @@ def study(
         workers: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
         callbacks: functions of a `Progress` of cells, including failed ones; by default notebooks show a bar.
+        budget: with a file, charged for the run of every cell; a cell beyond it fails. Default: none.
 
     Returns:
         Tables, verdicts on claims, and figures.
@@ -514,10 +516,10 @@ def study(
     study_object = study if is_read else annex("load_study")(study, text)
     with show_progress(callbacks, "cells") as callback:
         if out is not None:
-            findings: Findings = conduct(study_object, Path(out), workers, address, callback)
+            findings: Findings = conduct(study_object, Path(out), workers, address, callback, budget)
             return findings
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            findings = conduct(study_object, Path(folder), workers, address, callback)
+            findings = conduct(study_object, Path(folder), workers, address, callback, budget)
         return replace(findings, folder=None)
 
 

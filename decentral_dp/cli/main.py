@@ -435,6 +435,7 @@ def invoke_study(
     override: Annotated[
         Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
     ] = None,
+    budget: BudgetFile = None,
     trust: Trust = False,
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
@@ -444,7 +445,7 @@ def invoke_study(
     since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell is a result.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
-    _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address))
+    _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address, _open_budget(budget)))
 
 
 @app.command("list")

@@ -40,6 +40,10 @@ _WAIT, _PAUSE = 120.0, 0.05
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
+class BudgetSpentError(InputError):
+    """Run that exceeds a budget over several runs."""
+
+
 class Quote(NamedTuple):
     """ε of a data set at the budget's δ, before and after one more run.
 
@@ -111,7 +115,13 @@ class Budget:
 
     @classmethod
     def open(cls, file: str | Path) -> Budget:
-        """Open a budget's file. A new file has `{"epsilon": …, "delta": …}` only.
+        """Read a budget from its file.
+
+        Args:
+            file: JSON file, new with `{"epsilon": …, "delta": …}` only.
+
+        Returns:
+            The budget, with one account per data set.
 
         Raises:
             InputError: there is no such file, or it is damaged.
@@ -132,20 +142,27 @@ class Budget:
 
         Args:
             job: the internal job, as `Job.simulation()` returns it.
+
+        Returns:
+            ε of its data set.
+
+        Raises:
+            InputError: the file is damaged, or the records changed.
         """
         with self._locked():
             content = self._read()
             return self._quote(content, self._account(content, job), record_costs(job.ledger))
 
     def charge(self, job: PlannedJob, *, is_resumed: bool = False) -> None:
-        """Charge a run before its first release.
+        """Write the charge of a run, before its first release.
 
         Args:
             job: the internal job, with its noise key.
             is_resumed: whether the run resumes. A run with the same noise key and inputs is then charged once.
 
         Raises:
-            InputError: the run exceeds the budget, or has another adjacency than earlier runs.
+            BudgetSpentError: the run exceeds the budget.
+            InputError: the file is damaged, the records changed, or the run has another adjacency than earlier runs.
         """
         with self._locked():
             content = self._read()
@@ -163,7 +180,7 @@ class Budget:
             costs = record_costs(job.ledger)
             quote = self._quote(content, dataset, costs)
             if not quote.after <= self.epsilon:
-                raise InputError(
+                raise BudgetSpentError(
                     f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
                 )
             entry = {

@@ -209,3 +209,20 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(InputError, match="was removed"):
         job.run(budget=budget)
+
+
+def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
+    study = {
+        "scenario": "classification",
+        "set": {key: value for key, value in SETTINGS.items() if key != "algorithm.rounds"},
+        "grid": {"algorithm.rounds": [4, 5, 6]},
+        "measure": ["epsilon_max"],
+    }
+    with pytest.raises(InputError, match=r"^budget: the processes of a study share a file"):
+        decentral_dp.study(study, budget=Budget(9.0, 1e-5))
+    file = tmp_path / "budget.json"
+    found = decentral_dp.study(study, workers=1, out=tmp_path / "out", budget=Budget(TWO + 0.1, 1e-5, file))
+    assert sorted(found.cells["status"]) == ["failed", "ok", "ok"]
+    assert len(_entries(file)) == 2
+    # A cell that the budget refused is computed later, the others are kept.
+    assert decentral_dp.study(study, workers=1, out=tmp_path / "out").computed == 1

@@ -21,7 +21,6 @@ def _ledger(
     scales: list[list[float]],
     rate: list[float] | float = 1.0,
     sampling: str = "fixed",
-    repeats: int = 1,
 ) -> Ledger:
     """Return a ledger with one row of scales for each release, and a column for each agent."""
     scale = np.array(scales)
