@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import DEFAULT_DELTA, Array
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
 from decentral_dp.errors import InputError, converting
@@ -230,7 +230,7 @@ class _Decentralised(Private):
     agents: int | None = None
     topology: Any = "ring"
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DEFAULT_DELTA
     model: str | Mapping[str, Any] = "linear"
     algorithm: str | Mapping[str, Any] = "dp_dsgd"
     rounds: int | Literal["auto"] = "auto"
@@ -351,7 +351,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             Default 5, or that of the graph.
         topology: kind of graph, as in a scenario ("ring", "torus", "complete", …), table as a dict, or
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
-        epsilon, delta: target of every agent, for all its messages; default (1, 1e-6).
+        epsilon, delta: target of every agent, for all its messages; default (1, 1e-5). Choose δ below 1/N.
         model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
         algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
         rounds: number of rounds, or "auto".
