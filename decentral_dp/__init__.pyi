@@ -40,5 +40,6 @@ from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting
 from decentral_dp.problems.bilevel.losses import from_losses as from_losses
 from decentral_dp.reporting.comparison import compare as compare
+from decentral_dp.simulation.budget import Budget as Budget
 from decentral_dp.simulation.model import load_model as load_model
 from decentral_dp.simulation.run import Run as Run

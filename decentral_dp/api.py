@@ -24,9 +24,9 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, option_error, quoted
 from decentral_dp.files.trust import trusting
-from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.randomness import secret_root
@@ -35,6 +35,7 @@ from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
+from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
@@ -175,7 +176,7 @@ class Job:
         return self.simulation().ledger
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> AgentCosts:
         """Privacy cost of each agent."""
         return self.simulation().budget
 
@@ -185,9 +186,9 @@ class Job:
     def __reduce__(self) -> Any:
         return self.simulation().__reduce__()
 
-    def plan(self) -> Plan:
-        """Return the ε of each agent and the privacy statement."""
-        return plans.Plan.from_job(self.simulation())
+    def plan(self, budget: Budget | None = None) -> Plan:
+        """Compute ε of the job, as `plan`."""
+        return plans.Plan.from_job(self.simulation(), budget)
 
     def messages(self, by: By = "link") -> pd.DataFrame:
         """Return messages, floats and bits by "agent", "link", "round" or "message", as `Run.messages`."""
@@ -201,12 +202,17 @@ class Job:
         baselines: bool = False,
         metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
         stop: Callable[[Released], bool] | None = None,
+        budget: Budget | None = None,
     ) -> Run:
         """Run the job, as `run`."""
+        if baselines and budget is not None:
+            raise option_error(
+                "baselines", ": the run without noise exceeds every budget. Fix: leave baselines or budget out."
+            )
         # Baselines that cannot be built raise InputError before the first release.
         baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with show_progress(callbacks, "rounds") as callback:
-            run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop))
+            run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop), budget)
             places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
             ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
         run = replace(run, baselines=ran)
@@ -320,11 +326,12 @@ def build(scenario: Source | None = None, **options: Unpack[Changes]) -> Job:
     return Job(plan_job(components), components)
 
 
-def plan(scenario: Source | Job | None = None, **options: Unpack[Changes]) -> Plan:
+def plan(scenario: Source | Job | None = None, *, budget: Budget | None = None, **options: Unpack[Changes]) -> Plan:
     """Compute ε of a scenario without running it.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
+        budget: of several runs, which is not charged; `plan.quote` has ε before and after this run.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -341,9 +348,9 @@ def plan(scenario: Source | Job | None = None, **options: Unpack[Changes]) -> Pl
     """
     if isinstance(scenario, Job):
         _require_nothing("plan", options)
-        return scenario.plan()
+        return scenario.plan(budget)
     source, text, objects = _split(scenario, options)
-    return plans.plan_scenario(source, text, **objects)
+    return plans.plan_scenario(source, text, budget, **objects)
 
 
 def run(
@@ -354,6 +361,7 @@ def run(
     baselines: bool = False,
     metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
     stop: Callable[[Released], bool] | None = None,
+    budget: Budget | None = None,
     **options: Unpack[Changes],
 ) -> Run:
     """Run a scenario, and write a run folder if `out` is set.
@@ -369,6 +377,7 @@ def run(
             rounds; default none. It costs no ε, unless the function reads records.
         stop: function of the last released values that ends the run after an evaluated round if it returns True;
             default none. ε is that of the plan, since ε of fewer rounds needs a number of rounds fixed in advance.
+        budget: of all runs on these records, charged before the first release. Default: none.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -376,7 +385,7 @@ def run(
             certified, the decision uses released values only, and metrics may be infinite or missing.
 
     Raises:
-        InputError: an unusable scenario.
+        InputError: an unusable scenario, or a run beyond the budget.
         Stopped: interrupted. The folder has all releases.
 
     Example:
@@ -386,7 +395,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, baselines=baselines, metrics=metrics, stop=stop)
+    return job.run(out, callbacks=callbacks, baselines=baselines, metrics=metrics, stop=stop, budget=budget)
 
 
 def resume(
@@ -396,6 +405,7 @@ def resume(
     trust: bool = False,
     metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
     stop: Callable[[Released], bool] | None = None,
+    budget: Budget | None = None,
     **objects: Unpack[Records],
 ) -> Run:
     """Resume an interrupted run, or load a complete one. The result is bitwise that of an uninterrupted run.
@@ -408,6 +418,7 @@ def resume(
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
         metrics, stop: as in `run`, the same functions again.
+        budget: charged if the run was not charged at its start. Default: none.
         **objects: the Python objects of the run, if any, or its X, y and agents.
 
     Returns:
@@ -429,7 +440,7 @@ def resume(
         return runner.Run.load(folder)
     _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))
     with trusting() if trust else nullcontext():
-        return runner.Run.resume(folder, callbacks=callbacks, watch=Watch(metrics, stop), **parts)
+        return runner.Run.resume(folder, callbacks=callbacks, watch=Watch(metrics, stop), budget=budget, **parts)
 
 
 def audit(
@@ -552,6 +563,7 @@ def study(
     workers: int | None = None,
     address: str | None = None,
     callbacks: Sequence[Callback] = (),
+    budget: Budget | None = None,
 ) -> Findings:
     """Run a grid of scenarios × seeds, with verdicts on its claims.
 
@@ -562,6 +574,7 @@ def study(
         workers: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
         callbacks: functions of a `Progress` of cells, including failed ones; by default notebooks show a bar.
+        budget: with a file, charged for the run of every cell; a cell beyond it fails. Default: none.
 
     Returns:
         Tables, verdicts on claims, and figures.
@@ -584,10 +597,10 @@ def study(
     study_object = study if is_read else annex("load_study")(study, text)
     with show_progress(callbacks, "cells") as callback:
         if out is not None:
-            findings: Findings = conduct(study_object, Path(out), workers, address, callback)
+            findings: Findings = conduct(study_object, Path(out), workers, address, callback, budget)
             return findings
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            findings = conduct(study_object, Path(folder), workers, address, callback)
+            findings = conduct(study_object, Path(folder), workers, address, callback, budget)
         return replace(findings, folder=None)
 
 

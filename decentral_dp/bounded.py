@@ -22,6 +22,8 @@ Split: TypeAlias = Literal["train", "validation"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation")
 CHANNELS = ("x", "y", "z")
+# Default δ of scenarios and estimators: below 1/N for fewer than 10⁵ records.
+DEFAULT_DELTA = 1e-5
 
 
 # Values with batches of several rounds have no amplification.

@@ -17,8 +17,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import DEFAULT_DELTA, Array
 from decentral_dp.config.arrays import (
+    PrivacyWarning,
     check_label_range,
     encode_classes,
     infer_label_range,
@@ -29,8 +30,11 @@ from decentral_dp.config.arrays import (
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
 from decentral_dp.errors import InputError
+from decentral_dp.files.durable import new_salt
 from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.simulation.budget import Budget, digest_features
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
@@ -193,13 +197,14 @@ class _Decentralised(Private):
     agents: int | None = None
     topology: Any = "ring"
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DEFAULT_DELTA
     model: str | Mapping[str, Any] = "linear"
     algorithm: str | Mapping[str, Any] = "dp_dsgd"
     rounds: int | Literal["auto"] = "auto"
     clip: float | Literal["auto"] = "auto"
     l2: float = 0.0
     data_range: tuple[Number, Number] = (-1.0, 1.0)
+    budget: Budget | None = None
     random_state: Any = None
 
     def _train(
@@ -248,7 +253,9 @@ class _Decentralised(Private):
                 f"topology: {job.n_agents} agents without edges have no common model. Fix: use a connected graph, "
                 "or fit an estimator with agents=1 for each."
             )
-        run = run_job(job)
+        if self.budget is None and seed is None:
+            _warn_of_refits(features, job.budget)
+        run = run_job(job, budget=self.budget)
         budget, m = job.budget, job.n_agents
         model = run.model if run.model.agents else replace(run.model, agents=counts)
         epsilon = float(budget.epsilon.max())
@@ -303,7 +310,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             Default 5, or that of the graph.
         topology: kind of graph, as in a scenario ("ring", "torus", "complete", …), table as a dict, or
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
-        epsilon, delta: target of every agent, for all its messages; default (1, 1e-6).
+        epsilon, delta: target of every agent, for all its messages; default (1, 1e-5). Choose δ below 1/N.
         model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
         algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
         rounds: number of rounds, or "auto".
@@ -311,6 +318,8 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         l2: strength of l2/2 ‖weights‖²; default 0.
         data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
             it and scaled to [−1, 1]. Default (−1, 1).
+        budget: `decentral_dp.Budget` that every `fit` is charged to, also those of a search or a cross-validation;
+            default None. Folds are other data sets: set its `dataset`.
         classes: allowed labels; None infers them from y, with a `PrivacyWarning`.
         random_state: None for secret noise. An integer seeds noise and partition; the result is then a simulation.
 
@@ -353,7 +362,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             InputError: a parameter is invalid, or labels are not classes.
 
         Warns:
-            PrivacyWarning: classes were inferred from y.
+            PrivacyWarning: classes were inferred from y, or these records were fitted before without a budget.
             ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y)
@@ -394,7 +403,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
             `PrivacyWarning`.
         loss: "squared" or "huber". The Huber loss is linear beyond a tenth of half the label range.
-        agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, random_state: see
+        agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, budget, random_state: see
             `DecentralisedClassifier`.
 
     Attributes:
@@ -433,7 +442,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             InputError: a parameter is invalid.
 
         Warns:
-            PrivacyWarning: the range of the labels was inferred from y.
+            PrivacyWarning: the range of the labels was inferred from y, or these records were fitted before without a
+                budget.
             ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y, numbers=True)
@@ -474,6 +484,25 @@ def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, An
     if table.get("kind") == "ring" and isinstance(table.get("agents"), int | np.integer) and table["agents"] < _RING:
         table["kind"] = "complete"
     return table, None
+
+
+# Data set → (ε, δ) of its fits in this process with secret noise and without a budget. The key is random.
+_FITS: dict[str, list[tuple[float, float]]] = {}
+_FITS_KEY = new_salt()
+
+
+def _warn_of_refits(features: Array, cost: AgentCosts) -> None:
+    """Warn of the composed ε of a further fit on the same records."""
+    fits = _FITS.setdefault(digest_features(features, _FITS_KEY), [])
+    fits.append((float(cost.epsilon.max()), cost.delta))
+    if len(fits) > 1:
+        epsilon, delta = (sum(values) for values in zip(*fits, strict=True))
+        warnings.warn(
+            f"{len(fits)} fits on these records cost epsilon = {epsilon_text(epsilon)}, delta = {delta:g} together "
+            "(basic composition). Fix: pass budget=decentral_dp.Budget(epsilon, delta).",
+            PrivacyWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:

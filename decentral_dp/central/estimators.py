@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import DEFAULT_DELTA, Array
 from decentral_dp.central.tuner import Method, project, tune
 from decentral_dp.config.arrays import encode_classes
 from decentral_dp.data.dataset import public_generator
@@ -137,7 +137,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
     the records.
 
     Args:
-        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
+        epsilon, delta: privacy budget for replacing one record; default (1, 1e-5). Choose δ below 1/N.
         weight_range: (smallest, largest) weight of the regulariser; default (0.01, 1).
         validation: share of the records that choose the weight, above 0 and below 1; default 0.5. The split is a public
             draw that reads no record.
@@ -167,7 +167,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
     """
 
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DEFAULT_DELTA
     weight_range: tuple[float, float] = (0.01, 1.0)
     validation: float = 0.5
     radius: float = 1.0
@@ -230,7 +230,7 @@ class PrivateAUCClassifier(TwoClasses):
     the weights. Probabilities are the sigmoid of the distance from the threshold. They are not calibrated.
 
     Args:
-        epsilon, delta: privacy budget for replacing one record; default (1, 1e-6).
+        epsilon, delta: privacy budget for replacing one record; default (1, 1e-5). Choose δ below 1/N.
         rounds: number of steps; default 50.
         step: learning rate; default 0.5.
         clip: clipping norm of a record's gradient; default 1.
@@ -261,7 +261,7 @@ class PrivateAUCClassifier(TwoClasses):
     """
 
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float = DEFAULT_DELTA
     rounds: int = 50
     step: float = 0.5
     clip: float = 1.0

@@ -29,7 +29,7 @@ from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.tables import Positive
 from decentral_dp.participants import ClientBlock
-from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
+from decentral_dp.privacy.accounting.accountants import AgentCosts, largest_mu, price
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
@@ -90,7 +90,7 @@ class Tuned:
     weight: float
     model: Array
     ledger: Ledger
-    budget: Budget
+    budget: AgentCosts
     path: Array
     statement: str
 
@@ -332,7 +332,7 @@ def digest_input(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -
     return repr((tuple(arguments), digests)).encode()
 
 
-def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
+def tuning_statement(arguments: Arguments, budget: AgentCosts, counts: Mapping[Split, int]) -> str:
     """Return the guarantee of one call in words."""
     low, high = arguments.weight_range
     epsilon = float(budget.epsilon[0])

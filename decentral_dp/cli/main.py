@@ -21,6 +21,7 @@ from decentral_dp.errors import InputError, Stopped, lacks_memory, option_error,
 
 if TYPE_CHECKING:
     from decentral_dp.config.schema import Scenario
+    from decentral_dp.simulation.budget import Budget
     from decentral_dp.simulation.run import Run
 
 # Types of optional arguments.
@@ -71,6 +72,9 @@ Trust = Annotated[
     bool,
     Option("--trust", help="Run code of a run folder that this machine has not run before.", callback=_consent),
 ]
+BudgetFile = Annotated[
+    File, Option("--budget", metavar="FILE", help='Budget of all runs on these records: {"epsilon": 4, "delta": 1e-5}.')
+]
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
@@ -93,6 +97,7 @@ def invoke_run(
     or_resume: Annotated[
         bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
     ] = False,
+    budget: BudgetFile = None,
     upload: Upload = None,
     log: Log = None,
     verbose: Verbose = False,
@@ -113,20 +118,28 @@ def invoke_run(
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load_scenario(scenario, overrides)
-    store = _open_store(upload)
+    store, account = _open_store(upload), _open_budget(budget)
     shown = Output(quiet or as_json, verbose, as_json)
-    if or_resume and _resume_in(loaded, out, log, shown, store):
+    if or_resume and _resume_in(loaded, out, log, shown, store, account):
         return
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines),
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines, budget=account),
             log,
             shown.quiet,
             folder,
         )
     _upload(finished.folder, store)
     _print_and_exit(finished, shown)
+
+
+def _open_budget(file: Path | None) -> Budget | None:
+    if file is None:
+        return None
+    from decentral_dp.simulation.budget import Budget
+
+    return Budget.open(file)
 
 
 def _open_store(url: str | None) -> Any:
@@ -155,7 +168,9 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
         raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
 
 
-def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Output, store: Any) -> bool:
+def _resume_in(
+    asked: Scenario, folder: Path | None, log: str | None, shown: Output, store: Any, budget: Budget | None
+) -> bool:
     """Complete a run of this scenario in the folder, and return whether there was one."""
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.reporting import page
@@ -171,7 +186,7 @@ def _resume_in(asked: Scenario, folder: Path | None, log: str | None, shown: Out
     if progress == "under way":
         typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
         finished = run_with_progress(
-            lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder
+            lambda callbacks: Run.resume(folder, callbacks=callbacks, budget=budget), log, shown.quiet, folder
         )
     elif progress == "complete":
         if not (folder / "report.html").is_file():
@@ -218,6 +233,7 @@ def invoke_resume(
         Argument(metavar="FOLDER", help="The folder of an interrupted run."),
     ],
     quiet: Quiet = False,
+    budget: BudgetFile = None,
     upload: Upload = None,
     log: Log = None,
     verbose: Verbose = False,
@@ -231,9 +247,11 @@ def invoke_resume(
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.simulation.run import Run
 
-    store = _open_store(upload)
+    store, account = _open_store(upload), _open_budget(budget)
     shown = Output(quiet or as_json, verbose, as_json)
-    finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, shown.quiet, folder)
+    finished = run_with_progress(
+        lambda callbacks: Run.resume(folder, callbacks=callbacks, budget=account), log, shown.quiet, folder
+    )
     _upload(finished.folder, store)
     _print_and_exit(finished, shown)
 
@@ -242,6 +260,7 @@ def invoke_resume(
 def invoke_plan(
     scenario: Name,
     override: Set = None,
+    budget: BudgetFile = None,
     verbose: Verbose = False,
     as_json: Json = False,
     trust: Trust = False,
@@ -252,7 +271,7 @@ def invoke_plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plan = plans.plan_scenario(scenario, override or [])
+    plan = plans.plan_scenario(scenario, override or [], _open_budget(budget))
     if as_json:
         typer.echo(plan.to_json())
     else:
@@ -416,6 +435,7 @@ def invoke_study(
     override: Annotated[
         Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
     ] = None,
+    budget: BudgetFile = None,
     trust: Trust = False,
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
@@ -425,7 +445,7 @@ def invoke_study(
     since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell is a result.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
-    _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address))
+    _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address, _open_budget(budget)))
 
 
 @app.command("list")

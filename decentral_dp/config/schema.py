@@ -28,6 +28,7 @@ from pydantic import (
 
 from decentral_dp.algorithms.entry import Entry as AlgorithmEntry
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import DEFAULT_DELTA
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
 from decentral_dp.data.tables import USUAL_CSV, CsvFormat, DeclaredColumns, csv_format
@@ -646,8 +647,8 @@ class PrivacyTable(Table):
     """z: a sum of clipped per-example gradients gets noise of standard deviation z times the clipping norm, for every
     adjacency. ε follows from it. Read by gossip algorithms, instead of epsilon."""
 
-    delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
-    """δ of the guarantee; 1e-5 by default; 0 for pure ε."""
+    delta: Annotated[float, Field(ge=0, lt=1)] = DEFAULT_DELTA
+    """δ of the guarantee, below 1/N for N records; 1e-5 by default; 0 for pure ε."""
 
     clip: ClipNorms = {}
     """Clipping norm of one record's gradient: l1 for Laplace noise, l2 for Gaussian noise. For gossip algorithms also a

@@ -47,7 +47,7 @@ def _trusted_tables(entry: Entry) -> str:
     fields = ("domain", *entry.example)
     lines += [f"{'' if o.key in fields else '# '}{example_text(o)}" for o in entry.keys if not o.required]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
-    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
+    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-5", *_several(entry, "clip")])
 
 
 def _several(entry: Entry, key: str) -> list[str]:

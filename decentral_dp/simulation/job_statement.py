@@ -34,7 +34,7 @@ from decentral_dp.algorithms.protocol import Claiming, Counts, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
-from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
@@ -99,7 +99,7 @@ def statement(job: PlannedJob, ledger: Ledger, is_central: bool, **entries: Any)
     )
 
 
-def _agent_budgets(budget: Budget, absent: frozenset[str], published: Array | None) -> AgentBudgets:
+def _agent_budgets(budget: AgentCosts, absent: frozenset[str], published: Array | None) -> AgentBudgets:
     """Return the budget of each agent.
 
     Args:

@@ -13,6 +13,7 @@ from decentral_dp.config.loading import Source
 from decentral_dp.formatting import (
     agent_names,
     byzantine_text,
+    capitalise,
     communication_text,
     compression_text,
     delta_text,
@@ -35,6 +36,7 @@ from decentral_dp.reporting.privacy import (
     variables_text,
 )
 from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, skew_text, tabulate_budgets
+from decentral_dp.simulation.budget import Budget, Quote, describe_quote
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
@@ -83,6 +85,8 @@ class Plan:
         records: every planned release.
         communication: messages of the agents; None with a trusted coordinator.
         adversary_hint: the setting that states ε of the published model, or "".
+        quote: ε of the data set before and after this run, if a budget is given.
+        quote_text: the same in words, or "".
 
     Example:
         >>> import decentral_dp
@@ -108,10 +112,13 @@ class Plan:
     skips_hypergradient: bool = False
     communication: Communication | None = None
     adversary_hint: str = ""
+    quote: Quote | None = None
+    quote_text: str = ""
 
     @classmethod
-    def from_job(cls, job: PlannedJob) -> Plan:
-        """Make the plan of a job."""
+    def from_job(cls, job: PlannedJob, budget: Budget | None = None) -> Plan:
+        """Make the plan of a job. budget: of several runs, which is not charged."""
+        quote = None if budget is None else budget.quote(job)
         return cls(
             title=title_of(job.scenario),
             setting=job.setting,
@@ -130,6 +137,8 @@ class Plan:
             skips_hypergradient=job.skips_hypergradient,
             communication=communication(job),
             adversary_hint=_adversary_hint(job),
+            quote=quote,
+            quote_text="" if budget is None or quote is None else f"{capitalise(describe_quote(budget, quote))}.",
         )
 
     @property
@@ -151,7 +160,8 @@ class Plan:
         names = ("title", "method", "rounds", "topology", "problem", "settings")
         content = {name: getattr(self, name) for name in names}
         communication = None if self.communication is None else asdict(self.communication)
-        return text_of({**content, "communication": communication, "privacy": self.privacy.to_dict()})
+        budget = {} if self.quote is None else {"budget": self.quote._asdict()}
+        return text_of({**content, "communication": communication, "privacy": self.privacy.to_dict(), **budget})
 
     def __repr__(self) -> str:
         return f"<Plan {self.title!r}: {self.rounds} rounds, {summary_text(self.privacy)}>"
@@ -167,12 +177,15 @@ class Plan:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
+def plan_scenario(
+    scenario: Source, overrides: Sequence[str] = (), budget: Budget | None = None, **objects: Unpack[Objects]
+) -> Plan:
     """Compute the privacy cost of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
+        budget: of several runs; the plan has ε before and after this one.
         **objects: Python objects instead of its components, as in `build`.
 
     Returns:
@@ -190,7 +203,7 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # The privacy cost is the same on every device.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
-    return Plan.from_job(plan_job(c.without_records()))
+    return Plan.from_job(plan_job(c.without_records()), budget)
 
 
 def _adversary_hint(job: PlannedJob) -> str:
@@ -231,6 +244,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += (
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
     )
+    items += [("Budget", plan.quote_text)] if plan.quote_text else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # Assumptions on the data matter to a guarantee only.
     data_notes = plan.problem["notes"] if privacy.is_noisy else plan.data_notes

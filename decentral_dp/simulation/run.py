@@ -39,6 +39,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
+from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import communication, count_sent
 from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
@@ -181,6 +182,7 @@ class Run:
         *,
         callbacks: Sequence[Callback] = (),
         watch: Watch = Watch(),  # noqa: B008 # immutable
+        budget: Budget | None = None,
         **objects: Unpack[Objects],
     ) -> Run:
         """Resume an interrupted run, and write its figures and its page; as `decentral_dp.resume`.
@@ -189,6 +191,7 @@ class Run:
             folder: of the run, whose status is "running", "interrupted" or "failed".
             callbacks: functions that are called with a `Progress` of "rounds".
             watch: functions of released values; default none.
+            budget: charged for all rounds unless this run was charged at its start.
             **objects: as of `build`.
 
         Returns:
@@ -209,6 +212,8 @@ class Run:
             job = job.with_root(root_of_run(interruption, job, folder))
             check_watch(watch, job)
             _load_libraries(job)
+            if budget is not None:
+                budget.charge(job, is_resumed=True)
             journal = RunInProgress(folder, job, lock, interruption)
             # The journal closes the lock.
             stack.pop_all()
@@ -507,6 +512,7 @@ def run_job(
     out: str | Path | None = None,
     progress: Callback | None = None,
     watch: Watch = Watch(),  # noqa: B008 # immutable
+    budget: Budget | None = None,
 ) -> Run:
     """Run a planned job and write its folder, without figures and page.
 
@@ -515,22 +521,28 @@ def run_job(
         out: the folder to write, new or empty; by default nothing is written.
         progress: called at every evaluation.
         watch: functions of released values; default none.
+        budget: charged before the first release, and before there is a folder to resume; default none.
 
     Returns:
         The run.
 
     Raises:
-        InputError: the folder is not empty, or cannot be written; or the job does not support a stop.
+        InputError: the folder is not empty, or cannot be written; the run exceeds the budget; or the job does not
+            support a stop.
         Stopped: interrupted; the folder has a record of all releases.
     """
     check_watch(watch, job_plan)
     job = with_blocks(job_plan)
     if out is None:
+        if budget is not None:
+            budget.charge(job)
         return _run(job, progress, watch)
     require_locks("out")
     folder = Path(out)
     check_writable(folder)
     _load_libraries(job)
+    if budget is not None:
+        budget.charge(job)
     return _run_in_folder(job, begin(folder, job), progress, watch)
 
 

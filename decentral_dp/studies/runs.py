@@ -26,6 +26,7 @@ from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text
 from decentral_dp.reporting.report import reason_text
+from decentral_dp.simulation.budget import Budget, BudgetSpentError
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -55,6 +56,7 @@ class Task(NamedTuple):
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
         requested: measures that are computed on request, as of `requested_measures`; default none.
+        budget: charged for every run; default none.
     """
 
     key: str
@@ -63,6 +65,7 @@ class Task(NamedTuple):
     rounds: Literal["last", "all"] | list[int] | None
     network: bool = False
     requested: tuple[str, ...] = ()
+    budget: Budget | None = None
 
 
 def make_task(
@@ -98,6 +101,9 @@ def compute(task: Task) -> Record:
     try:
         scenario = load_scenario(task.content, folder=Path(task.folder))
         record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
+    except BudgetSpentError as error:
+        # Not saved: a larger budget may allow the run.
+        record = _make_record("failed", str(error))
     except InputError as error:
         record = _make_record("refused", str(error))
     except USER_ERRORS as error:
@@ -138,7 +144,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     if scenario.run.measures is None:
         job = replace(job, requested=tuple(dict.fromkeys((*job.requested, *task.requested))))
     pairs = _measure_network(job) if task.network else {}
-    done = run_job(job)
+    done = run_job(job, budget=task.budget)
     result = done.result
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
     curves = {

@@ -23,6 +23,7 @@ from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
 from decentral_dp.reporting.style import FORMATS, write_figure
 from decentral_dp.reporting.terminal import ProgressBar
+from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import requested_measures
 from decentral_dp.simulation.result import plain
@@ -64,6 +65,7 @@ def conduct(
     jobs: int | None = None,
     address: str | None = None,
     progress: Callback | None = None,
+    budget: Budget | None = None,
 ) -> Findings:
     """Compute the cells that `out` lacks, and write all tables and figures there.
 
@@ -73,6 +75,7 @@ def conduct(
         jobs: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
         progress: function of a `Progress` of "cells".
+        budget: with a file, charged for the run of every cell; default none.
 
     Returns:
         Tables and verdicts. A failed cell is recorded.
@@ -81,11 +84,13 @@ def conduct(
         InputError: the study is invalid, or is running in this folder.
         Stopped: interrupted.
     """
+    if budget is not None and budget.file is None:
+        raise InputError("budget: the processes of a study share a file. Fix: give the budget a file.")
     try:
         varied, listed = check_study(study)
         Workers(address=address).check()
         with _lock_folder(out) as folder:
-            keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress)
+            keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress, budget)
             return _write(study, varied, listed, keys, records, computed, out)
     except KeyboardInterrupt:
         finished = sum(1 for _ in (out / CELLS).glob("*.json"))
@@ -117,6 +122,7 @@ def _compute_cells(
     jobs: int | None,
     address: str | None,
     progress: Callback | None,
+    budget: Budget | None,
 ) -> tuple[list[str], list[Record], int]:
     """Return the key and the record of every cell, and the number of computed cells."""
     salt, named = salt_in(folder), named_measures(study)
@@ -129,7 +135,9 @@ def _compute_cells(
     # Cells with the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
-    missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
+    missing = {
+        task.key: task._replace(budget=budget) for task in tasks if isinstance(task, Task) and task.key not in known
+    }
     report = Reporter(progress, "cells")
     failed = sum(record["status"] not in GOOD for record in known.values())
     report(len(known), len(every), failed=failed)
@@ -364,11 +372,18 @@ def _find_differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[s
             yield (f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}. Fix: give both the same.")
 
 
-def study_command(study: str, override: Sequence[str], out: Path | None, jobs: int | None, address: str | None) -> bool:
+def study_command(
+    study: str,
+    override: Sequence[str],
+    out: Path | None,
+    jobs: int | None,
+    address: str | None,
+    budget: Budget | None = None,
+) -> bool:
     """Run the command `study`. Return whether a cell ended ok."""
     loaded = load_study(study, override)
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
-        findings = conduct(loaded, folder, jobs, address, progress)
+        findings = conduct(loaded, folder, jobs, address, progress, budget)
     print_findings(findings)
     return len(findings.failed) < len(findings.cells)

@@ -86,10 +86,11 @@ def test_a_regression_near_that_of_one_place() -> None:
 @pytest.mark.parametrize("kind", BOTH)
 def test_what_it_cost_is_said_and_no_record_is_kept(kind: Any) -> None:
     features, labels = _records(kind)
-    features[17] = [0.7310091283746, -0.1234987612345, 0.998877665544]
+    # Each kind has its records: a further fit on the same records is warned of.
+    features[17] = [0.7310091283746, -0.1234987612345, 0.998877665544 if kind is DecentralisedRegressor else 0.5]
     model = kind(**USUAL | DECLARED[kind]).fit(features, labels)
     assert model.epsilon_ <= 8.0
-    assert model.delta_ == 1e-6
+    assert model.delta_ == 1e-5
     assert "each of 5 agents" in model.statement_
     assert "simulation" in model.statement_
     assert "inferred from y" not in model.statement_
@@ -101,7 +102,9 @@ def test_what_it_cost_is_said_and_no_record_is_kept(kind: Any) -> None:
     np.testing.assert_array_equal(again.predict(features), model.predict(features))
     np.testing.assert_array_equal(clone(model).fit(features, labels).predict(features), model.predict(features))
     secret = clone(model).set_params(random_state=None)
-    assert not np.array_equal(secret.fit(features, labels).coef_, secret.fit(features, labels).coef_)
+    first = secret.fit(features, labels).coef_
+    with pytest.warns(PrivacyWarning, match=r"2 fits on these records"):
+        assert not np.array_equal(first, secret.fit(features, labels).coef_)
     assert "simulation" not in secret.statement_
 
 

@@ -74,7 +74,7 @@ class PrivacyCost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Budget:
+class AgentCosts:
     """Privacy cost of a ledger, per agent; +inf without a proof.
 
     Attributes:
@@ -100,7 +100,7 @@ class Budget:
     has_pure_only: bool = False
 
 
-def price(ledger: Ledger, delta: float) -> Budget:
+def price(ledger: Ledger, delta: float) -> AgentCosts:
     """Compute the privacy cost of every agent of a ledger.
 
     Args:
@@ -145,7 +145,7 @@ def price(ledger: Ledger, delta: float) -> Budget:
             by_channel[line.channel].append(settle(split, line.channel).cost)
     channels = {name: _largest(costs) for name, costs in by_channel.items()}
     whole = _largest([free, *records.values()])
-    return Budget(
+    return AgentCosts(
         delta,
         whole.epsilon,
         whole.epsilon_pure,
@@ -302,7 +302,7 @@ def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
 
 
 class _SplitCost(NamedTuple):
-    """The cost of one record of a split; the other fields are as of `Budget`."""
+    """The cost of one record of a split; the other fields are as of `AgentCosts`."""
 
     cost: PrivacyCost
     slack_epsilon: float

@@ -209,20 +209,45 @@ def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
             )
 
 
-def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
-    """Bound what float64 samplers add to one record's (ε, δ), over all channels or over one.
+class SamplerCounts(NamedTuple):
+    """Counts from which the slack of float64 samplers follows, for one split and G groups.
+
+    Attributes:
+        epsilon, delta, ratio: (G,) slack of samplers other than normal variates.
+        normals: normal variates, by kind of grid.
+    """
+
+    epsilon: Array
+    delta: Array
+    ratio: Array
+    normals: tuple[DrawnVariates, ...]
+
+    def slacks(self, delta: float) -> Iterator[Slack]:
+        """Yield valid bounds at a δ. The first does not depend on δ, and is tight for few coordinates.
+
+        Limits:
+            Exact samplers add nothing. See docs/proofs/09.
+        """
+        if not self.normals:
+            none = np.zeros((1, self.epsilon.size))
+            yield Slack(self.epsilon, self.delta, self.ratio, none, none + np.inf)
+            return
+        for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
+            bound = likely_slack(self.normals, share * delta, self.ratio) if share else worst_case_slack(self.normals)
+            yield bound._replace(
+                epsilon=self.epsilon + bound.epsilon,
+                delta=np.minimum(1.0, self.delta + bound.delta),
+                ratio=self.ratio + bound.ratio,
+            )
+
+
+def count_samples(ledger_charges: Charges, split: Split, channel: str | None) -> SamplerCounts:
+    """Count the samples that protect one record, over all channels or over one.
 
     Args:
         ledger_charges: charges of a ledger.
         split: of the record.
         channel: a single channel; None for all.
-        delta: δ of the budget.
-
-    Returns:
-        Valid bounds. The first does not depend on δ, and is tight for few coordinates.
-
-    Limits:
-        Exact samplers add nothing. See docs/proofs/09.
     """
     groups = int(ledger_charges.group.max()) + 1
     epsilon, lost_delta, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
@@ -239,16 +264,12 @@ def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, d
         else:
             more, less = (part[line.column] for part in line.variates)
             epsilon, lost_delta, ratio = epsilon + more, lost_delta + less, ratio + 0.5 * more
-    if not normals:
-        none = np.zeros((1, groups))
-        yield Slack(epsilon, lost_delta, ratio, none, none + np.inf)
-        return
-    all_normals = join_by_grid(normals)
-    for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
-        bound = likely_slack(all_normals, share * delta, ratio) if share else worst_case_slack(all_normals)
-        yield bound._replace(
-            epsilon=epsilon + bound.epsilon, delta=np.minimum(1.0, lost_delta + bound.delta), ratio=ratio + bound.ratio
-        )
+    return SamplerCounts(epsilon, lost_delta, ratio, tuple(join_by_grid(normals)))
+
+
+def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
+    """Bound what float64 samplers add to one record's (ε, δ); arguments as of `count_samples`, and δ of the budget."""
+    return count_samples(ledger_charges, split, channel).slacks(delta)
 
 
 # Most columns that are composed one by one; more are bundled and bounded by their elementwise maxima.

@@ -19,7 +19,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.participants import Network
-from decentral_dp.privacy.accounting.accountants import Budget, calibrate, price
+from decentral_dp.privacy.accounting.accountants import AgentCosts, calibrate, price
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
@@ -368,7 +368,7 @@ def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
     return unit.clips(n if batch is None else np.minimum(n, batch))
 
 
-def _unused_text(r: Resolved, budget: Budget) -> str:
+def _unused_text(r: Resolved, budget: AgentCosts) -> str:
     """Name the agent that sets the noise of all, if another agent spends less than half the target; "" otherwise."""
     target = r.privacy.epsilon
     if target is None or r.weights is not None or unweighted_reason(r):

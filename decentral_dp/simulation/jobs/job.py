@@ -32,7 +32,7 @@ from decentral_dp.engines.protocol import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.participants import LocalDataset, Network
-from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.clipping import Clip, Unit, unit_of
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
@@ -280,7 +280,7 @@ class PlannedJob(Protocol):
     mechanism: Mechanism
     rounds: int
     ledger: Ledger
-    budget: Budget
+    budget: AgentCosts
     settings_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
