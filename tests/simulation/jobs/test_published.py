@@ -287,6 +287,17 @@ def test_published_models_add_to_the_view_of_a_neighbour() -> None:
     np.testing.assert_array_less(smallest_mu(hidden, "final_models", 4) * (1.0 - 1e-6), models[4])
 
 
+def test_a_neighbour_without_a_bound_has_the_epsilon_of_all_messages() -> None:
+    """The average shows the sum of absent agents, whose noise the bound does not count."""
+    job = job_of(**NETWORKS["offline"] | {"topology.agents": 4, "algorithm.rounds": 3, "seed": 22})
+    view = prepare(job).view()
+    infinite = np.isinf(view.pairs.mu)
+    assert infinite.any()
+    everywhere = np.broadcast_to(job.budget.epsilon, infinite.shape)
+    np.testing.assert_array_equal(view.certified[infinite], everywhere[infinite])
+    np.testing.assert_array_equal(np.isnan(view.certified), np.eye(4, dtype=bool))
+
+
 def test_epsilon_is_monotone() -> None:
     def worst(view: str = "final_average", **more: Any) -> float:
         job = job_of(view, **more)
