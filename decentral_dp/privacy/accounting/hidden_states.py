@@ -149,7 +149,7 @@ def hidden_mu(
     ):
         raise ValueError(
             "correlated noise is that of all agents in every round, none of them a member, and no last message is "
-            "seen beside an average"
+            "seen next to an average"
         )
     precision = None if rounds.covariance is None else _bound_precision(rounds.covariance)
     public = np.vstack([rounds.weights, rounds.observed])

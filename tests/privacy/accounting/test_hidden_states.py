@@ -201,7 +201,7 @@ def test_pairwise_noise_has_values_of_another_solver() -> None:
         ring(8)[None], np.zeros(1, dtype=np.int64), np.ones((1, 8)), np.zeros((1, 8), dtype=bool), np.zeros((1, 8)),
         np.full(8, 1.0 / 8.0), covariance,
     )  # fmt: skip
-    with pytest.raises(ValueError, match="beside an average"):
+    with pytest.raises(ValueError, match="next to an average"):
         hidden_mu(rounds, [0], np.ones((1, 8)), radius=0)
 
 

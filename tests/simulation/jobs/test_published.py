@@ -242,6 +242,19 @@ def test_pairwise_noise_cancels_in_the_average_of_a_complete_graph() -> None:
     np.testing.assert_allclose(job.published, gaussian_epsilon(mu, DELTA), rtol=5e-3)
 
 
+def test_a_noise_multiplier_gives_all_agents_of_pairs_one_scale() -> None:
+    """Agents have 114 or 113 records. Large pairwise noise cancels in the average, and only own noise hides it."""
+    pairs = {**PAIRS, "privacy.correlation": {"between_agents": "pairwise", "ratio": 900.0}}
+    job = job_of(**pairs, **{"topology.kind": "ring", "topology.agents": 4, "algorithm.rounds": 2})
+    counts = np.asarray(job.counts["train"])
+    assert len(set(counts)) > 1
+    scale = np.unique(job.noise["y"].deviations(np.array([1])))
+    assert scale.tolist() == pytest.approx([4.0 * RATE * CLIP / counts.min()])
+    # Linear gossip of equal weights.
+    mu = 2.0 * (2.0 * RATE * CLIP / counts) / (np.sqrt(2.0 * 4.0) * scale)
+    assert (gaussian_epsilon(mu, DELTA) <= job.published).all()
+
+
 @pytest.mark.parametrize("view", ["final_models", "final_average"])
 def test_published_models_with_pairwise_noise_show_at_least_linear_gossip(view: str) -> None:
     """Losses without curvature are among those that ε covers."""
