@@ -244,8 +244,9 @@ def test_pairwise_noise_cancels_in_the_average_of_a_complete_graph() -> None:
 
 def test_a_noise_multiplier_gives_all_agents_of_pairs_one_scale() -> None:
     """Agents have 114 or 113 records. Large pairwise noise cancels in the average, and only own noise hides it."""
-    pairs = {**PAIRS, "privacy.correlation": {"between_agents": "pairwise", "ratio": 900.0}}
-    job = job_of(**pairs, **{"topology.kind": "ring", "topology.agents": 4, "algorithm.rounds": 2})
+    keys: dict[str, Any] = {"topology.kind": "ring", "topology.agents": 4, "algorithm.rounds": 2, "problem.l2": 0.0}
+    keys["privacy.correlation"] = {"between_agents": "pairwise", "ratio": 900.0}
+    job = job_of(**keys)
     counts = np.asarray(job.counts["train"])
     assert len(set(counts)) > 1
     scale = np.unique(job.noise["y"].deviations(np.array([1])))
