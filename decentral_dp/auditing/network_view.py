@@ -193,7 +193,9 @@ def observer_mu(
         between = (1.0 - share) * least + share * most
         # Rounding of the averages.
         more = np.divide(steps.movement, between, out=np.ones(between.shape), where=between > 0.0).max(axis=0)
-        bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])
+        # An infinite μ times a share of 0 is NaN, the mark of members.
+        ends = ((1.0 - share, mu.ravel()[low]), (share, mu.ravel()[high]))
+        bound = more * sum(np.multiply(part, end, out=np.zeros(m), where=part > 0.0) for part, end in ends)
         exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
         certified_mu[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
     return certified_mu

@@ -2275,9 +2275,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the cost of the victim with most records for its whole class",
         "auditing/network_view.py",
-        "bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])",
+        "bound = more * sum(np.multiply(part, end, out=np.zeros(m), where=part > 0.0) for part, end in ends)",
         "bound = mu.ravel()[low]",
         ("tests/auditing/test_network_view_training.py::test_symmetric_pairs_have_one_mu",),
+    ),
+    Mutation(
+        "a neighbour with an infinite cost marked as a member",
+        "auditing/network_view.py",
+        "np.multiply(part, end, out=np.zeros(m), where=part > 0.0)",
+        "part * end",
+        (f"{_PUBLISHED}::test_a_neighbour_without_a_bound_has_the_epsilon_of_all_messages",),
+    ),
+    Mutation(
+        "pairs of agents that draw their noise at different scales",
+        "simulation/jobs/gossip_plan.py",
+        "multiple = scale[0].max() if c.shared else scale[0][c.group]",
+        "multiple = scale[0][c.group]",
+        (f"{_PUBLISHED}::test_a_noise_multiplier_gives_all_agents_of_pairs_one_scale",),
     ),
     # Scripts of papers ------------------------------------------------------------------------------------------------
     Mutation(

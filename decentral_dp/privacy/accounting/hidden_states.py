@@ -145,9 +145,12 @@ def hidden_mu(
     if rounds.covariance is not None and not (
         np.isfinite(rounds.noise).all()
         and rounds.noise.all()
-        and not (rounds.weights.any() and rounds.observed[-1].any())
+        and not (rounds.weights.any() and (radius is not None or rounds.observed[-1].any()))
     ):
-        raise ValueError("correlated noise is that of all agents in every round, none of them a member")
+        raise ValueError(
+            "correlated noise is that of all agents in every round, none of them a member, and no last message is "
+            "seen next to an average"
+        )
     precision = None if rounds.covariance is None else _bound_precision(rounds.covariance)
     public = np.vstack([rounds.weights, rounds.observed])
     roles = _unique_columns(public)

@@ -313,6 +313,8 @@ def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
 def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
     """Scale the schedules so that every release has the noise multiplier privacy.noise_multiplier.
 
+    Pairwise correlated noise has one scale, for which this is the least noise multiplier of any agent.
+
     Args:
         r: the scenario.
         noise: channel → schedule to scale.
@@ -336,7 +338,9 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
                 f"privacy.noise_multiplier: the contribution of a record to {c.channel} changes over the rounds. "
                 "Fix: use a constant learning rate and clip, or give the scales of the noise."
             )
-        factor = (r.privacy.noise_multiplier or 0.0) * scale[0][c.group]
+        # Both agents of a pair draw its noise on one grid at one scale, so that it cancels.
+        multiple = scale[0].max() if c.shared else scale[0][c.group]
+        factor = (r.privacy.noise_multiplier or 0.0) * multiple
         scaled_noise[c.channel] = replace(noise[c.channel], scale=noise[c.channel].scale * factor)
     return scaled_noise
 

@@ -549,8 +549,12 @@ def _hidden_mu(job: GossipJob, view: View) -> Array:
 
 
 def _own_noise(steps: Steps) -> Array:
-    """Return (T, m) standard deviations of the noise without pairs, which cancel in a sum."""
-    return steps.noise if steps.covariance is None else steps.noise * np.sqrt(steps.covariance.sum(axis=1))
+    """Return (T, m) standard deviations of the noise without pairs, which cancel in a sum, rounded down."""
+    if steps.covariance is None:
+        return steps.noise
+    sizes = np.abs(steps.covariance).sum(axis=1)
+    square = steps.covariance.sum(axis=1) - 4.0 * (len(sizes) + 2.0) * 2.0**-53 * sizes
+    return np.asarray(steps.noise * np.sqrt(np.maximum(square, 0.0)))
 
 
 def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> HiddenRounds:

@@ -196,6 +196,13 @@ def test_pairwise_noise_has_values_of_another_solver() -> None:
     assert mu(ring(8), 1, "average", covariance=covariance) == pytest.approx(8.0**-0.5, rel=1e-12)
     with pytest.raises(ValueError, match="none of them a member"):
         mu(ring(8), 20, "models", members=[4], covariance=covariance)
+    # Messages of agents beyond the radius reveal pairwise noise of near agents.
+    rounds = HiddenRounds(
+        ring(8)[None], np.zeros(1, dtype=np.int64), np.ones((1, 8)), np.zeros((1, 8), dtype=bool), np.zeros((1, 8)),
+        np.full(8, 1.0 / 8.0), covariance,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="next to an average"):
+        hidden_mu(rounds, [0], np.ones((1, 8)), radius=0)
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -242,6 +242,20 @@ def test_pairwise_noise_cancels_in_the_average_of_a_complete_graph() -> None:
     np.testing.assert_allclose(job.published, gaussian_epsilon(mu, DELTA), rtol=5e-3)
 
 
+def test_a_noise_multiplier_gives_all_agents_of_pairs_one_scale() -> None:
+    """Agents have 114 or 113 records. Large pairwise noise cancels in the average, and only own noise hides it."""
+    keys: dict[str, Any] = {"topology.kind": "ring", "topology.agents": 4, "algorithm.rounds": 2, "problem.l2": 0.0}
+    keys["privacy.correlation"] = {"between_agents": "pairwise", "ratio": 900.0}
+    job = job_of(**keys)
+    counts = np.asarray(job.counts["train"])
+    assert len(set(counts)) > 1
+    scale = np.unique(job.noise["y"].deviations(np.array([1])))
+    assert scale.tolist() == pytest.approx([4.0 * RATE * CLIP / counts.min()])
+    # Linear gossip of equal weights.
+    mu = 2.0 * (2.0 * RATE * CLIP / counts) / (np.sqrt(2.0 * 4.0) * scale)
+    assert (gaussian_epsilon(mu, DELTA) <= job.published).all()
+
+
 @pytest.mark.parametrize("view", ["final_models", "final_average"])
 def test_published_models_with_pairwise_noise_show_at_least_linear_gossip(view: str) -> None:
     """Losses without curvature are among those that ε covers."""
@@ -285,6 +299,17 @@ def test_published_models_add_to_the_view_of_a_neighbour() -> None:
     np.testing.assert_allclose(none[[1, 7]], models[[1, 7]], rtol=1e-3)
     hidden = job_of("final_models", **ring)
     np.testing.assert_array_less(smallest_mu(hidden, "final_models", 4) * (1.0 - 1e-6), models[4])
+
+
+def test_a_neighbour_without_a_bound_has_the_epsilon_of_all_messages() -> None:
+    """The average shows the sum of absent agents, whose noise the bound does not count."""
+    job = job_of(**NETWORKS["offline"] | {"topology.agents": 4, "algorithm.rounds": 3, "seed": 22})
+    view = prepare(job).view()
+    infinite = np.isinf(view.pairs.mu)
+    assert infinite.any()
+    everywhere = np.broadcast_to(job.budget.epsilon, infinite.shape)
+    np.testing.assert_array_equal(view.certified[infinite], everywhere[infinite])
+    np.testing.assert_array_equal(np.isnan(view.certified), np.eye(4, dtype=bool))
 
 
 def test_epsilon_is_monotone() -> None:
