@@ -190,9 +190,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a learning rate and a clip that depend on labels",
         "simulation/jobs/settings.py",
-        "unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())\n    clips, share",
-        "unit_of(s.privacy.unit, s.privacy.neighbours), min(\n"
-        "        int(shards.train_counts.min()), 1 + int(np.count_nonzero(shards.labels))\n    )\n    clips, share",
+        "records, clips = records_and_clips(unit, shards.train_counts, weights)\n    share, reason",
+        "records, clips = records_and_clips(unit, shards.train_counts, weights)\n"
+        "    records = min(records, 1 + int(np.count_nonzero(shards.labels)))\n    share, reason",
         (_OTHER_RECORDS,),
     ),
     Mutation(
@@ -1113,8 +1113,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run stopped by an evaluation of its loss",
         "simulation/run.py",
-        "            evaluate(s)\n            last_measurement = s.round\n        if journal",
-        "            evaluate(s)\n            last_measurement = s.round\n"
+        "            ends = watch.stops(s)\n        if journal",
+        "            ends = watch.stops(s)\n"
         "            if any(name in LOSSES and value > 1e3 for _, _, name, value in rows):\n"
         "                return True\n"
         "        if journal",
@@ -1671,8 +1671,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "world-readable noiseless metrics of a run with secret noise",
         "simulation/run.py",
-        '        write_whole(partial / "metrics.parquet", to_parquet(run.measured), mode)\n',
-        '        write_whole(partial / "metrics.parquet", to_parquet(run.measured))\n',
+        "        write_whole(partial / METRICS, to_parquet(run.measured), mode)\n",
+        "        write_whole(partial / METRICS, to_parquet(run.measured))\n",
         ("tests/reporting/test_folder_links.py::test_files_of_a_run_with_secret_noise_are_its_owners",),
     ),
     Mutation(
