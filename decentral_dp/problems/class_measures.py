@@ -38,6 +38,7 @@ def auc(first: Array, second: Array) -> float:
 
 # Bins of equal width for confidences.
 _BINS = 10
+_UNDEFINED = np.array(math.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class _Predictions:
 
     @property
     def is_of_two(self) -> bool:
-        return self.share.shape[2] == 2
+        return len(self.true[0]) == 2
 
     @cached_property
     def true(self) -> NDArray[np.bool_]:
@@ -78,45 +79,45 @@ class _Predictions:
         """The second of two classes, or all classes with records."""
         return np.ones(1, dtype=np.int64) if self.is_of_two else self.present
 
-    def auc(self) -> Array | float:
+    def auc(self) -> Array:
         if len(self.present) < 2:
-            return math.nan
+            return _UNDEFINED
         classes = [(self.share[:, :, k], self.true[:, k]) for k in self.judged]
-        return np.array([[auc(row[positive], row[~positive]) for row in share] for share, positive in classes]).mean(
-            axis=0
-        )
+        values = [[auc(row[positive], row[~positive]) for row in share] for share, positive in classes]
+        return np.asarray(np.mean(values, axis=0))
 
-    def balanced_accuracy(self) -> Array | float:
+    def balanced_accuracy(self) -> Array:
         present, _, right = self.counts[..., self.present]
         return np.asarray((right / present).mean(axis=1))
 
-    def f1(self) -> Array | float:
+    def f1(self) -> Array:
         present, n_answered, right = self.counts[..., self.judged]
         return np.asarray((2.0 * right / np.maximum(1, n_answered + present)).mean(axis=1))
 
-    def brier(self) -> Array | float:
+    def brier(self) -> Array:
         squares = np.square(self.share - self.true).sum(axis=2).mean(axis=1)
         return np.asarray(0.5 * squares if self.is_of_two else squares)
 
-    def calibration(self) -> Array | float:
+    def calibration(self) -> Array:
         confidence, right = self.share.max(axis=2), self.share.argmax(axis=2) == self.label
         bins = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
         bins += _BINS * np.arange(len(bins))[:, None]
         gaps = np.bincount(bins.ravel(), (confidence - right).ravel(), _BINS * len(bins)).reshape(-1, _BINS)
         return np.asarray(np.abs(gaps).sum(axis=1) / len(self.label))
 
-    def recall(self) -> Array | float:
+    def recall(self) -> Array:
         return self._right_share(0)
 
-    def precision(self) -> Array | float:
+    def precision(self) -> Array:
         return self._right_share(1)
 
-    def _right_share(self, row: int) -> Array | float:
+    def _right_share(self, row: int) -> Array:
         """Divide correct predictions by a row of `counts`, for the second of two classes; 0/0 is 0."""
-        return self.counts[2, :, 1] / np.maximum(1, self.counts[row, :, 1]) if self.is_of_two else math.nan
+        shares = self.counts[2, :, 1] / np.maximum(1, self.counts[row, :, 1])
+        return shares if self.is_of_two else _UNDEFINED
 
 
-CLASS_MEASURES: Mapping[str, Callable[[_Predictions], Array | float]] = MappingProxyType(
+CLASS_MEASURES: Mapping[str, Callable[[_Predictions], Array]] = MappingProxyType(
     {
         "auc": _Predictions.auc,
         "balanced_accuracy": _Predictions.balanced_accuracy,
