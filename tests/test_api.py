@@ -65,7 +65,7 @@ def test_changed_values_are_converted() -> None:
     assert (plan.title, plan.seed, plan.algorithm.rounds) == (changed["title"], 3, 2)
     assert (plan.privacy.epsilon, plan.topology.agents, plan.run.measures) == (0.5, 4, ["lower_loss"])
     unset = decentral_dp.load("quadratic", set={"run.evaluate_every": None, "algorithm.rounds": 2})
-    assert unset.run.evaluate_every == 10
+    assert unset.run.evaluate_every is None
 
 
 @pytest.mark.parametrize(

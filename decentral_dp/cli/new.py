@@ -321,7 +321,7 @@ def _comment(text: str) -> list[str]:
 
 def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> dict[str, str]:
     """Return key → description, with those of the kind in the table."""
-    texts = {key: field.description or "" for key, field in schema.model_fields.items()}
+    texts = dict.fromkeys(schema.model_fields, "") | schema.key_texts()
     kind = str(table.get("kind"))
     if name == "algorithm" and kind in ALGORITHMS:
         texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}

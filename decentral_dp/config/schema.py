@@ -372,8 +372,9 @@ class RunTable(Table):
     """Number of blocks of agents that are computed together. Default: one, or more if the weights are larger than the
     processor's cache. Released values do not depend on it. Read by local."""
 
-    evaluate_every: Count = 10
-    """Rounds between two evaluations. The first and the last round are always evaluated."""
+    evaluate_every: Count | None = None
+    """Rounds between two evaluations. Default: 10, or more for at most 30 evaluations. The first and the last round are
+    always evaluated."""
 
     measures: Annotated[list[str], Field(min_length=1)] | None = None
     """Metrics that are evaluated, such as ["test_auc", "lower_loss"]. Default: all, those of probabilities only for

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import inspect
 import itertools
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import UnionType
@@ -18,9 +21,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     ValidationError,
     model_validator,
 )
+from pydantic_core import CoreSchema
 from typing_extensions import Doc
 
 from decentral_dp.errors import printable
@@ -77,13 +82,14 @@ Checks = Mapping[str, Callable[[Any], bool]]
 class Table(BaseModel):
     """Table of a scenario, without unknown keys and silent conversions.
 
-    The docstring below a field describes its key.
+    The docstring below a field describes its key. It is read on request, since parsing the sources takes longer than
+    a plan.
 
     Args:
         checks: checks of several keys together.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     checks: ClassVar[Checks] = {}
 
@@ -95,11 +101,26 @@ class Table(BaseModel):
         return self
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        for field in cls.model_fields.values():
-            field.description = " ".join((field.description or "").split()) or None
-        # Early pydantic cannot dump an instance whose tables are not built.
-        cls.model_rebuild(force=True, raise_errors=False)
+    def key_texts(cls) -> dict[str, str]:
+        """Return key → description, for keys of every table class with a source."""
+        texts: dict[str, str] = {}
+        for table in reversed(cls.__mro__[: cls.__mro__.index(Table)]):
+            # Classes of `create_model` have no source.
+            with contextlib.suppress(OSError, TypeError):
+                (definition,) = ast.parse(textwrap.dedent(inspect.getsource(table))).body
+                for key, text in itertools.pairwise(getattr(definition, "body", ())):
+                    match key, text:
+                        case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                            texts[name] = " ".join(words.split())
+        return {key: text for key, field in cls.model_fields.items() if (text := field.description or texts.get(key))}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for key, text in cls.key_texts().items():
+            properties[cls.model_fields[key].alias or key].setdefault("description", text)
+        return schema
 
 
 def first_complaint(error: ValidationError) -> str:

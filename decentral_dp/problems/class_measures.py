@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.models.linear_terms import blocks
 from decentral_dp.problems.protocol import Classifying
 
 
@@ -37,14 +38,15 @@ def auc(first: Array, second: Array) -> float:
 
 # Bins of equal width for confidences.
 _BINS = 10
+_UNDEFINED = np.array(math.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class _Predictions:
-    """Class probabilities of one model, and true labels.
+    """Class probabilities of models, and true labels. Measures are (b,), or NaN if they are not defined.
 
     Args:
-        share: probabilities, (N, c), c ≥ 2.
+        share: probabilities, (b, N, c), c ≥ 2.
         label: classes, (N,).
     """
 
@@ -53,65 +55,69 @@ class _Predictions:
 
     @property
     def is_of_two(self) -> bool:
-        return len(self.share[0]) == 2
+        return len(self.true[0]) == 2
 
     @cached_property
-    def answer(self) -> NDArray[np.int64]:
-        """Predicted class of each record, (N,)."""
-        return np.asarray(self.share.argmax(axis=1))
+    def true(self) -> NDArray[np.bool_]:
+        """Whether a record belongs to a class, (N, c)."""
+        return np.asarray(self.label[:, None] == np.arange(self.share.shape[2]))
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Per class: records, predictions, and correct predictions, (3, c)."""
-        parts = self.label, self.answer, self.label[self.label == self.answer]
-        return np.stack([np.bincount(part, minlength=self.share.shape[1]) for part in parts])
+        """Per model and class: records, predictions, and correct predictions, (3, b, c)."""
+        answer = self.share.argmax(axis=2)[..., None] == np.arange(self.share.shape[2])
+        parts = np.broadcast_to(self.true, answer.shape), answer, answer & self.true
+        return np.stack([part.sum(axis=1) for part in parts])
 
     @property
     def present(self) -> NDArray[np.int64]:
         """Classes that have records."""
-        return np.flatnonzero(self.counts[0])
+        return np.flatnonzero(self.true.any(axis=0))
 
     @property
     def judged(self) -> NDArray[np.int64]:
         """The second of two classes, or all classes with records."""
         return np.ones(1, dtype=np.int64) if self.is_of_two else self.present
 
-    def auc(self) -> float:
+    def auc(self) -> Array:
         if len(self.present) < 2:
-            return math.nan
-        classes = [(self.share[:, k], self.label == k) for k in self.judged]
-        return float(np.mean([auc(share[positive], share[~positive]) for share, positive in classes]))
+            return _UNDEFINED
+        classes = [(self.share[:, :, k], self.true[:, k]) for k in self.judged]
+        values = [[auc(row[positive], row[~positive]) for row in share] for share, positive in classes]
+        return np.asarray(np.mean(values, axis=0))
 
-    def balanced_accuracy(self) -> float:
-        present, _, right = self.counts[:, self.present]
-        return float(np.mean(right / present))
+    def balanced_accuracy(self) -> Array:
+        present, _, right = self.counts[..., self.present]
+        return np.asarray((right / present).mean(axis=1))
 
-    def f1(self) -> float:
-        present, n_answered, right = self.counts[:, self.judged]
-        return float(np.mean(2.0 * right / np.maximum(1, n_answered + present)))
+    def f1(self) -> Array:
+        present, n_answered, right = self.counts[..., self.judged]
+        return np.asarray((2.0 * right / np.maximum(1, n_answered + present)).mean(axis=1))
 
-    def brier(self) -> float:
-        squares = np.square(self.share - np.eye(self.share.shape[1])[self.label]).sum(axis=1).mean()
-        return float(0.5 * squares if self.is_of_two else squares)
+    def brier(self) -> Array:
+        squares = np.square(self.share - self.true).sum(axis=2).mean(axis=1)
+        return np.asarray(0.5 * squares if self.is_of_two else squares)
 
-    def calibration(self) -> float:
-        confidence, right = self.share.max(axis=1), self.share.argmax(axis=1) == self.label
+    def calibration(self) -> Array:
+        confidence, right = self.share.max(axis=2), self.share.argmax(axis=2) == self.label
         bins = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
-        gaps = np.bincount(bins, confidence, _BINS) - np.bincount(bins, right, _BINS)
-        return float(np.abs(gaps).sum() / len(confidence))
+        bins += _BINS * np.arange(len(bins))[:, None]
+        gaps = np.bincount(bins.ravel(), (confidence - right).ravel(), _BINS * len(bins)).reshape(-1, _BINS)
+        return np.asarray(np.abs(gaps).sum(axis=1) / len(self.label))
 
-    def recall(self) -> float:
+    def recall(self) -> Array:
         return self._right_share(0)
 
-    def precision(self) -> float:
+    def precision(self) -> Array:
         return self._right_share(1)
 
-    def _right_share(self, row: int) -> float:
+    def _right_share(self, row: int) -> Array:
         """Divide correct predictions by a row of `counts`, for the second of two classes; 0/0 is 0."""
-        return self.counts[2, 1] / max(1, self.counts[row, 1]) if self.is_of_two else math.nan
+        shares = self.counts[2, :, 1] / np.maximum(1, self.counts[row, :, 1])
+        return shares if self.is_of_two else _UNDEFINED
 
 
-CLASS_MEASURES: Mapping[str, Callable[[_Predictions], float]] = MappingProxyType(
+CLASS_MEASURES: Mapping[str, Callable[[_Predictions], Array]] = MappingProxyType(
     {
         "auc": _Predictions.auc,
         "balanced_accuracy": _Predictions.balanced_accuracy,
@@ -122,7 +128,7 @@ CLASS_MEASURES: Mapping[str, Callable[[_Predictions], float]] = MappingProxyType
         "precision": _Predictions.precision,
     }
 )
-"""Name → the measure of one model.
+"""Name → the measure of each model.
 
 auc: the area under the receiver operating characteristic; of more than two classes the mean of each against the rest.
 balanced_accuracy: the mean over classes of the share of their records that is found. f1: 2TP/(2TP + FP + FN) of the
@@ -153,14 +159,17 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
     """
     out: dict[str, Array] = {}
     names = [name for name in names if name in CLASS_MEASURES]
-    for row in range(len(y)) if names and isinstance(problem, Classifying) else ():
+    if not names or not isinstance(problem, Classifying):
+        return out
+    for rows in blocks(len(y), len(records[0])):
+        models = [problem.probabilities(*row, records) for row in zip(x[rows], y[rows], strict=True)]
         tasks = [
-            _Predictions(np.nan_to_num(share, nan=1.0 / share.shape[1]), label)
-            for share, label in problem.probabilities(x[row], y[row], records)
-            if len(label)
+            _Predictions(np.stack([np.nan_to_num(share, nan=1.0 / share.shape[1]) for share, _ in task]), task[0][1])
+            for task in zip(*models, strict=True)
+            if len(task[0][1])
         ]
         for name in names:
-            values = [value for task in tasks if not math.isnan(value := CLASS_MEASURES[name](task))]
+            values = [value for task in tasks if not np.isnan(value := CLASS_MEASURES[name](task)).any()]
             if values:
-                out.setdefault(name, np.empty(len(y)))[row] = np.mean(values)
+                out.setdefault(name, np.empty(len(y)))[rows] = np.mean(values, axis=0)
     return out

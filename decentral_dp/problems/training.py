@@ -53,7 +53,7 @@ from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import Learner, ModelTable, OneByOne
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.envelope import envelope_slopes
-from decentral_dp.models.linear_terms import as_features, blocks, class_index
+from decentral_dp.models.linear_terms import as_features, class_index, tiles
 from decentral_dp.models.protocol import norm_sums
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
@@ -446,17 +446,15 @@ class Training(StackedProblem):
         """
         model = self._in_proportion if math.isfinite(self.clip.y) else None
         y = weights[:, self.p :]
-        for row in range(len(y)):
-            for part in blocks(len(features), self.model.cells):
-                rows = slice(row, row + 1)
-                outputs = self.model.outputs_of(y[rows], features[part])
-                if model is not None:
-                    share: Array | float = self._bias_share * self.clip.y / model.bias
-                    if not share:
-                        share = self.clip.y / model.unit_norms(y[rows], features[part], self.clip.norm)[..., None]
-                    far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))
-                    outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
-                yield rows, part, outputs
+        for rows, part in tiles(len(y), len(features), self.model.cells):
+            outputs = self.model.outputs_of(y[rows], features[part])
+            if model is not None:
+                share: Array | float = self._bias_share * self.clip.y / model.bias
+                if not share:
+                    share = self.clip.y / model.unit_norms(y[rows], features[part], self.clip.norm)[..., None]
+                far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))
+                outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
+            yield rows, part, outputs
 
 
 ModelKey = Annotated[ModelTable, Doc("The model whose weights are y; linear if left out.")]

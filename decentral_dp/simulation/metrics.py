@@ -354,10 +354,10 @@ class Evaluator:
         for values, suffix in ((published, ending), (last, "_last"), (unreleased_state, "_unreleased")):
             if values is None:
                 continue
-            for name, per_row in self._scores(values).items():
-                if values is published or name.startswith("test"):
-                    is_agent = values is published and len(per_row) == len(scored_agents(len(names)))
-                    rows += summarise(index, name + suffix, per_row, names if is_agent else ())
+            is_published = values is published
+            for name, per_row in self._scores(values, all_scores=is_published).items():
+                is_agent = is_published and len(per_row) == len(scored_agents(len(names)))
+                rows += summarise(index, name + suffix, per_row, names if is_agent else ())
         for values, suffix in ((published, ""), (last, "_last")):
             measured = {} if values is None else self._reference_scores(values)
             for name, value in measured.items():
@@ -385,7 +385,8 @@ class Evaluator:
         objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
         return objective.measure(values, self.key, self.agents)
 
-    def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
+    def _scores(self, v: Mapping[str, Array], all_scores: bool) -> dict[str, Array]:
+        """Compute the scores of values, or only those of held-out records."""
         (train, train_weights), (validation, validation_weights) = self._pooled_records
         chosen = scored_agents(len(v["x"]))
         solution = agent_values = {channel: value[chosen] for channel, value in v.items()}
@@ -396,9 +397,9 @@ class Evaluator:
         x, y = solution["x"], solution["y"]
         with np.errstate(all="ignore"):
             scores = {}
-            if len(validation_weights) and self._wants("upper_loss"):
+            if all_scores and len(validation_weights) and self._wants("upper_loss"):
                 scores["upper_loss"] = self.problem.losses(x, y, validation, validation_weights)[1]
-            if self._wants("lower_loss"):
+            if all_scores and self._wants("lower_loss"):
                 ridge = self.problem.regulariser_value(x, y)
                 scores["lower_loss"] = self.problem.losses(x, y, train, train_weights)[0] + ridge
             if self.test is not None and self._wants("test_"):
@@ -414,6 +415,8 @@ class Evaluator:
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
             if hasattr(self.problem, "scores"):
                 scores.update(self.problem.scores(x, y))
+            if not all_scores:
+                return {name: value for name, value in scores.items() if name.startswith("test")}
             # One value for all has no consensus error.
             for channel, value in agent_values.items() if self.names is None else ():
                 if not value.shape[1]:

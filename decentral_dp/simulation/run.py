@@ -95,6 +95,8 @@ if TYPE_CHECKING:
 
 # Points of the curve of spent ε at most: each composes the whole ledger.
 _CURVE_POINTS = 25
+# Rounds between two evaluations at least, and evaluations at most, by default.
+_LEAST_INTERVAL, _MOST_EVALUATIONS = 10, 30
 SPENT = "epsilon_spent"
 METRICS, LEDGER = "metrics.parquet", "ledger.parquet"
 
@@ -345,13 +347,20 @@ class Run:
         return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {summary_text(result.privacy)}>"
 
 
-def evaluated_rounds(rounds: int, interval: int) -> list[int]:
+def evaluated_rounds(rounds: int, interval: int | None) -> list[int]:
     """List the evaluated rounds: 0, the multiples of `interval`, and the last.
+
+    Args:
+        rounds: T.
+        interval: None for 10, or more for at most 30 evaluations.
 
     Example:
         >>> evaluated_rounds(rounds=7, interval=3)
         [0, 3, 6, 7]
+        >>> len(evaluated_rounds(rounds=1000, interval=None))
+        30
     """
+    interval = interval or max(_LEAST_INTERVAL, math.ceil(rounds / (_MOST_EVALUATIONS - 1)))
     return sorted({*range(0, rounds + 1, interval), rounds})
 
 

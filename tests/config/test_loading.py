@@ -399,7 +399,7 @@ def test_a_key_is_removed_before_others_are_set() -> None:
     loaded = load("ring_breast_cancer", ["privacy.epsilon=null", "privacy.y.scale=1.0", "run=null", "run.average=7"])
     assert loaded.privacy.epsilon is None
     assert loaded.privacy.y is not None
-    assert loaded.run.evaluate_every == 10
+    assert loaded.run.evaluate_every is None
 
 
 @pytest.mark.usefixtures("undrawn")
