@@ -230,8 +230,12 @@ class Entry(NamedTuple):
     @property
     def can_centre(self) -> bool:
         """Whether centring is a step around it: training at one level, in which all agents send in every round."""
-        terms, senders = stated_terms(self.algorithm), getattr(self.algorithm, "senders", Algorithm.senders)
-        averages = getattr(self.algorithm, "conserves_mass", False) is not True and senders is Algorithm.senders
+        terms = stated_terms(self.algorithm)
+        all_send = all(
+            getattr(self.algorithm, name, getattr(Algorithm, name)) is getattr(Algorithm, name)
+            for name in ("senders", "sends")
+        )
+        averages = getattr(self.algorithm, "conserves_mass", False) is not True and all_send
         return self.setting == "gossip" and bool(terms) and set(terms) <= set(ONE_LEVEL) and averages
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:

@@ -305,6 +305,10 @@ class DeclaredGossip(Wrapper, Derived):
         solve = getattr(self.program, "solution", None)
         return {} if solve is None else dict(solve(values))
 
+    @property
+    def has_local_rounds(self) -> bool:
+        return hasattr(self.program, "sends")
+
     def sends(self, t: int) -> bool:
         chosen = getattr(self.program, "sends", None)
         return True if chosen is None else bool(chosen(t))

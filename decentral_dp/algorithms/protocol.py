@@ -161,6 +161,11 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """
         return None
 
+    @property
+    def has_local_rounds(self) -> bool:
+        """Whether some rounds send no messages."""
+        return False
+
     def sends(self, t: int) -> bool:
         """Return whether round t sends messages.
 

@@ -156,7 +156,7 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
 def _is_alike(job: GossipJob) -> bool:
     """Return whether all rounds send the same."""
     is_constant = job.topology.over_time is None and senders_of(job.algorithm, job.public_network) is None
-    return is_constant and all(map(job.algorithm.sends, range(job.rounds)))
+    return is_constant and not job.algorithm.has_local_rounds
 
 
 def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:

@@ -57,6 +57,10 @@ class Kgt(OneLevel):
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "learning_rate"}, "start": {}}
     WIDTHS: ClassVar[Mapping[str, int | str]] = {"start": "q"}
 
+    @property
+    def has_local_rounds(self) -> bool:
+        return True
+
     def sends(self, t: int) -> bool:
         return t > 0 and t % self.period == 0
 

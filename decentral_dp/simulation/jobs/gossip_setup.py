@@ -655,7 +655,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         lambda r: (
-            not all(map(r.algorithm.sends, range(r.s.algorithm.rounds)))
+            r.algorithm.has_local_rounds
             and _first({key: getattr(r.s.topology, key) for key in ("compression", "delay")})
         ),
         "topology.{it}",
