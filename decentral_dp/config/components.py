@@ -283,7 +283,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     if not values:
         return s
     updates: dict[str, Any] = {"objects": {role: kind for role, kind in s.objects.items() if role not in values}}
-    names = {role: _name_of_object(values[role]) for role in sorted(KEYS) if role in values}
+    names = {role: _name_of_object(role, values[role]) for role in sorted(KEYS) if role in values}
     replaced_tables = set(s._replaced_tables)
     if "algorithm" in values:
         entry = _entry_of_object(values["algorithm"])
@@ -469,10 +469,10 @@ def _partition(part: Component, s: Scenario) -> Any:
     return spec.model_dump(exclude_none=True) if isinstance(spec, Partition) else spec
 
 
-def _name_of_object(value: Any) -> str:
+def _name_of_object(role: str, value: Any) -> str:
     # Graphs of networkx and topologies have names.
     name = getattr(value, "name", None) if hasattr(value, "edges") else None
-    if isinstance(value, Mapping | tuple):
+    if role == "data" and isinstance(value, Mapping | tuple):
         return "arrays"
     return printable(str(name)) if name else str(getattr(value, "__name__", type(value).__name__))
 

@@ -426,7 +426,9 @@ class Shards:
 
         It reads the train records, and no ε covers it. None for numeric labels, one agent, or without records.
         """
-        if not (self.has_records and self.classes and len(self.train) > 1 and self.labels.size):
+        # Labels of records that are with their agents are negative.
+        known = self.has_records and self.classes and self.labels.size and self.labels.min() >= 0
+        if not known or len(self.train) < 2:
             return None
         parts = [np.bincount(self.labels[part].astype(np.int64), minlength=len(self.classes)) for part in self.train]
         counts = np.stack([part for part in parts if part.sum()])

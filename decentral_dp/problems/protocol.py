@@ -353,10 +353,6 @@ class PlannedTraining(Protocol):
         """Return the same model, whose probabilities account for this clipping."""
         ...
 
-    def without_clip(self) -> Self:
-        """Return the same model, whose losses are those of its outputs."""
-        ...
-
     def null_record(self, records: Any) -> Any:
         """Return one record of the same type that contributes nothing to any query."""
         ...

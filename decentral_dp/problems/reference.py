@@ -36,7 +36,7 @@ import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.problems.lower_level import Agents, LowerLevel, Share, mean_term, partial_hypergradient
-from decentral_dp.problems.protocol import PlannedTraining, Problem
+from decentral_dp.problems.protocol import Problem
 
 REFERENCE_MEASURES = (
     *("optimality_gap", "distance_to_solution", "value_function", "stationarity"),
@@ -76,7 +76,7 @@ class ReferenceObjective(NamedTuple):
         cls, problem: Problem, shares: Sequence[Share], one_level: bool, weights: Array | None = None
     ) -> ReferenceObjective:
         """Build the objective; a model's log-odds are not corrected for clipping."""
-        posed = problem.without_clip() if isinstance(problem, PlannedTraining) else problem
+        posed = problem.without_clip() if hasattr(problem, "without_clip") else problem
         return cls(posed, shares, one_level, weights)
 
     def lower(self, x: Array, y: Array) -> tuple[float, Array]:

@@ -250,6 +250,7 @@ class Training(StackedProblem):
         return replace(self, clip=clip)
 
     def without_clip(self) -> Training:
+        """Return the same model, whose losses are those of its outputs."""
         return replace(self, clip=replace(self.clip, y=math.inf))
 
     def null_record(self, records: Examples) -> Examples:
