@@ -27,7 +27,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, converting, quoted_path
 from decentral_dp.files.durable import OWNERS, lock_file, new_salt, require_locks, write_synced
 from decentral_dp.files.regular import regular
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.odometer import RecordCost, compose_runs, record_costs
 from decentral_dp.privacy.randomness import root_bytes
 from decentral_dp.simulation.jobs.build import run_digest
@@ -297,7 +297,7 @@ def describe_quote(budget: Budget, quote: Quote) -> str:
     return (
         f"the run {verb} of data set {quote.dataset[:12]} (ε = {epsilon_text(quote.before)} spent by {runs}, "
         f"{left:g} left of {budget.epsilon:g}; the run costs {epsilon_text(quote.cost)}, and all runs "
-        f"together {epsilon_text(quote.after)}, at δ = {budget.delta:g})"
+        f"together {epsilon_text(quote.after)}, at δ = {delta_text(budget.delta)})"
     )
 
 

@@ -37,7 +37,7 @@ class DlmState(NamedTuple):
 
 @dataclass(frozen=True)
 class Dlm(OneLevel):
-    """DLM: linearised ADMM on a graph, with a noisy gradient step (Ling, Shi, Wu & Ribeiro, 2015)."""
+    """Linearised ADMM on a graph, with a noisy gradient step (DLM; Ling, Shi, Wu & Ribeiro, 2015)."""
 
     penalty: float = dp.option("c, weight of disagreement", default=0.1, above=0.0)
 

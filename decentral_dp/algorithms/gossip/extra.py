@@ -37,7 +37,7 @@ class ExtraState(NamedTuple):
 
 @dataclass(frozen=True)
 class Extra(OneLevel):
-    """EXTRA: gossip and a noisy local step, corrected by past disagreement (Shi, Ling, Wu & Yin, 2015)."""
+    """Gossip and a noisy local step, corrected by past disagreement (EXTRA; Shi, Ling, Wu & Yin, 2015)."""
 
     def init(self, dataset: dp.LocalDataset) -> ExtraState:
         return ExtraState(*self.starts(dataset), dataset.public(0.0, dataset.q))

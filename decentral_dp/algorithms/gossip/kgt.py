@@ -50,7 +50,7 @@ class KgtState(NamedTuple):
 
 @dataclass(frozen=True)
 class Kgt(OneLevel):
-    """K-GT: local noisy steps between exchanges, corrected for heterogeneity (Liu, Lin, Koloskova & Stich, 2024)."""
+    """Noisy local steps between exchanges, corrected for heterogeneity (K-GT; Liu, Lin, Koloskova & Stich, 2024)."""
 
     period: int = dp.option("K, rounds from one exchange to the next", default=5, unit="rounds", at_least=1)
 
