@@ -156,7 +156,7 @@ class Run:
             ...     _ = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, out=f"{folder}/run")
             ...     run = decentral_dp.Run.load(f"{folder}/run")
             ...     run.result.rounds, run.released["x"].shape, len(run.ledger)
-            (2, (8, 5), 48)
+            (2, (8, 5), 64)
         """
         from decentral_dp.reporting.report import read_metrics
 

@@ -14,7 +14,7 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import GossipJob
-from tests.privacy.test_unit import KEYS, data_sets, replayed, with_train
+from tests.support.units import KEYS, data_sets, replayed, with_train
 
 SIZES = (24, 12, 6, 4, 2)
 EVEN = (10, 10, 10, 9, 9)

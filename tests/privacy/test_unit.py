@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dp_accounting
@@ -22,7 +22,6 @@ from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Sampling
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants import LocalDataset, Network
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit
@@ -30,15 +29,8 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import GossipJob
 from tests.support.published import scenario_file
+from tests.support.units import KEYS, data_sets, replayed, with_train
 
-KEYS: tuple[Mapping[str, Any], ...] = (
-    {},
-    {"neighbours": "zero_out"},
-    {"unit": 3},
-    {"unit": 3, "neighbours": "zero_out"},
-    {"unit": "agent"},
-    {"unit": "agent", "neighbours": "zero_out"},
-)
 UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
 ALGORITHMS = ("dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum")
 # The factor of a mean in the first release that has one: λ_0, or 1 if the gradient itself is released.
@@ -174,27 +166,6 @@ def dataset(problem: Any, records: Any, unit: Unit, norm: Norm, seed: int, sampl
     )  # type: ignore[arg-type]
 
 
-def data_sets(records: Any, unit: Unit, draw: np.random.Generator, extreme: bool) -> Iterator[Any]:
-    """Two data sets that differ in the unit: its features are opposite and long if `extreme`, or of any size.
-
-    The model is symmetric in the first feature, so that neither gradient saturates.
-    """
-    n = len(records.label)
-    members = np.arange(n) if unit.records is None else draw.choice(n, min(unit.records, n), replace=False)
-    for side in (1.0, -1.0):
-        features = records.features.copy()
-        row = np.zeros(features.shape[1])
-        row[0] = 1e6 * side
-        drawn = draw.normal(size=(members.size, row.size)) * 10.0 ** draw.integers(-2, 5, size=(members.size, 1))
-        features[members] = row if extreme else drawn
-        label = records.label.copy()
-        label[members] = 1.0
-        if unit.zeroed and side < 0.0:
-            # A record that is not finite contributes nothing, like a zeroed one.
-            features[members] = np.nan
-        yield type(records)(features, label)
-
-
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near(unit: Unit, norm: Norm) -> None:
@@ -238,33 +209,6 @@ def test_messages_of_neighbours_stay_within_what_is_planned(algorithm: str, keys
             assert share <= 1.0 + 1e-9
             largest = max(largest, share)
     assert largest > 0.9
-
-
-def with_train(job: Any, agent: int, records: Any) -> Any:
-    changed = tuple(records if k == agent else r for k, r in enumerate(job.records["train"]))
-    return replace(job, records={**job.records, "train": changed})
-
-
-def replayed(job: Any) -> list[Array]:
-    """Noiseless messages of each agent in each round, (m, q), while all release the same synthetic values."""
-    said, channel = [], job.ledger.charged_channels[0].channel
-    nodes, public = job.nodes([job.n_agents]), np.random.default_rng(0).normal(size=(job.rounds + 1, job.n_agents, 1))
-    node = nodes[0]
-    state = node.program.init(node.dataset)
-    for t in range(job.rounds):
-        step = node.program.step(t, node.dataset, state)
-        exchange = next(step)
-        released = np.broadcast_to(public[t], exchange.values["y"].shape).copy()
-        released[:, 0] = 0.0
-        if t:
-            said.append(exchange.values[channel].private)
-        out = {c: released if c == channel else v for c, v in exchange.values.items()}
-        try:
-            step.send(Reply(Bundle(out), Bundle({c: node.mixing @ v for c, v in out.items()})))
-        except StopIteration as done:
-            state = done.value
-    said.append(getattr(state, channel).private)
-    return said
 
 
 # Plan and record ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.comparison import compare, comparison_tables
+from decentral_dp.reporting.privacy import adversary_text
 from decentral_dp.simulation.result import read_result
 from tests.conftest import BASE
 from tests.support.interruptions import interrupt, save_states_often
@@ -82,7 +83,7 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
     text = {name: dict(table.rows) for table in comparison_tables(found) for name in [table.title]}
     assert text["Last metrics"]["consensus_y"][1] == "–"
     assert text["Budgets"]["guarantee"] == ["certified", "certified"]
-    assert [run.result.privacy.adversary for run in found.runs] == [
+    assert [adversary_text(run.result.privacy) for run in found.runs] == [
         "observes all messages",
         "observes all that the trusted coordinator publishes",
     ]

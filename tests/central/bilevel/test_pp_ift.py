@@ -13,13 +13,11 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.context import CoordinatorContext
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.support.bilevel_steps import C, clip_vector, noise, signed_records
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"low": -3.0, "high": 0.5}
-C = 0.3
 UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 
 
@@ -39,28 +37,12 @@ def content(scenario: Make) -> Make:
     return make
 
 
-def clip_vector(rows: np.ndarray) -> np.ndarray:
-    sizes = np.sqrt((rows.reshape(len(rows), -1) ** 2).sum(axis=1))
-    factor = np.minimum(1.0, C / np.maximum(sizes, 1e-300))
-    return rows * factor.reshape(-1, *([1] * (rows.ndim - 1)))
-
-
 def means(train: np.ndarray, validation: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
     s, v = 1.0 / (1.0 + np.exp(train @ y)), 1.0 / (1.0 + np.exp(validation @ y))
     lower, upper = clip_vector(-train * s[:, None]), clip_vector(-validation * v[:, None])
     curved = clip_vector((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
     return lower.mean(axis=0), upper.mean(axis=0), curved.mean(axis=0)
-
-
-def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
-    return train, validation
-
-
-def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
-    drawn = Streams(job.root, "noise", [0]).generator(0, index, tag(channel)).standard_normal((1, 1, d))
-    return np.asarray(drawn[0, 0])
 
 
 def test_agrees_with_a_loop_over_records(content: Make) -> None:

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
-from tests.central.bilevel.test_pp_ift import C, clip_vector, noise, signed_records
+from tests.support.bilevel_steps import C, clip_vector, noise, signed_records
 from tests.support.closed_forms import QuadraticSolution
 
 Make = Callable[..., dict[str, Any]]
