@@ -40,7 +40,7 @@ from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
-from decentral_dp.simulation.result import BASELINES_FOLDER
+from decentral_dp.simulation.result import BASELINES_FOLDER, RESULT, is_complete
 from decentral_dp.simulation.steps import NO_METRICS, Released, Step, Watch
 from decentral_dp.topology import Topology
 
@@ -436,7 +436,8 @@ def resume(
         ...     print(str(error).partition(":")[0])
         resume
     """
-    if progress_in(Path(folder)) == "complete":
+    # `progress_in` also removes what a kill has left of a complete run, but runs without a release as well.
+    if (Path(folder) / RESULT).is_file() and is_complete(Path(folder)) and progress_in(Path(folder)) == "complete":
         return runner.Run.load(folder)
     _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))
     with trusting() if trust else nullcontext():
