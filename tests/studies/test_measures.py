@@ -74,7 +74,7 @@ def test_measures_are_those_of_the_view(kind: str, tmp_path: Path) -> None:
 def test_an_unsupported_cell_has_its_reason() -> None:
     found = decentral_dp.study(_network_study(scenario="quadratic", grid={"algorithm.rounds": [1]}, set={}), workers=1)
     assert found.cells["status"].tolist() == ["refused"]
-    assert found.cells["reason"].iloc[0].startswith("algorithm.kind: network DP is not derived for ")
+    assert found.cells["reason"].iloc[0].startswith("measure: network_epsilon ")
 
 
 ROUNDS, WIDTH = 6, 31
