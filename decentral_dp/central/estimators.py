@@ -161,8 +161,8 @@ class PrivateLogisticRegressionCV(TwoClasses):
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(4000, 5)) / 5
         >>> y = (X @ np.ones(5) > 0).astype(int)
-        >>> model = PrivateLogisticRegressionCV(epsilon=4.0, classes=(0, 1), random_state=1).fit(X, y)
-        >>> bool(model.score(X, y) > 0.8), bool(model.epsilon_ <= 4.0)
+        >>> model = PrivateLogisticRegressionCV(epsilon=2.0, delta=1e-6, classes=(0, 1), random_state=1).fit(X, y)
+        >>> bool(model.score(X, y) > 0.8), bool(model.epsilon_ <= 2.0)
         (True, True)
     """
 
