@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import new as new_hmac
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, converting, quoted_path
@@ -272,11 +272,8 @@ class Budget:
 
     def __reduce__(self) -> Any:
         if self.file is None:
-            self._refuse_copy()
+            raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
         return Budget, (self.epsilon, self.delta, self.file, self.dataset)
-
-    def _refuse_copy(self) -> NoReturn:
-        raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
 
     def __repr__(self) -> str:
         place = "" if self.file is None else f", file={str(self.file)!r}"

@@ -190,7 +190,7 @@ def add_release(mu: Array, earlier: Array) -> Array:
         √(μ_0² + μ²)
 
     Args:
-        mu: μ, (V,) of the rounds, whatever the value.
+        mu: μ, (V,) of the rounds, for every released value.
         earlier: μ_0, (V,) of its release.
 
     References:
