@@ -147,11 +147,12 @@ class Budget:
             ε of its data set.
 
         Raises:
-            InputError: the file is damaged, or the records changed.
+            InputError: the file is damaged, the records changed, or the run has another adjacency than earlier runs.
         """
         with self._locked():
             content = self._read()
-            return self._quote(content, self._account(content, job), record_costs(job.ledger))
+            dataset = self._account(content, job)
+            return self._quote(dataset, _entries_of(content, dataset, _adjacency(job)), record_costs(job.ledger))
 
     def charge(self, job: PlannedJob, *, is_resumed: bool = False) -> None:
         """Write the charge of a run, before its first release.
@@ -169,16 +170,11 @@ class Budget:
             key = bytes.fromhex(content["key"])
             run = new_hmac(key, root_bytes(job.root) + run_digest(job).encode(), "sha256").hexdigest()
             dataset, unit = self._account(content, job), _adjacency(job)
-            entries = [entry for entry in content["entries"] if entry["dataset"] == dataset]
+            entries = _entries_of(content, dataset, unit)
             if is_resumed and any(entry["run"] == run for entry in entries):
                 return
-            if any(entry["adjacency"] != unit for entry in entries):
-                raise InputError(
-                    f"budget: adjacencies of runs differ, so their ε do not compose (got {unit}, expected "
-                    f"{entries[0]['adjacency']}). Fix: set privacy.unit and privacy.neighbours as in earlier runs."
-                )
             costs = record_costs(job.ledger)
-            quote = self._quote(content, dataset, costs)
+            quote = self._quote(dataset, entries, costs)
             if not quote.after <= self.epsilon:
                 raise BudgetSpentError(
                     f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
@@ -194,13 +190,9 @@ class Budget:
             }
             self._write({**content, "entries": [*content["entries"], entry]})
 
-    def _quote(self, content: dict[str, Any], dataset: str, costs: list[RecordCost]) -> Quote:
+    def _quote(self, dataset: str, entries: list[dict[str, Any]], costs: list[RecordCost]) -> Quote:
         with _refusing_damage(self.file):
-            runs = [
-                [RecordCost.from_json(cost) for cost in entry["costs"]]
-                for entry in content["entries"]
-                if entry["dataset"] == dataset
-            ]
+            runs = [[RecordCost.from_json(cost) for cost in entry["costs"]] for entry in entries]
         before, cost, after = (compose_runs(part, self.delta) for part in (runs, [costs], [*runs, costs]))
         return Quote(dataset, len(runs), before, cost, after)
 
@@ -330,6 +322,17 @@ def digest_features(features: Array, key: bytes) -> str:
     # Adding 0 turns −0 into 0.
     rows = (blake2b((row + 0.0).tobytes(), digest_size=32).digest() for row in features)
     return new_hmac(key, b"".join(sorted(rows)), "sha256").hexdigest()
+
+
+def _entries_of(content: dict[str, Any], dataset: str, adjacency: str) -> list[dict[str, Any]]:
+    """Return the charges of a data set. Raises InputError if they have another adjacency."""
+    entries = [entry for entry in content["entries"] if entry["dataset"] == dataset]
+    if any(entry["adjacency"] != adjacency for entry in entries):
+        raise InputError(
+            f"budget: adjacencies of runs differ, so their ε do not compose (got {adjacency}, expected "
+            f"{entries[0]['adjacency']}). Fix: set privacy.unit and privacy.neighbours as in earlier runs."
+        )
+    return entries
 
 
 def _adjacency(job: PlannedJob) -> str:

@@ -201,8 +201,10 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exceeds the budget"):
         _job(**{"privacy.guarantee": "none", "privacy.epsilon": None}).run(budget=budget)
     job.run(budget=budget)
-    with pytest.raises(InputError, match="adjacencies of runs differ"):
-        _job(**{"privacy.neighbours": "zero_out"}).run(budget=budget)
+    other = _job(**{"privacy.neighbours": "zero_out"})
+    for spend in (other.run, other.plan):
+        with pytest.raises(InputError, match="adjacencies of runs differ"):
+            spend(budget=budget)
     file.write_text(file.read_text("utf-8")[:-20], "utf-8")
     with pytest.raises(InputError, match="is damaged"):
         job.run(budget=budget)
