@@ -243,19 +243,24 @@ class Budget:
         with self._thread, contextlib.ExitStack() as stack:
             if self.file is not None:
                 path = self.file.with_name(f".{self.file.name}.lock")
-                with converting(OSError, lambda error: f"budget: {quoted_path(path)} cannot be written ({error})."):
+                with converting(
+                    OSError,
+                    lambda error: (
+                        f"budget: {quoted_path(path)} cannot be written or locked ({error}). Fix: use another folder."
+                    ),
+                ):
                     file = stack.enter_context(path.open("ab"))
-                end = time.monotonic() + _WAIT
-                while True:
-                    try:
-                        lock_file(file)
-                        break
-                    except BlockingIOError:
-                        if time.monotonic() > end:
-                            raise InputError(
-                                f"budget: another process uses {quoted_path(self.file)}. Fix: wait for its end."
-                            ) from None
-                    time.sleep(_PAUSE)
+                    end = time.monotonic() + _WAIT
+                    while True:
+                        try:
+                            lock_file(file)
+                            break
+                        except BlockingIOError:
+                            if time.monotonic() > end:
+                                raise InputError(
+                                    f"budget: another process uses {quoted_path(self.file)}. Fix: wait for its end."
+                                ) from None
+                        time.sleep(_PAUSE)
             yield
 
     def __deepcopy__(self, memo: Any) -> Budget:
