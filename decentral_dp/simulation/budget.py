@@ -278,7 +278,7 @@ class Budget:
 
 
 def describe_quote(budget: Budget, quote: Quote) -> str:
-    """Return what a run costs and leaves in a sentence without its stop.
+    """Return one sentence, without a full stop, on the cost of a run and the remaining budget.
 
     Args:
         budget: the budget.
