@@ -461,8 +461,7 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     """Compute the linear system of a job and its rounding. Raises InputError for a job that is not supported."""
     refuse(job_plan, _REFUSALS)
     job = cast(GossipJob, job_plan)
-    algorithm: LdpSingleLevel | DpDsgd = strip_centring(job.algorithm)
-    problem = cast(MeanEstimation | Training, job.problem)
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
@@ -550,7 +549,7 @@ def _bound_rounding(
     job: GossipJob, problem: MeanEstimation, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...]
 ) -> Array:
     """Return ν of every observer."""
-    algorithm = strip_centring(job.algorithm)
+    algorithm: Any = job.algorithm
     step, averaged_counts = (
         algorithm.learning_rate.series(job.rounds),
         job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import new as new_hmac
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, converting, quoted_path
@@ -147,11 +147,12 @@ class Budget:
             ε of its data set.
 
         Raises:
-            InputError: the file is damaged, or the records changed.
+            InputError: the file is damaged, the records changed, or the run has another adjacency than earlier runs.
         """
         with self._locked():
             content = self._read()
-            return self._quote(content, self._account(content, job), record_costs(job.ledger))
+            dataset = self._account(content, job)
+            return self._quote(dataset, _entries_of(content, dataset, _adjacency(job)), record_costs(job.ledger))
 
     def charge(self, job: PlannedJob, *, is_resumed: bool = False) -> None:
         """Write the charge of a run, before its first release.
@@ -169,16 +170,11 @@ class Budget:
             key = bytes.fromhex(content["key"])
             run = new_hmac(key, root_bytes(job.root) + run_digest(job).encode(), "sha256").hexdigest()
             dataset, unit = self._account(content, job), _adjacency(job)
-            entries = [entry for entry in content["entries"] if entry["dataset"] == dataset]
+            entries = _entries_of(content, dataset, unit)
             if is_resumed and any(entry["run"] == run for entry in entries):
                 return
-            if any(entry["adjacency"] != unit for entry in entries):
-                raise InputError(
-                    f"budget: adjacencies of runs differ, so their ε do not compose (got {unit}, expected "
-                    f"{entries[0]['adjacency']}). Fix: set privacy.unit and privacy.neighbours as in earlier runs."
-                )
             costs = record_costs(job.ledger)
-            quote = self._quote(content, dataset, costs)
+            quote = self._quote(dataset, entries, costs)
             if not quote.after <= self.epsilon:
                 raise BudgetSpentError(
                     f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
@@ -194,13 +190,9 @@ class Budget:
             }
             self._write({**content, "entries": [*content["entries"], entry]})
 
-    def _quote(self, content: dict[str, Any], dataset: str, costs: list[RecordCost]) -> Quote:
+    def _quote(self, dataset: str, entries: list[dict[str, Any]], costs: list[RecordCost]) -> Quote:
         with _refusing_damage(self.file):
-            runs = [
-                [RecordCost.from_json(cost) for cost in entry["costs"]]
-                for entry in content["entries"]
-                if entry["dataset"] == dataset
-            ]
+            runs = [[RecordCost.from_json(cost) for cost in entry["costs"]] for entry in entries]
         before, cost, after = (compose_runs(part, self.delta) for part in (runs, [costs], [*runs, costs]))
         return Quote(dataset, len(runs), before, cost, after)
 
@@ -251,19 +243,24 @@ class Budget:
         with self._thread, contextlib.ExitStack() as stack:
             if self.file is not None:
                 path = self.file.with_name(f".{self.file.name}.lock")
-                with converting(OSError, lambda error: f"budget: {quoted_path(path)} cannot be written ({error})."):
+                with converting(
+                    OSError,
+                    lambda error: (
+                        f"budget: {quoted_path(path)} cannot be written or locked ({error}). Fix: use another folder."
+                    ),
+                ):
                     file = stack.enter_context(path.open("ab"))
-                end = time.monotonic() + _WAIT
-                while True:
-                    try:
-                        lock_file(file)
-                        break
-                    except BlockingIOError:
-                        if time.monotonic() > end:
-                            raise InputError(
-                                f"budget: another process uses {quoted_path(self.file)}. Fix: wait for its end."
-                            ) from None
-                    time.sleep(_PAUSE)
+                    end = time.monotonic() + _WAIT
+                    while True:
+                        try:
+                            lock_file(file)
+                            break
+                        except BlockingIOError:
+                            if time.monotonic() > end:
+                                raise InputError(
+                                    f"budget: another process uses {quoted_path(self.file)}. Fix: wait for its end."
+                                ) from None
+                        time.sleep(_PAUSE)
             yield
 
     def __deepcopy__(self, memo: Any) -> Budget:
@@ -272,11 +269,8 @@ class Budget:
 
     def __reduce__(self) -> Any:
         if self.file is None:
-            self._refuse_copy()
+            raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
         return Budget, (self.epsilon, self.delta, self.file, self.dataset)
-
-    def _refuse_copy(self) -> NoReturn:
-        raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
 
     def __repr__(self) -> str:
         place = "" if self.file is None else f", file={str(self.file)!r}"
@@ -284,7 +278,7 @@ class Budget:
 
 
 def describe_quote(budget: Budget, quote: Quote) -> str:
-    """Return what a run costs and leaves in a sentence without its stop.
+    """Return one sentence, without a full stop, on the cost of a run and the remaining budget.
 
     Args:
         budget: the budget.
@@ -333,6 +327,17 @@ def digest_features(features: Array, key: bytes) -> str:
     # Adding 0 turns −0 into 0.
     rows = (blake2b((row + 0.0).tobytes(), digest_size=32).digest() for row in features)
     return new_hmac(key, b"".join(sorted(rows)), "sha256").hexdigest()
+
+
+def _entries_of(content: dict[str, Any], dataset: str, adjacency: str) -> list[dict[str, Any]]:
+    """Return the charges of a data set. Raises InputError if they have another adjacency."""
+    entries = [entry for entry in content["entries"] if entry["dataset"] == dataset]
+    if any(entry["adjacency"] != adjacency for entry in entries):
+        raise InputError(
+            f"budget: adjacencies of runs differ, so their ε do not compose (got {adjacency}, expected "
+            f"{entries[0]['adjacency']}). Fix: set privacy.unit and privacy.neighbours as in earlier runs."
+        )
+    return entries
 
 
 def _adjacency(job: PlannedJob) -> str:

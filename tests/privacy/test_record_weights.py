@@ -208,6 +208,25 @@ def test_shared_noise_spends_the_target_of_every_agent() -> None:
     assert "objective: mean over all records" in str(plans["records"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes", "privacy"),
+    [
+        ("random_walk", SIZES, {}),
+        ("dp_dsgd", EVEN, {"colluders": 1, "correlation": {"between_agents": "pairwise", "ratio": 8.0}}),
+    ],
+)
+def test_other_reasons_for_a_small_epsilon_are_not_named_as_records(
+    kind: str, sizes: tuple[int, ...], privacy: dict[str, Any]
+) -> None:
+    """Agents that a random walk never visits, or with more neighbours, do not have more records."""
+    source = content("sites", kind, epsilon=1.0, **privacy)
+    del source["privacy"]["y"]
+    source["topology"]["kind"] = "star"
+    job = built(source, sizes)
+    assert job.budget.epsilon.min() < 0.5
+    assert "fewest records" not in " ".join(job.setting_warnings)
+
+
 def test_defaults_follow_from_the_mean_count() -> None:
     """Counts 24 to 2 have the default clip of an even partition, up to the curvature of the largest agent."""
 

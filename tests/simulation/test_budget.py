@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import pickle
 import subprocess
@@ -201,14 +202,25 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exceeds the budget"):
         _job(**{"privacy.guarantee": "none", "privacy.epsilon": None}).run(budget=budget)
     job.run(budget=budget)
-    with pytest.raises(InputError, match="adjacencies of runs differ"):
-        _job(**{"privacy.neighbours": "zero_out"}).run(budget=budget)
+    other = _job(**{"privacy.neighbours": "zero_out"})
+    for spend in (other.run, other.plan):
+        with pytest.raises(InputError, match="adjacencies of runs differ"):
+            spend(budget=budget)
     file.write_text(file.read_text("utf-8")[:-20], "utf-8")
     with pytest.raises(InputError, match="is damaged"):
         job.run(budget=budget)
     file.unlink()
     with pytest.raises(InputError, match="was removed"):
         job.run(budget=budget)
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("decentral_dp.simulation.budget.lock_file", fail)
+    with pytest.raises(InputError, match=r"^budget: .* cannot be written or locked .*No locks available"):
+        Budget(1.0, 1e-5, tmp_path / "budget.json")
 
 
 def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:

@@ -140,7 +140,16 @@ PLAIN: dict[str, Any] = {"algorithm.momentum": 0.0, "algorithm.centring": False,
 
 
 class TestPlan:
-    @pytest.mark.parametrize(("overrides", "eligible"), [(PLAIN, True), ({}, False)])
+    @pytest.mark.parametrize(
+        ("overrides", "eligible"),
+        [
+            (PLAIN, True),
+            ({}, False),
+            (PLAIN | {"problem.weights": "records"}, False),
+            (PLAIN | {"attack": {"kind": "sign_flip", "agents": [0]}}, False),
+            (PLAIN | {"topology.aggregation": {"kind": "trimmed_mean"}}, False),
+        ],
+    )
     def test_a_verbose_plan_names_the_adversary_of_an_eligible_job(
         self, overrides: dict[str, Any], eligible: bool, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -162,5 +162,5 @@ def _continue(steps: Generator[Any, Any, Any], reply: Any) -> Generator[Any, Any
 
 
 def strip_centring(algorithm: Any) -> Any:
-    """Return the algorithm that a centring step is around, or the algorithm itself without one."""
+    """Return the algorithm inside a centring step, or the algorithm itself without one."""
     return algorithm.program if isinstance(algorithm, Centring) else algorithm

@@ -190,7 +190,7 @@ def add_release(mu: Array, earlier: Array) -> Array:
         √(μ_0² + μ²)
 
     Args:
-        mu: μ, (V,) of the rounds, whatever the value.
+        mu: μ, (V,) of the rounds, for every released value.
         earlier: μ_0, (V,) of its release.
 
     References:
@@ -372,7 +372,7 @@ def _smallest_mu(system: _System, terms: int, is_quick: bool) -> float:
 
 
 def _knots(rounds: int) -> NDArray[np.int64]:
-    """Return rounds that are farther apart the farther they are from both ends."""
+    """Return rounds whose spacing grows with the distance to the nearer end."""
     ends = [0]
     while 2 * ends[-1] < rounds:
         ends.append(max(ends[-1] + 1, int(ends[-1] * _SPREAD)))

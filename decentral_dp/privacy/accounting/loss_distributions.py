@@ -22,9 +22,9 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are e
   Σ_j Bin(k, q)(j) N(jμ/k) against N(0), the larger profile of both orders.
 * Gaussian releases compose exactly: μ² adds, also adaptively.
 
-Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is computed. The
-grid and the mixtures raise ε by at most about 0.02 %. If they
-are a large part of δ, after very many releases or at a very small δ, `tilted_composition` is used.
+The grid and the mixtures raise ε by at most about 0.02 %. Float64 errors of the profiles and of the Fourier transforms
+are bounded and subtracted from δ before ε is computed. After very many releases or at a very small δ these errors are a
+large part of δ, and `tilted_composition` is used.
 
 Every release has a privacy profile δ(ε). Its losses are discretised and composed by Fourier transforms, and ε follows
 from δ. A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1)

@@ -373,18 +373,18 @@ def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
 
 
 def _unused_text(r: Resolved, budget: AgentCosts) -> str:
-    """Name the agent that sets the noise of all, if another agent spends less than half the target; "" otherwise."""
-    target = r.privacy.epsilon
-    if target is None or r.weights is not None or unweighted_reason(r):
+    """Name the agent that sets the shared noise, if one of twice its records spends less than half; "" otherwise."""
+    target, counts, epsilon = r.privacy.epsilon, r.shards.train_counts, budget.epsilon
+    # Noise that is not shared has a scale for each agent.
+    if target is None or r.pairs is None or r.weights is not None or unweighted_reason(r):
         return ""
-    epsilon = budget.epsilon
-    if not epsilon.min() < 0.5 * target:
+    most, least = int(epsilon.argmax()), int(epsilon.argmin())
+    if not (epsilon[least] < 0.5 * target and counts[most] == counts.min() <= 0.5 * counts[least]):
         return ""
-    most, least = (r.topology.labels[int(k)] for k in (epsilon.argmax(), epsilon.argmin()))
     return (
-        f"Agent {most} has the fewest records, {r.shards.train_counts.min():,}, and sets the noise of all agents. "
-        f"Agent {least} spends only ε = {epsilon_text(float(epsilon.min()))} of {target:g}. Fix: set "
-        'problem.weights to "records", which gives all agents one sensitivity.'
+        f"Agent {r.topology.labels[most]} has the fewest records, {counts[most]:,}, and sets the noise of all agents. "
+        f"Agent {r.topology.labels[least]} spends only ε = {epsilon_text(float(epsilon[least]))} of {target:g}. Fix: "
+        'set problem.weights to "records", so that agents spend about the same ε.'
     )
 
 
@@ -416,7 +416,7 @@ def gossip_job(c: Components) -> GossipJob:
                     "dp_dsgd; or remove over_time, drop, offline and delay."
                 )
 
-    # A calibration plans the same job with several noises.
+    # A calibration plans the same job at several noise scales.
     records = records_of(r.problem, r.shards, r.elsewhere, r.clip.norm)
     test = test_records(r.problem, r.shards, r.clip.norm)
 

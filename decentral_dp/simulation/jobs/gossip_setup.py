@@ -337,7 +337,7 @@ def _kinds_with(fact: str) -> str:
     )
 
 
-def _byzantine(s: Scenario) -> bool:
+def is_byzantine(s: Scenario) -> bool:
     """Return whether messages are attacked or aggregated robustly."""
     return s.attack is not None or s.topology.aggregation is not None
 
@@ -356,7 +356,7 @@ def unweighted_reason(d: Setup) -> str:
         "agents without edges average nothing": not d.topology.edges.size and not is_central,
         "local steps are clipped as one vector of an agent": d.components.keys.get("local_steps"),
         "the counts of a stream change": d.sampling.kind == "streaming",
-        "attack and topology.aggregation treat agents equally": _byzantine(d.s),
+        "attack and topology.aggregation treat agents equally": is_byzantine(d.s),
         "privacy.adversary states ε for agents that count equally": d.privacy.adversary != "all_messages",
         'guarantee = "as_published" runs the protocol of a paper': d.privacy.guarantee == "as_published",
         "run.agent_scores are means over agents": d.s.run.agent_scores,
@@ -619,7 +619,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         lambda r: (
-            _byzantine(r.s)
+            is_byzantine(r.s)
             and _first(
                 {
                     "topology.compression": r.s.topology.compression,
@@ -636,7 +636,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it, or remove attack and topology.aggregation",
     ),
     Refusal(
-        lambda r: _byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
+        lambda r: is_byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
         "topology.aggregation",
         "{of.kind} has no weighted sum of neighbours' values of agents on an undirected graph",
         "use a gossip algorithm such as dp_dsgd",

@@ -267,7 +267,7 @@ def with_settings(
         shards: the public facts of the records.
         topology: of the agents.
         noise_average: number of agents with independent noise whose average has the noise of this average.
-        stream: the records that a round reads.
+        sampling: the records that a round reads.
         weights: (m,) factors of the agents' gradients; default None, all 1.
 
     Returns:
