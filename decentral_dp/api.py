@@ -436,6 +436,8 @@ def resume(
         ...     print(str(error).partition(":")[0])
         resume
     """
+    if changed := objects.keys() - Records.__annotations__.keys():
+        raise TypeError(f"resume() got an unexpected keyword argument {min(changed)!r}")
     # `progress_in` also removes what a kill has left of a complete run, but runs without a release as well.
     if (Path(folder) / RESULT).is_file() and is_complete(Path(folder)) and progress_in(Path(folder)) == "complete":
         return runner.Run.load(folder)
