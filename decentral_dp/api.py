@@ -24,7 +24,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, option_error, quoted
+from decentral_dp.errors import InputError, converting, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -631,7 +631,7 @@ def sweep(
         One row for each run: a column for each axis of the grid, `seed`, `status`, `epsilon_max`, and the measures.
 
     Raises:
-        InputError: a scenario is invalid, or two values of an axis have the same label.
+        InputError: a scenario or an axis is invalid, or two values of an axis have the same label.
 
     Example:
         >>> import decentral_dp
@@ -651,6 +651,7 @@ def sweep(
         values = {name: value for name, (_, value) in zip(grid, cell, strict=True)}
         keywords: Any = {name: value for name, value in values.items() if name in Changes.__annotations__}
         keys = {name: value for name, value in values.items() if name not in keywords}
+        keys |= keywords.pop("set", None) or {}
         for seed in seed_list:
             combined = cast(Any, options) | keywords | {"set": {**(options.get("set") or {}), **keys, "seed": seed}}
             done = run(scenario, **combined)
@@ -661,12 +662,17 @@ def sweep(
 
 
 def _labels(name: str, values: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
-    """Return label → value of an axis. Raises InputError for equal labels."""
+    """Return label → value of an axis. Raises InputError for missing or equal labels, and for seeds."""
+    if name == "seed":
+        raise InputError("grid: seed is not an axis of the grid. Fix: seeds=[…].")
     if isinstance(values, Mapping):
         return dict(values)
     labels = [v.get("kind") if isinstance(v, Mapping) else v if isinstance(v, Hashable) else str(v) for v in values]
-    if len({*labels}) < len(labels):
-        raise InputError(f"grid: two values of {name} have the same label. Fix: name them, {{label: value}}.")
+    fix = "Fix: name them, {label: value}."
+    with converting(TypeError, lambda _: f"grid: a value of {name} has no label. {fix}"):
+        count = len({*labels})
+    if count < len(labels):
+        raise InputError(f"grid: two values of {name} have the same label. {fix}")
     return dict(zip(labels, values, strict=True))
 
 

@@ -135,3 +135,15 @@ def test_a_sweep_has_a_row_for_every_combination_and_seed() -> None:
     assert row["epsilon_max"] == single.result.privacy.epsilon_max <= 4.0
     with pytest.raises(InputError, match="two values of topology have the same label"):
         decentral_dp.sweep(**arrays, grid={"topology": graphs[:1] * 2}, measure={})
+
+
+def test_a_sweep_over_sets_of_keys_and_data() -> None:
+    records = [(FEATURES[0], labels) for labels in (LABELS[0], 1 - LABELS[0])]
+    options: dict[str, Any] = {"rounds": 2, "measure": {"delta": lambda run: run.scenario.privacy.delta}}
+    sets = {"strict": {"privacy.delta": 1e-6}, "loose": {"privacy.delta": 1e-4}}
+    table = decentral_dp.sweep("dp_dsgd", grid={"set": sets}, **options)
+    assert table["delta"].tolist() == [1e-6, 1e-4]
+    with pytest.raises(InputError, match=r"^grid: a value of data has no label\. Fix: name them"):
+        decentral_dp.sweep("dp_dsgd", grid={"data": records}, **options)
+    with pytest.raises(InputError, match=r"^grid: seed is not an axis"):
+        decentral_dp.sweep("dp_dsgd", grid={"seed": [1, 2]}, **options)
