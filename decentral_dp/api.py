@@ -418,7 +418,7 @@ def resume(
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
         metrics, stop: as in `run`, the same functions again.
-        budget: charged if the run was not charged at its start. Default: none.
+        budget: charged if the run was not charged at its start, except for a complete run. Default: none.
         **objects: the Python objects of the run, if any, or its X, y and agents.
 
     Returns:
