@@ -715,6 +715,10 @@ def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str]
         scenario, data = scenario_of_arrays(**arrays)
         if "topology" not in tables | objects | scenario:
             raise InputError("agents: missing. Fix: give the agent of each record, or a number of agents, as agents=8.")
+        count = scenario.get("topology", {}).get("agents")
+        nodes = tables.get("topology", {}).get("agents")
+        if None not in (count, nodes) and count != nodes:
+            raise InputError(f"agents: records and graph differ (got {count}, expected {nodes}). Fix: change one.")
         objects["data"] = data
     elif arrays:
         name = next(iter(arrays))

@@ -108,6 +108,10 @@ def test_predictions_are_classes_of_raw_features() -> None:
         ({"X": FEATURES[0], "y": LABELS[1, :3], "agents": 3}, r"^X, y: wrong shapes"),
         ({"X": FEATURES[0], "y": "label", "agents": 3}, r"^X: no column 'label'"),
         ({"X": FEATURES[0], "y": LABELS[0], "agents": OWNER}, r"^agents: has the shape"),
+        (
+            {"X": FEATURES[0], "y": LABELS[0], "agents": 4, "topology": decentral_dp.graphs.ring(5)},
+            r"^agents: records and graph differ \(got 4, expected 5\)\. Fix",
+        ),
         ({"X": FEATURES[0], "y": LABELS[0], "agents": 3, "data_range": (1, 0)}, r"^data_range: expected public"),
     ],
 )
