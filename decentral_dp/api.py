@@ -24,7 +24,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, option_error, quoted
+from decentral_dp.errors import InputError, converting, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -418,7 +418,7 @@ def resume(
         callbacks: functions of a `Progress`; by default notebooks show a bar.
         trust: whether to run code of the folder that this machine has not run before.
         metrics, stop: as in `run`, the same functions again.
-        budget: charged if the run was not charged at its start. Default: none.
+        budget: charged if the run was not charged at its start, except for a complete run. Default: none.
         **objects: the Python objects of the run, if any, or its X, y and agents.
 
     Returns:
@@ -436,6 +436,8 @@ def resume(
         ...     print(str(error).partition(":")[0])
         resume
     """
+    if changed := objects.keys() - Records.__annotations__.keys():
+        raise TypeError(f"resume() got an unexpected keyword argument {min(changed)!r}")
     # `progress_in` also removes what a kill has left of a complete run, but runs without a release as well.
     if (Path(folder) / RESULT).is_file() and is_complete(Path(folder)) and progress_in(Path(folder)) == "complete":
         return runner.Run.load(folder)
@@ -629,7 +631,7 @@ def sweep(
         One row for each run: a column for each axis of the grid, `seed`, `status`, `epsilon_max`, and the measures.
 
     Raises:
-        InputError: a scenario is invalid, or two values of an axis have the same label.
+        InputError: a scenario or an axis is invalid, or two values of an axis have the same label.
 
     Example:
         >>> import decentral_dp
@@ -649,6 +651,7 @@ def sweep(
         values = {name: value for name, (_, value) in zip(grid, cell, strict=True)}
         keywords: Any = {name: value for name, value in values.items() if name in Changes.__annotations__}
         keys = {name: value for name, value in values.items() if name not in keywords}
+        keys |= keywords.pop("set", None) or {}
         for seed in seed_list:
             combined = cast(Any, options) | keywords | {"set": {**(options.get("set") or {}), **keys, "seed": seed}}
             done = run(scenario, **combined)
@@ -659,12 +662,17 @@ def sweep(
 
 
 def _labels(name: str, values: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
-    """Return label → value of an axis. Raises InputError for equal labels."""
+    """Return label → value of an axis. Raises InputError for missing or equal labels, and for seeds."""
+    if name == "seed":
+        raise InputError("grid: seed is not an axis of the grid. Fix: seeds=[…].")
     if isinstance(values, Mapping):
         return dict(values)
     labels = [v.get("kind") if isinstance(v, Mapping) else v if isinstance(v, Hashable) else str(v) for v in values]
-    if len({*labels}) < len(labels):
-        raise InputError(f"grid: two values of {name} have the same label. Fix: name them, {{label: value}}.")
+    fix = "Fix: name them, {label: value}."
+    with converting(TypeError, lambda _: f"grid: a value of {name} has no label. {fix}"):
+        count = len({*labels})
+    if count < len(labels):
+        raise InputError(f"grid: two values of {name} have the same label. {fix}")
     return dict(zip(labels, values, strict=True))
 
 
@@ -707,6 +715,10 @@ def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str]
         scenario, data = scenario_of_arrays(**arrays)
         if "topology" not in tables | objects | scenario:
             raise InputError("agents: missing. Fix: give the agent of each record, or a number of agents, as agents=8.")
+        count = scenario.get("topology", {}).get("agents")
+        nodes = tables.get("topology", {}).get("agents")
+        if None not in (count, nodes) and count != nodes:
+            raise InputError(f"agents: records and graph differ (got {count}, expected {nodes}). Fix: change one.")
         objects["data"] = data
     elif arrays:
         name = next(iter(arrays))

@@ -126,22 +126,30 @@ def scenario_of_arrays(
 
 
 def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
-    """Join lists of arrays, one for each agent: (n, d), (n,), and the agent of each record; others are unchanged."""
+    """Join lists of arrays, one for each agent: (n, d), (n,), and the agent of each record; others are unchanged.
+
+    Raises:
+        InputError: the arrays have different shapes.
+    """
     parts = isinstance(X, list | tuple) and len(X) > 0 and all(hasattr(part, "ndim") and part.ndim == 2 for part in X)
     if not parts and not (isinstance(X, np.ndarray) and X.ndim == 3):
         return X, y, None
     counts = [len(part) for part in X]
-    if isinstance(y, str) or len(y) != len(X) or [len(part) for part in y] != counts:
-        raise InputError("y: expected one array of labels for each agent, of the length of its X. Fix: y=[y_0, …].")
-    if hasattr(X[0], "columns"):
-        import pandas as pd
-
-        features = pd.concat(list(X), ignore_index=True)
-    else:
-        features = np.concatenate([np.asarray(part) for part in X])
+    problem = "y: expected one array of labels for each agent, of the length of its X. Fix: y=[y_0, …]."
+    with converting(TypeError, lambda _: problem):
+        if isinstance(y, str) or [len(part) for part in y] != counts:
+            raise InputError(problem)
     for part in y:
         refuse_masked(part, "y")
-    return features, np.concatenate([np.asarray(part) for part in y]), np.repeat(np.arange(len(X)), counts)
+    with converting(ValueError, lambda _: "X, y: shapes of agents differ. Fix: pass X_i (n_i, d) and y_i (n_i,)."):
+        labels = np.concatenate([np.asarray(part) for part in y])
+        if not hasattr(X[0], "columns"):
+            features = np.concatenate([np.asarray(part) for part in X])
+        else:
+            import pandas as pd
+
+            features = pd.concat(list(X), ignore_index=True)
+    return features, labels, np.repeat(np.arange(len(X)), counts)
 
 
 def _is_number(labels: NDArray[Any]) -> bool:

@@ -166,7 +166,11 @@ class Components:
     def unverified(self) -> dict[str, str]:
         """Custom components with unchecked assumptions, with their names."""
         # Arrays and tables contain no code.
-        parts = {part.role: part.name for part in self._custom if part.role != "data" or not part.is_object}
+        parts = {
+            part.role: part.name
+            for part in self._custom
+            if part.role != "data" or not part.is_object or callable(part.value)
+        }
         parts |= {} if self.algorithm.proved else {"algorithm": self.algorithm.kind}
         is_custom_noise = isinstance(self.mechanism, OutsideMechanism) and self.scenario.privacy.guarantee != "none"
         return parts | ({"mechanism": self.mechanism.name} if is_custom_noise else {})

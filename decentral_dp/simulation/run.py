@@ -645,7 +645,8 @@ def _run_in_folder(
             "interrupted" if is_interrupt else "failed",
             cause,
             is_planned=not isinstance(error, UnplannedReleaseError),
-            is_adaptive=is_interrupt and watch.visit is not None,
+            # Custom code may fail because of released values.
+            is_adaptive=watch.visit is not None if is_interrupt else isinstance(error, UserCodeError),
         )
         run_error: BaseException = error
         if is_interrupt:

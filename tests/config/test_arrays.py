@@ -101,10 +101,17 @@ def test_predictions_are_classes_of_raw_features() -> None:
         ({"scenario": "dp_dsgd", "X": FEATURES}, r"^X: does not apply to a scenario\. Fix: data"),
         ({"X": FEATURES[0], "y": LABELS[0]}, r"^agents: missing\. Fix"),
         ({"X": list(FEATURES), "y": LABELS[0]}, r"^y: expected one array of labels for each agent"),
+        ({"X": list(FEATURES), "y": 1}, r"^y: expected one array of labels for each agent"),
+        ({"X": list(FEATURES), "y": [0, 1]}, r"^y: expected one array of labels for each agent"),
+        ({"X": [FEATURES[0], FEATURES[1, :, :1]], "y": list(LABELS[:2])}, r"^X, y: shapes of agents differ\. Fix"),
         ({"X": list(FEATURES), "y": list(LABELS), "agents": 4}, r"^agents: does not apply to lists"),
         ({"X": FEATURES[0], "y": LABELS[1, :3], "agents": 3}, r"^X, y: wrong shapes"),
         ({"X": FEATURES[0], "y": "label", "agents": 3}, r"^X: no column 'label'"),
         ({"X": FEATURES[0], "y": LABELS[0], "agents": OWNER}, r"^agents: has the shape"),
+        (
+            {"X": FEATURES[0], "y": LABELS[0], "agents": 4, "topology": decentral_dp.graphs.ring(5)},
+            r"^agents: records and graph differ \(got 4, expected 5\)\. Fix",
+        ),
         ({"X": FEATURES[0], "y": LABELS[0], "agents": 3, "data_range": (1, 0)}, r"^data_range: expected public"),
     ],
 )
@@ -135,3 +142,15 @@ def test_a_sweep_has_a_row_for_every_combination_and_seed() -> None:
     assert row["epsilon_max"] == single.result.privacy.epsilon_max <= 4.0
     with pytest.raises(InputError, match="two values of topology have the same label"):
         decentral_dp.sweep(**arrays, grid={"topology": graphs[:1] * 2}, measure={})
+
+
+def test_a_sweep_over_sets_of_keys_and_data() -> None:
+    records = [(FEATURES[0], labels) for labels in (LABELS[0], 1 - LABELS[0])]
+    options: dict[str, Any] = {"rounds": 2, "measure": {"delta": lambda run: run.scenario.privacy.delta}}
+    sets = {"strict": {"privacy.delta": 1e-6}, "loose": {"privacy.delta": 1e-4}}
+    table = decentral_dp.sweep("dp_dsgd", grid={"set": sets}, **options)
+    assert table["delta"].tolist() == [1e-6, 1e-4]
+    with pytest.raises(InputError, match=r"^grid: a value of data has no label\. Fix: name them"):
+        decentral_dp.sweep("dp_dsgd", grid={"data": records}, **options)
+    with pytest.raises(InputError, match=r"^grid: seed is not an axis"):
+        decentral_dp.sweep("dp_dsgd", grid={"seed": [1, 2]}, **options)

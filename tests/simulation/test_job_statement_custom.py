@@ -76,6 +76,18 @@ def test_objects_are_unverified(scenario: Any) -> None:
         assert statement_of(build_job(scenario(), **given)).rests_on_unverified
 
 
+def test_a_function_of_records_is_unverified_and_arrays_are_not(scenario: Any) -> None:
+    arrays = np.random.default_rng(0).random((60, 4)), np.arange(60) % 2
+
+    def load_arrays() -> Any:
+        return arrays
+
+    content = scenario(problem={"classes": [0, 1], "scale": "none"})
+    of_function, of_arrays = (statement_of(build_job(content, data=data)) for data in (load_arrays, arrays))
+    assert of_function.unverified == {"data": "load_arrays"}
+    assert not of_arrays.unverified
+
+
 def test_components_of_the_package_are_verified(scenario: Any) -> None:
     for job in (build_job(scenario()), build_job(MINIMAX)):
         statement = statement_of(job)

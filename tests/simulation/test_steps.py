@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Mapping
@@ -105,6 +106,22 @@ def test_metrics_of_released_values_are_recorded(job: decentral_dp.Job, tmp_path
         job.run(metrics={"test_accuracy": norm})
     with pytest.raises(UserCodeError, match=r"^norm: fails after round 0: KeyError"):
         job.run(metrics={"norm": lambda released: norm({"y": released["z"]})})
+
+
+def test_a_run_that_custom_code_ends_costs_the_plan(job: decentral_dp.Job, tmp_path: Path) -> None:
+    start = [norm(step.released) for step in itertools.islice(job.steps(), 1)]
+
+    def norm_of_start(released: Mapping[str, Any]) -> float:
+        if norm(released) not in start:
+            raise ValueError("not the start")
+        return start[0]
+
+    with pytest.raises(UserCodeError, match=r"^norm: fails after round 4"):
+        job.run(tmp_path / "run", metrics={"norm": norm_of_start})
+    content = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert content["status"] == "failed"
+    assert content["rounds"] < ROUNDS
+    assert content["privacy"]["epsilon_max"] == job.plan().privacy.epsilon_max
 
 
 def test_a_stop_ends_the_run_at_the_cost_of_the_plan(tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ def test_an_interrupted_run_of_arrays_resumes_with_them(tmp_path: Path) -> None:
             break
     with pytest.raises(InputError, match="was a Python object"):
         decentral_dp.resume(tmp_path / "run")
+    changes: dict[str, Any] = {"epsilon": 9.0}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epsilon'"):
+        decentral_dp.resume(tmp_path / "run", classes=(0, 1), **ARRAYS, **changes)
     resumed = decentral_dp.resume(tmp_path / "run", classes=(0, 1), **ARRAYS)
     np.testing.assert_array_equal(resumed.released["y"], job.run().released["y"])
     assert decentral_dp.Run.load(tmp_path / "run").predict(FEATURES[0]).shape == (30,)
