@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pydantic import ValidationError
+
 # Largest numbers of letters in an error, in a word of it, and in a path of it.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Letters of a quoted path.
@@ -216,7 +218,8 @@ def converting(
     except InputError:
         raise
     except errors as error:
-        raise InputError(sentence(error)) from error
+        # The text of pydantic quotes the refused value, and the sentence states the rest.
+        raise InputError(sentence(error)) from (None if isinstance(error, ValidationError) else error)
 
 
 def quoted(value: Any) -> str:

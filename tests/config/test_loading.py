@@ -444,3 +444,10 @@ def test_a_table_of_clips_is_that_of_centring() -> None:
     job = decentral_dp.build("dp_dsgd", set={"privacy.clip": {"x": 1.0, "y": 0.3}, "algorithm.rounds": 5})
     assert job.simulation().scenario.privacy.clips == {"x": 1.0, "y": 0.3}
     assert decentral_dp.load("ldp_single_level").privacy.clips == {"y": 1.0}
+
+
+def test_errors_of_a_scenario_have_one_traceback(scenario: Make) -> None:
+    with pytest.raises(InputError) as raised:
+        load(scenario(algorithm={"rounds": "many"}))
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
