@@ -276,11 +276,22 @@ class Budget:
     def __reduce__(self) -> Any:
         if self.file is None:
             raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
-        return Budget, (self.epsilon, self.delta, self.file, self.dataset)
+        return _reopen, (self.epsilon, self.delta, self.file, self.dataset)
 
     def __repr__(self) -> str:
         place = "" if self.file is None else f", file={str(self.file)!r}"
         return f"<Budget: epsilon={self.epsilon:g}, delta={self.delta:g}{place}>"
+
+
+def _reopen(epsilon: float, delta: float, file: Path, dataset: str | None) -> Budget:
+    """Return a copy of a budget in another process."""
+    if not file.is_file():
+        # A new file would forget every charge.
+        raise InputError(
+            f"budget: {quoted_path(file)} was removed, or is on another machine. Fix: restore it, or use this machine "
+            "only."
+        )
+    return Budget(epsilon, delta, file, dataset)
 
 
 def describe_quote(budget: Budget, quote: Quote) -> str:

@@ -186,6 +186,12 @@ def test_copies_share_a_budget_or_are_refused(tmp_path: Path) -> None:
     job.run(budget=pickle.loads(pickle.dumps(filed)))  # noqa: S301 # pickled here
     with pytest.raises(InputError, match="exceeds the budget"):
         job.run(budget=filed)
+    # Another machine lacks the file.
+    sent = pickle.dumps(filed)
+    (tmp_path / "budget.json").unlink()
+    with pytest.raises(InputError, match="is on another machine"):
+        pickle.loads(sent)  # noqa: S301 # pickled here
+    assert not (tmp_path / "budget.json").exists()
 
 
 def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
