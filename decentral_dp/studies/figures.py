@@ -94,8 +94,8 @@ def check_style(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
             return
         try:
             rcParams.validate[name](value)
-        except ValueError as error:
-            yield f"style.matplotlib.{name}: {error}."
+        except (ValueError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+            yield f"style.matplotlib.{name}: {error} (got {quoted(value)})."
     missing = [program for program in ("latex", "dvipng") if shutil.which(program) is None]
     if _settings(study.style).get("text.usetex") and missing:
         yield (
@@ -131,12 +131,12 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
     means = means[(means["n"] > 0) & (means["last"] != over_rounds)]
-    points = means[means["name"].isin(plot.measures)]
-    if points.empty or (plot.x not in (*axes, "round") and plot.x not in set(means["name"])):
-        return None
     panels = _labels(axes, plot.panels, cells, look)
     names = _labels(axes, plot.x, cells, look) if plot.x in axes and not axes[plot.x].is_numeric else []
+    points = means[means["name"].isin(plot.measures)]
     points = points.assign(x=_positions(plot, names, axes, means, points)).dropna(subset="x")
+    if points.empty:
+        return None
     across = 1 if len(names) > 6 and look.columns is None else _panels_across(len(panels), look)
     figure, each = _figure(len(panels), across, look.width)
     width = figure.get_figwidth() / across
