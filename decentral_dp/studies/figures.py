@@ -322,7 +322,7 @@ def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
 # Colours of a diagram: what costs, what changes nothing, what pays.
 _COLOURS = "RdBu"
 # Sign of a verdict in its field, and its meaning.
-_SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
+SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
 _MEANINGS = {
     PAYS: "+ the interval lies above 0",
     COSTS: "− below 0",
@@ -361,9 +361,8 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Fig
         for row in part.to_dict("records"):
             ink = "white" if abs(row["mean"]) > 0.6 * largest else "black"
             center = right.index(row[gain.x]) + 0.5, up.index(row[y]) + 0.5
-            ax.text(
-                *center, _SIGNS[row["verdict"]], ha="center", va="center", color=ink, fontsize=13, fontweight="bold"
-            )
+            sign = style.tex(SIGNS[row["verdict"]])
+            ax.text(*center, sign, ha="center", va="center", color=ink, fontsize=13, fontweight="bold")
         ax.set_title(_name(look, pair.name), fontweight="normal")
         ax.set_xticks(np.arange(len(right)) + 0.5, [_name(look, value) for value in right])
         ax.set_yticks(np.arange(len(up)) + 0.5, [_name(look, value) for value in up])
@@ -401,7 +400,7 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Figur
         handles.append(ax.errorbar(x, part["mean"], spread, linestyle=joined, capsize=2, label=name, **looks))
         for there, row in zip(x, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
-                ax.annotate(_SIGNS[row["verdict"]], (there, row["mean"]), (5, 5), textcoords="offset points")
+                ax.annotate(style.tex(SIGNS[row["verdict"]]), (there, row["mean"]), (5, 5), textcoords="offset points")
     _name_ticks(ax, [_name(look, value) for value in values], figure.get_figwidth())
     labels = _axis_name(look, gain.x, cells), f"gain in {_gain_name(look, gain)}"
     _finish(figure, gain.title, labels, handles, "", look.width)

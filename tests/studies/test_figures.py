@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.style import package_style, tex, write_figure
 from decentral_dp.simulation.metrics import MEASURES, metric_words
-from decentral_dp.studies.figures import study_figures
+from decentral_dp.studies.figures import SIGNS, study_figures
 from decentral_dp.studies.schema import axes, load_study, to_toml
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured
@@ -199,6 +199,7 @@ def test_usetex_is_used_if_latex_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     check_study(load_study(CONTENT | {"style": {"matplotlib": {"text.usetex": True}}}))
     with package_style({"text.usetex": True}):
         labels = [tex(str(metric_words(f"{name}{end}"))) for name, m in MEASURES.items() for end in m.endings]
+        labels += map(tex, SIGNS.values())
     assert [label for label in labels if not label.isascii()] == []
 
 
