@@ -103,7 +103,8 @@ class ComparedRun:
         measured = (
             "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
         )
-        return f"{self.name} is not complete ({self.result.reason or 'it has not ended'}); {measured}."
+        reason = (self.result.reason or "it has not ended").removesuffix(".")
+        return f"{self.name} is not complete ({reason}); {measured}."
 
 
 class ComparisonTable(NamedTuple):

@@ -74,7 +74,7 @@ _TEX: Mapping[str, str] = {
     **{"x̄": r"$\bar{x}$", "ȳ": r"$\bar{y}$", "≤": r"$\le$", "‖": r"$\|$", "∇": r"$\nabla$", "∞": r"$\infty$"},
     **{"→": r"$\to$", "−": "$-$", "·": r"$\cdot$", "±": r"$\pm$", "ℓ": r"$\ell$", "₁": "$_1$", "₂": "$_2$"},
     **{"Φ": r"$\Phi$", "δ": r"$\delta$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "μ": r"$\mu$", "ρ": r"$\rho$"},
-    "ζ": r"$\zeta$",
+    **{"ζ": r"$\zeta$", "×": r"$\times$", "≠": r"$\neq$"},
     **{"⁻": "$^-$", **{sign: f"$^{k}$" for k, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}},
 }
 

@@ -40,8 +40,8 @@ _WAIT, _PAUSE = 120.0, 0.05
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-class BudgetSpentError(InputError):
-    """Run that exceeds a budget over several runs."""
+class BudgetError(InputError):
+    """Run that a budget does not cover, or that its file cannot record."""
 
 
 class Quote(NamedTuple):
@@ -162,9 +162,15 @@ class Budget:
             is_resumed: whether the run resumes. A run with the same noise key and inputs is then charged once.
 
         Raises:
-            BudgetSpentError: the run exceeds the budget.
-            InputError: the file is damaged, the records changed, or the run has another adjacency than earlier runs.
+            BudgetError: the run exceeds the budget, the file is damaged, the records changed, or the run has another
+                adjacency than earlier runs.
         """
+        try:
+            self._charge(job, is_resumed)
+        except InputError as error:
+            raise BudgetError(str(error)) from error
+
+    def _charge(self, job: PlannedJob, is_resumed: bool) -> None:
         with self._locked():
             content = self._read()
             key = bytes.fromhex(content["key"])
@@ -176,7 +182,7 @@ class Budget:
             costs = record_costs(job.ledger)
             quote = self._quote(dataset, entries, costs)
             if not quote.after <= self.epsilon:
-                raise BudgetSpentError(
+                raise InputError(
                     f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
                 )
             entry = {
@@ -270,11 +276,22 @@ class Budget:
     def __reduce__(self) -> Any:
         if self.file is None:
             raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
-        return Budget, (self.epsilon, self.delta, self.file, self.dataset)
+        return _reopen, (self.epsilon, self.delta, self.file, self.dataset)
 
     def __repr__(self) -> str:
         place = "" if self.file is None else f", file={str(self.file)!r}"
         return f"<Budget: epsilon={self.epsilon:g}, delta={self.delta:g}{place}>"
+
+
+def _reopen(epsilon: float, delta: float, file: Path, dataset: str | None) -> Budget:
+    """Return a copy of a budget in another process."""
+    if not file.is_file():
+        # A new file would forget every charge.
+        raise InputError(
+            f"budget: {quoted_path(file)} was removed, or is on another machine. Fix: restore it, or use this machine "
+            "only."
+        )
+    return Budget(epsilon, delta, file, dataset)
 
 
 def describe_quote(budget: Budget, quote: Quote) -> str:

@@ -34,11 +34,12 @@ CONFIDENCE = 0.95
 
 
 def interval(values: Array | Sequence[float], band: Band = "t") -> Interval:
-    """Compute mean and 95 % confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
+    """Compute a mean with its interval.
 
     Args:
         values: (n,).
-        band: "t"; "sd": mean ± s; "quantiles": median and quartiles.
+        band: "t": 95 % confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom; "sd": mean ± s;
+            "quantiles": median and quartiles.
 
     Limits:
         The ends are NaN for a single value or an infinite value.
@@ -51,12 +52,14 @@ def interval(values: Array | Sequence[float], band: Band = "t") -> Interval:
     # Sums may overflow, and infinities of both signs have no mean.
     with np.errstate(over="ignore", invalid="ignore"):
         mean, low, high = over_seeds(v, CONFIDENCE) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
-    if math.isfinite(high - low) and band == "sd":
+    if not math.isfinite(high - low):
+        return Interval(mean, math.nan, math.nan)
+    if band == "sd":
         deviation = float(v.std(ddof=1))
         low, high = mean - deviation, mean + deviation
-    elif math.isfinite(high - low) and band == "quantiles":
+    elif band == "quantiles":
         low, mean, high = np.quantile(v, [0.25, 0.5, 0.75]).tolist()
-    return Interval(mean, low, high) if math.isfinite(high - low) else Interval(mean, math.nan, math.nan)
+    return Interval(mean, low, high)
 
 
 def spread_text(mean: float, low: float, high: float) -> str:

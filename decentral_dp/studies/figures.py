@@ -94,8 +94,8 @@ def check_style(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
             return
         try:
             rcParams.validate[name](value)
-        except ValueError as error:
-            yield f"style.matplotlib.{name}: {error}."
+        except (ValueError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+            yield f"style.matplotlib.{name}: {error} (got {quoted(value)})."
     missing = [program for program in ("latex", "dvipng") if shutil.which(program) is None]
     if _settings(study.style).get("text.usetex") and missing:
         yield (
@@ -131,12 +131,12 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
     means = means[(means["n"] > 0) & (means["last"] != over_rounds)]
-    points = means[means["name"].isin(plot.measures)]
-    if points.empty or (plot.x not in (*axes, "round") and plot.x not in set(means["name"])):
-        return None
     panels = _labels(axes, plot.panels, cells, look)
     names = _labels(axes, plot.x, cells, look) if plot.x in axes and not axes[plot.x].is_numeric else []
+    points = means[means["name"].isin(plot.measures)]
     points = points.assign(x=_positions(plot, names, axes, means, points)).dropna(subset="x")
+    if points.empty:
+        return None
     across = 1 if len(names) > 6 and look.columns is None else _panels_across(len(panels), look)
     figure, each = _figure(len(panels), across, look.width)
     width = figure.get_figwidth() / across
@@ -322,7 +322,7 @@ def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
 # Colours of a diagram: what costs, what changes nothing, what pays.
 _COLOURS = "RdBu"
 # Sign of a verdict in its field, and its meaning.
-_SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
+SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
 _MEANINGS = {
     PAYS: "+ the interval lies above 0",
     COSTS: "− below 0",
@@ -361,9 +361,8 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Fig
         for row in part.to_dict("records"):
             ink = "white" if abs(row["mean"]) > 0.6 * largest else "black"
             center = right.index(row[gain.x]) + 0.5, up.index(row[y]) + 0.5
-            ax.text(
-                *center, _SIGNS[row["verdict"]], ha="center", va="center", color=ink, fontsize=13, fontweight="bold"
-            )
+            sign = style.tex(SIGNS[row["verdict"]])
+            ax.text(*center, sign, ha="center", va="center", color=ink, fontsize=13, fontweight="bold")
         ax.set_title(_name(look, pair.name), fontweight="normal")
         ax.set_xticks(np.arange(len(right)) + 0.5, [_name(look, value) for value in right])
         ax.set_yticks(np.arange(len(up)) + 0.5, [_name(look, value) for value in up])
@@ -401,7 +400,7 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Figur
         handles.append(ax.errorbar(x, part["mean"], spread, linestyle=joined, capsize=2, label=name, **looks))
         for there, row in zip(x, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
-                ax.annotate(_SIGNS[row["verdict"]], (there, row["mean"]), (5, 5), textcoords="offset points")
+                ax.annotate(style.tex(SIGNS[row["verdict"]]), (there, row["mean"]), (5, 5), textcoords="offset points")
     _name_ticks(ax, [_name(look, value) for value in values], figure.get_figwidth())
     labels = _axis_name(look, gain.x, cells), f"gain in {_gain_name(look, gain)}"
     _finish(figure, gain.title, labels, handles, "", look.width)

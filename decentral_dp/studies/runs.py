@@ -26,7 +26,7 @@ from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text
 from decentral_dp.reporting.report import reason_text
-from decentral_dp.simulation.budget import Budget, BudgetSpentError
+from decentral_dp.simulation.budget import Budget, BudgetError
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -101,8 +101,8 @@ def compute(task: Task) -> Record:
     try:
         scenario = load_scenario(task.content, folder=Path(task.folder))
         record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
-    except BudgetSpentError as error:
-        # Not saved: a larger budget may allow the run.
+    except BudgetError as error:
+        # Not saved: another budget may allow the run.
         record = _make_record("failed", str(error))
     except InputError as error:
         record = _make_record("refused", str(error))

@@ -32,6 +32,7 @@ from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job
 from tests.conftest import BASE
+from tests.support.coordinator_scenarios import RANKING
 from tests.support.coordinator_scenarios import content as coordinator
 from tests.support.published import as_published, scenario_file
 
@@ -47,28 +48,13 @@ TRAINING: dict[str, Any] = {
 }
 """Decentralised training of a linear model."""
 
-RANKING: dict[str, Any] = {
-    "seed": 1,
-    "problem": {
-        "kind": "auc_maximisation",
-        "data": "breast_cancer",
-        "scale": "public_ranges",
-        "normalise": "l2",
-        "positive_share": 0.6,
-    },
-    "topology": {"kind": "star", "agents": 5},
-    "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
-    "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
-}
-"""A minimax problem of a trusted coordinator."""
-
 GOSSIP_RANKING: dict[str, Any] = {
     **RANKING,
     "topology": {"kind": "ring", "agents": 5},
     "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
     "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
 }
-"""The same problem without a coordinator."""
+"""The minimax problem without a coordinator."""
 
 PUBLISHED = (
     "classification",

@@ -42,25 +42,13 @@ from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.membership import shifted
 from tests.support.auc_bounds import across_runs, across_runs_gaussian, within_run_gaussian, within_run_removed
+from tests.support.coordinator_scenarios import ranking
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
 
 Change = dict[str, dict[str, Any]]
 
-RANKING: dict[str, Any] = {
-    "title": "AUC of breast cancer",
-    "seed": 1,
-    "problem": {
-        "kind": "auc_maximisation",
-        "data": "breast_cancer",
-        "scale": "public_ranges",
-        "normalise": "l2",
-        "positive_share": 0.6,
-    },
-    "topology": {"kind": "star", "agents": 5},
-    "algorithm": {"kind": "dp_sgda", "rounds": 10, "rate": 0.2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
-    "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
-}
+RANKING: dict[str, Any] = ranking(**{"algorithm.rounds": 10}) | {"title": "AUC of breast cancer"}
 # More features than records, and random labels: the model memorises the records.
 BY_HEART: dict[str, Any] = {
     "seed": 1,

@@ -20,32 +20,9 @@ from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.summary import statement_of
 from papers.published import FORMS
 from tests.support.coordinator_scenarios import content as bilevel
+from tests.support.coordinator_scenarios import ranking as minimax
 
 BILEVEL = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
-
-
-def minimax(**changes: Any) -> dict[str, Any]:
-    """A small minimax scenario; changes by "table.key", None leaves the key out."""
-    made: dict[str, Any] = {
-        "seed": 3,
-        "problem": {
-            "kind": "auc_maximisation",
-            "data": "breast_cancer",
-            "scale": "public_ranges",
-            "normalise": "l2",
-            "positive_share": 0.6,
-        },
-        "topology": {"kind": "star", "agents": 5},
-        "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.2, "x": {"scale": 1.0}, "y": {"scale": 0.5}},
-        "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
-        "run": {"evaluate_every": 1},
-    }
-    for place, value in changes.items():
-        table, _, key = place.partition(".")
-        made[table].pop(key, None)
-        if value is not None:
-            made[table][key] = value
-    return made
 
 
 def refusal(made: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shutil
 from pathlib import Path
@@ -18,7 +19,7 @@ from decentral_dp.reporting.privacy import adversary_text
 from decentral_dp.simulation.result import read_result
 from tests.conftest import BASE
 from tests.support.interruptions import interrupt, save_states_often
-from tests.support.run_folders import write_run
+from tests.support.run_folders import rewrite_result, write_run
 
 COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
@@ -116,7 +117,10 @@ def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_pa
     parts[1].write_bytes(b"")
     assert compare(folders / "a", damaged).runs[1].metrics["round"].max() < cut.measured_to
     shutil.rmtree(damaged / "in_progress")
-    assert "nothing was measured yet" in compare(folders / "a", damaged).remarks[0]
+    content = json.loads((damaged / "result.json").read_text())
+    rewrite_result(damaged, content | {"status": "failed", "reason": "The disk is full."})
+    sentence = "damaged is not complete (The disk is full); nothing was measured yet."
+    assert compare(folders / "a", damaged).remarks == [sentence]
 
 
 @pytest.mark.parametrize(

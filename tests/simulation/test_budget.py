@@ -186,6 +186,12 @@ def test_copies_share_a_budget_or_are_refused(tmp_path: Path) -> None:
     job.run(budget=pickle.loads(pickle.dumps(filed)))  # noqa: S301 # pickled here
     with pytest.raises(InputError, match="exceeds the budget"):
         job.run(budget=filed)
+    # Another machine lacks the file.
+    sent = pickle.dumps(filed)
+    (tmp_path / "budget.json").unlink()
+    with pytest.raises(InputError, match="is on another machine"):
+        pickle.loads(sent)  # noqa: S301 # pickled here
+    assert not (tmp_path / "budget.json").exists()
 
 
 def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
@@ -238,3 +244,14 @@ def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
     assert len(_entries(file)) == 2
     # A cell that the budget refused is computed later, the others are kept.
     assert decentral_dp.study(study, workers=1, out=tmp_path / "out").computed == 1
+
+
+def test_a_cell_that_a_budget_cannot_charge_is_computed_later(tmp_path: Path) -> None:
+    budget = Budget(9.0, 1e-5, tmp_path / "budget.json")
+    _job(**{"privacy.neighbours": "zero_out"}).run(budget=budget)
+    study = {"scenario": "classification", "set": SETTINGS, "measure": ["epsilon_max"]}
+    refused = decentral_dp.study(study, workers=1, out=tmp_path / "out", budget=budget)
+    assert refused.cells["status"].tolist() == ["failed"]
+    assert "adjacencies of runs differ" in refused.cells["reason"][0]
+    found = decentral_dp.study(study, workers=1, out=tmp_path / "out")
+    assert (found.computed, found.cells["status"].tolist()) == (1, ["ok"])

@@ -18,8 +18,10 @@ from matplotlib.text import Text
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.style import package_style, tex, write_figure
 from decentral_dp.simulation.metrics import MEASURES, metric_words
-from decentral_dp.studies.schema import load_study, to_toml
+from decentral_dp.studies.figures import SIGNS, study_figures
+from decentral_dp.studies.schema import axes, load_study, to_toml
 from decentral_dp.studies.study import check_study, conduct
+from decentral_dp.studies.tables import Measured
 
 GAP = {"name": "gap", "x": "round", "y": "optimality_gap", "lines": "algorithm.kind", "panels": "privacy.guarantee"}
 BITS = {"name": "bits", "x": "bits", "y": "test_loss", "where": {"algorithm.kind": "extra"}, "panels": GAP["panels"]}
@@ -180,6 +182,8 @@ def test_settings_of_matplotlib_are_drawn(draw: Draw) -> None:
         ({"matplotlib": {"font.sise": 7}}, 'style.matplotlib: "font.sise" is not a setting; did you mean "font.size"'),
         ({"matplotlib": {"backend": "agg"}}, 'style.matplotlib: "backend" is not a setting'),
         ({"matplotlib": {"font.size": "many"}}, "style.matplotlib.font.size: "),
+        ({"matplotlib": {"mathtext.rm": 1.5}}, r"style.matplotlib.mathtext.rm: .* \(got 1.5\)"),
+        ({"matplotlib": {"axes.titlelocation": ["left"]}}, r"style.matplotlib.axes.titlelocation: .* \(got \["),
         ({"matplotlib": {"text": {"usetex": True}}}, "style.matplotlib.text.usetex: LaTeX was not found"),
         ({"band": "se"}, "style.band"),
     ],
@@ -195,4 +199,14 @@ def test_usetex_is_used_if_latex_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     check_study(load_study(CONTENT | {"style": {"matplotlib": {"text.usetex": True}}}))
     with package_style({"text.usetex": True}):
         labels = [tex(str(metric_words(f"{name}{end}"))) for name, m in MEASURES.items() for end in m.endings]
+        labels += map(tex, SIGNS.values())
     assert [label for label in labels if not label.isascii()] == []
+
+
+def test_measures_of_different_cells_have_no_figure() -> None:
+    content = {"scenario": "quadratic", "grid": {"algorithm.rounds": [1, 2]}, "measure": ["bits", "upper_loss"]}
+    study = load_study(content | {"plots": [{"name": "p", "x": "bits", "y": "upper_loss"}]})
+    means = pd.DataFrame({"algorithm.rounds": [1, 2], "round": [1, 2], "last": True, "name": ["bits", "upper_loss"]})
+    means = means.assign(n=1, cells=1, failed=0, mean=3.0, low=np.nan, high=np.nan)
+    cells = pd.DataFrame({"algorithm.rounds": [1, 2], "status": "ok"})
+    assert list(study_figures(Measured(study, axes(study), means, cells))) == []

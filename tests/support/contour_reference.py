@@ -7,6 +7,7 @@ rule converges faster than any power of its step, because the integrand is analy
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -23,26 +24,25 @@ def laplace_log_moment(epsilons: Array, s: Array) -> Array:
     return total
 
 
-def poisson_log_moment(mus: Array, rate: float, s: Array, zeroed: bool = False, points: int = 1201) -> Array:
-    """Σ log M(s) of (1−q)N(0, 1) + qN(m, 1) against its mirror image (m = μ/2), or against N(0, 1) (m = μ)."""
+def poisson_log_moment(mus: Array, rate: float, s: Array, points: int = 1201) -> Array:
+    """Σ log M(s) of (1−q)N(0, 1) + qN(m, 1) with m = μ/2 against its mirror image."""
     total = np.zeros(s.shape, dtype=complex)
     for mu, count in zip(*np.unique(mus, return_counts=True), strict=True):
-        m = mu if zeroed else 0.5 * mu
+        m = 0.5 * mu
         x = np.linspace(-m - 14.0, 2.0 * m + 18.0, points)
         near, up, down = (-0.5 * (x - at) ** 2 for at in (0.0, m, -m))
         p = np.logaddexp(math.log1p(-rate) + near, math.log(rate) + up)
-        loss = p - (near if zeroed else np.logaddexp(math.log1p(-rate) + near, math.log(rate) + down))
+        loss = p - np.logaddexp(math.log1p(-rate) + near, math.log(rate) + down)
         weight = np.exp(p) * (x[1] - x[0]) / math.sqrt(2.0 * math.pi)
         total += count * np.log(np.exp(s[:, None] * loss) @ weight)
     return total
 
 
-def contour_epsilon(log_moment: object, delta: float, theta: float, end: float, step: float) -> float:
+def contour_epsilon(log_moment: Callable[[Array], Array], delta: float, theta: float, end: float, step: float) -> float:
     """ε(δ); `end` is the largest t, `step` the distance of two nodes."""
-    assert callable(log_moment)
     t = np.arange(0.0, end, step)
     s = theta + 1j * t
-    kernel = np.asarray(log_moment(s)) - np.log(s * (s + 1.0))
+    kernel = log_moment(s) - np.log(s * (s + 1.0))
     weights = np.full(t.size, step / math.pi)
     weights[0] *= 0.5
 
