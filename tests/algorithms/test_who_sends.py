@@ -249,6 +249,20 @@ def test_what_is_not_sent_does_not_leave(scenario: Any) -> None:
         assert (seen[t][sent[t]] != seen[t - 1][sent[t]]).all()
 
 
+@pytest.mark.parametrize("is_attacked", [False, True], ids=["local rounds", "attack"])
+def test_single_messages_are_those_in_the_sums(is_attacked: bool, scenario: Any, tmp_path: Path) -> None:
+    """`Trimmed` compares them: a local round has neither, and attackers replace both."""
+    plain, attack = released(scenario("Trimmed"))[0], {}
+    if is_attacked:
+        attack = {"attack": {"agents": [1], "kind": "sign_flip", "strength": 5.0}}
+    else:
+        sends = "def sends(self, t):\n        return t % 2 == 1\n\n    def step(self, t, dataset, s):\n"
+        before, name, after = TEXT.partition("class Trimmed")
+        changed = before + name + after.replace("def step(self, t, dataset, s):\n", sends, 1)
+        (tmp_path / "sending.py").write_text(changed, encoding="utf-8")
+    assert (released(scenario("Trimmed", **attack))[0] != plain).any()
+
+
 def test_a_releaser_gives_nothing_of_those_who_do_not_send(scenario: Any) -> None:
     releaser: Any = build(scenario("Walk")).nodes()[0].make_releaser()
     moved: Any = {"train": Sensitivity(np.ones(M), np.ones(M), None)}
