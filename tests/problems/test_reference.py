@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import decentral_dp
+from decentral_dp.problems import reference
 
 REFERENCE = ["optimality_gap", "distance_to_solution", "stationarity", "heterogeneity", "heterogeneity_at_solution"]
 RIDGE = 0.05
@@ -27,6 +28,12 @@ def _join(job: Any, split: str = "train") -> tuple[Any, Any, Any]:
     features = np.hstack([features, np.full((len(features), 1), job.problem.model.bias)])
     weights = np.concatenate([np.full(len(part.label), 1 / (len(parts) * len(part.label))) for part in parts])
     return features, np.concatenate([part.label for part in parts]), weights
+
+
+def test_stationarity_needs_no_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "_minimise", None)
+    run = decentral_dp.run("classification", set=FEW | {"run.measures": ["stationarity"]})
+    assert _ends(run)["stationarity"] > 0.0
 
 
 def test_gap_of_logistic_regression_is_that_of_scikit_learn() -> None:
