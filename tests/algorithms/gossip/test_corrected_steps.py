@@ -23,7 +23,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
-from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
+from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, change_end, finished, made
 from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
@@ -165,12 +165,7 @@ class UnnoisedTracking(GradientTracking):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            after = done.value
-            return after._replace(s=after.s + (reply.released.s - s.s))
+        return change_end(step, lambda after, reply: after._replace(s=after.s + (reply.released.s - s.s)))
 
 
 class HalfExact(ExactDiffusion):
@@ -185,12 +180,7 @@ class UnnoisedExact(ExactDiffusion):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            after = done.value
-            return after._replace(y=after.y + (reply.released.y - s.y))
+        return change_end(step, lambda after, reply: after._replace(y=after.y + (reply.released.y - s.y)))
 
 
 class HalfExtra(Extra):
@@ -205,12 +195,7 @@ class UnnoisedExtra(Extra):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            after = done.value
-            return after._replace(y=after.y - (reply.released.y - s.y))
+        return change_end(step, lambda after, reply: after._replace(y=after.y - (reply.released.y - s.y)))
 
 
 class HalfDlm(Dlm):
