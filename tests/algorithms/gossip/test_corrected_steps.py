@@ -464,6 +464,20 @@ def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_learning_rate_may_decrease_to_zero(name: str) -> None:
+    """The mean over agents moves while the learning rate is above 0, and stays then."""
+    content = base(name, "none", algorithm={"learning_rate": {"scale": 0.3, "points": [[0, 1.0], [3, 0.0]]}})
+    means = [
+        finished(made("quadratic", content | {"algorithm": content["algorithm"] | {"rounds": rounds}}))
+        .last_snapshot.released["y"]
+        .mean(axis=0)
+        for rounds in (2, 6, 16)
+    ]
+    assert np.abs(means[1] - means[0]).max() > 1e-3
+    np.testing.assert_allclose(means[2], means[1], rtol=0, atol=1e-12)
+
+
 def test_local_rounds_send_no_messages() -> None:
     """6 rounds with exchanges before the third and the fifth one; every round is released."""
     job = made("quadratic", base("kgt", algorithm={"rounds": 6, "period": 2}))
