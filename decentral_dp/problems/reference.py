@@ -20,8 +20,8 @@ Heterogeneity of the agents is, at both levels,
     heterogeneity_at_solution  the same at the solution: (x̄, y*), or (x*, y*(x*)) of a bilevel problem
 
 Nothing is clipped, and nothing is private: the solution, by L-BFGS from the start, reads all train and validation
-records. If what is minimised is not convex, it is a local minimum: the gap may then be negative, and `stationarity` is
-the usual measure.
+records. If the objective is not convex, the solution is a local minimum. The gap may then be negative, and
+`stationarity` is the usual measure.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ With a_i = 1 − Σ_j w_ij, aggregation replaces a_i ṽ_i + Σ_j w_ij u_j of ag
                              largest and the `trim` smallest ones
     median                   coordinate by coordinate the median of ṽ_i and the neighbours' values
 
+In a trimmed mean an agent with n neighbours trims at most ⌈n/2⌉ − 1 values on each side.
+
 Aggregation reads released values only, so it is post-processing. The sensitivity of a release holds for any received
 messages: an attacker changes no ε of an honest agent (docs/proofs/02).
 
