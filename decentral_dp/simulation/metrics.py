@@ -339,12 +339,7 @@ class Evaluator:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
-        if self.numbers is not None:
-            snapshot = snapshot._replace(
-                released=_rows(snapshot.released, self.numbers),
-                published=_rows(snapshot.published, self.numbers),
-                state=_rows(snapshot.state, self.numbers),
-            )
+        snapshot = select_agents(snapshot, self.numbers)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
         unreleased_state = snapshot.state if self.reads_state else None
@@ -446,8 +441,15 @@ class Evaluator:
         return join_alike(self.agents, self.weights)
 
 
-def _rows(values: Mapping[str, Array], numbers: IntArray) -> dict[str, Array]:
-    return {channel: value[numbers] for channel, value in values.items()}
+def select_agents(snapshot: Snapshot, numbers: IntArray | None) -> Snapshot:
+    """Return the snapshot with the values of these agents only; None selects all."""
+    if numbers is None:
+        return snapshot
+    released, published, state = (
+        {channel: value[numbers] for channel, value in values.items()}
+        for values in (snapshot.released, snapshot.published, snapshot.state)
+    )
+    return snapshot._replace(released=released, published=published, state=state)
 
 
 def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:

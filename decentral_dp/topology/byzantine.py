@@ -146,6 +146,6 @@ class Aggregation:
         return out
 
 
-def honest_agents(n_agents: int, attack: Attack | None) -> NDArray[np.int64]:
+def honest_agents(n_agents: int, attack: Attack) -> NDArray[np.int64]:
     """Return the numbers of the honest agents, ascending."""
-    return np.setdiff1d(np.arange(n_agents), [] if attack is None else attack.agents)
+    return np.setdiff1d(np.arange(n_agents), attack.agents)
