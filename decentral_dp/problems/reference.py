@@ -1,13 +1,13 @@
 """Reference solution of a bilevel problem or of one-level training, for the y axis of optimisation papers.
 
-At one level, with x̄ and ȳ the means of the agents' published values and g the train loss with its regulariser, its
-mean over agents, or over all records with problem.weights = "records",
+If y is trained at a constant x, with x̄ and ȳ the means of the agents' published values and g the train loss with its
+regulariser, its mean over agents, or over all records with problem.weights = "records",
 
     optimality_gap        g(x̄, ȳ) − min_y g(x̄, y)
     distance_to_solution  ‖ȳ − y*‖₂, y* = argmin_y g(x̄, y)
     stationarity          ‖∇_y g(x̄, ȳ)‖₂²
 
-and of a bilevel problem, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
+and if x is trained, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
 
     value_function        F(x̄)
     optimality_gap        F(x̄) − F(x*), x* a minimiser of F
@@ -115,7 +115,7 @@ class ReferenceObjective(NamedTuple):
         with np.errstate(all="ignore"):
             if names & {"value_function", "optimality_gap", "stationarity"}:
                 value, gradient = self.lower(x, mean) if self.one_level else self.upper(x)
-            # Of a bilevel problem it may take minutes.
+            # A bilevel solution may take minutes.
             if names & {"heterogeneity_at_solution", "optimality_gap", "distance_to_solution"}:
                 solution = self.solution(x, key)
             if "heterogeneity" in names:

@@ -603,7 +603,7 @@ class GossipJob(PlannedJob):
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             requested=self.requested,
-            one_level=self.components.one_level,
+            one_level=self.components.one_level or not self.tunes_x,
             key=self.reference_key,
             averages=self.publishes_average,
             weights=self.weights,
