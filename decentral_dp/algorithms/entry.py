@@ -229,13 +229,12 @@ class Entry(NamedTuple):
 
     @property
     def can_centre(self) -> bool:
-        """Whether centring is a step around it: training at one level, in which all agents send in every round."""
+        """Whether centring is supported: training at one level, in which all agents send and average in every round."""
         terms = stated_terms(self.algorithm)
-        all_send = all(
-            getattr(self.algorithm, name, getattr(Algorithm, name)) is getattr(Algorithm, name)
-            for name in ("senders", "sends")
+        averages = all(
+            getattr(self.algorithm, name, False) in (False, getattr(Algorithm, name))
+            for name in ("senders", "sends", "conserves_mass")
         )
-        averages = getattr(self.algorithm, "conserves_mass", False) is not True and all_send
         return self.setting == "gossip" and bool(terms) and set(terms) <= set(ONE_LEVEL) and averages
 
     def build(self, options: Options, guarantee: str) -> AnyAlgorithm:

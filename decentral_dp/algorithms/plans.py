@@ -310,8 +310,11 @@ class DeclaredGossip(Wrapper, Derived):
         return hasattr(self.program, "sends")
 
     def sends(self, t: int) -> bool:
-        chosen = getattr(self.program, "sends", None)
-        return True if chosen is None else bool(chosen(t))
+        if not self.has_local_rounds:
+            return True
+        name = type(self.program).__name__
+        with converting(USER_ERRORS, lambda e: f"algorithm.kind: sends of {name} fails: {blame(e)}. Fix: correct it."):
+            return bool(self.program.sends(t))
 
     def senders(self, network: Network) -> Iterator[Any] | None:
         choose = getattr(self.program, "senders", None)

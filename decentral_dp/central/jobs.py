@@ -508,7 +508,7 @@ class CoordinatorBilevelJob(_Coordinated):
             hypergradient=self.tunes_x and not self.skips_hypergradient,
             measures=self.scenario.run.measures,
             requested=self.requested,
-            one_level=self.components.one_level,
+            one_level=self.components.one_level or not self.tunes_x,
             key=self.reference_key,
         )
 

@@ -326,6 +326,8 @@ class Host:
             # Before a message has arrived, the same exchange of the first round.
             short = len(self._late) < (self._late.maxlen or 1)
             messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
+        if self._node.attack is not None:
+            messages = (self._node.attack(messages[0], self._index),)
         weighted_values = self._mix(released, messages[0] if len(messages) == 1 else np.concatenate(messages))
         agents = self._node.agents.size
         if len(weighted_values) != agents:
@@ -359,12 +361,15 @@ class Host:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{count + 1} exchanges or more")
         return self._open_exchange(exchange)
 
+    @property
+    def _is_local(self) -> bool:
+        """Whether this round sends no messages."""
+        return self._sends is not None and not self._sends(self._round)
+
     def _mix(self, released: Bundle, messages: Array) -> Array:
         """Return Σ_j w_ij u_j, (b, D), of the messages u (n, D) of the blocks that are read."""
-        if self._sends is not None and not self._sends(self._round):
+        if self._is_local:
             return np.zeros((self._node.agents.size, messages.shape[1]))
-        if self._node.attack is not None:
-            messages = self._node.attack(messages, self._index)
         if self._node.aggregation is None:
             return np.asarray(self._weights @ messages)
         own, weights = released.concatenate(), self._weights
@@ -387,6 +392,8 @@ class Host:
             messages = released.concatenate()[rows] + correction
         parts = np.split(messages, ends[:-1], axis=1)
         releases = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
+        if self._is_local:
+            return releases.select(slice(0))
         return releases if self._arriving is None else releases.select(self._arriving_mask()[agents])
 
     def _neighbour_index(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,13 +1,13 @@
 """Reference solution of a bilevel problem or of one-level training, for the y axis of optimisation papers.
 
-At one level, with x̄ and ȳ the means of the agents' published values and g the train loss with its regulariser, its
-mean over agents, or over all records with problem.weights = "records",
+If y is trained at a constant x, with x̄ and ȳ the means of the agents' published values and g the train loss with its
+regulariser, its mean over agents, or over all records with problem.weights = "records",
 
     optimality_gap        g(x̄, ȳ) − min_y g(x̄, y)
     distance_to_solution  ‖ȳ − y*‖₂, y* = argmin_y g(x̄, y)
     stationarity          ‖∇_y g(x̄, ȳ)‖₂²
 
-and of a bilevel problem, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
+and if x is trained, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
 
     value_function        F(x̄)
     optimality_gap        F(x̄) − F(x*), x* a minimiser of F
@@ -20,14 +20,14 @@ Heterogeneity of the agents is, at both levels,
     heterogeneity_at_solution  the same at the solution: (x̄, y*), or (x*, y*(x*)) of a bilevel problem
 
 Nothing is clipped, and nothing is private: the solution, by L-BFGS from the start, reads all train and validation
-records. If what is minimised is not convex, it is a local minimum: the gap may then be negative, and `stationarity` is
-the usual measure.
+records. If the objective is not convex, the solution is a local minimum. The gap may then be negative, and
+`stationarity` is the usual measure.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -98,35 +98,44 @@ class ReferenceObjective(NamedTuple):
             value += share.weight * float(losses[0])
         return value, partial_hypergradient(self.problem, x, y, level.inverse_hvp(y, TOLERANCE), self.shares)
 
-    def measure(self, published: Mapping[str, Array], key: str, agents: Agents) -> dict[str, float]:
-        """Compute `REFERENCE_MEASURES`, and `distance_to_solution_max` over agents.
+    def measure(
+        self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str
+    ) -> dict[str, float]:
+        """Compute some of `REFERENCE_MEASURES`; with `distance_to_solution` its maximum over agents, `…_max`.
 
         Args:
             published: "x" (m, p) and "y" (m, q) of the agents.
+            names: names of the measures; others are ignored.
             agents: (train, validation) records of each agent.
             key: identifies the problem and its records, for the cache of solutions; "" caches nothing.
         """
         values = published["y" if self.one_level else "x"]
-        x, mean = published["x"].mean(axis=0), values.mean(axis=0)
+        x, mean, names = published["x"].mean(axis=0), values.mean(axis=0), set(names)
+        scores: dict[str, float] = {}
         with np.errstate(all="ignore"):
-            solution = self.solution(x, key)
-            value, gradient = self.lower(x, mean) if self.one_level else self.upper(x)
-            spread = {"heterogeneity": self.heterogeneity(x, published["y"].mean(axis=0), agents)}
-            if self.one_level:
-                spread["heterogeneity_at_solution"] = self.heterogeneity(x, solution.point, agents)
-            else:
-                y = LowerLevel.from_point(self.problem, solution.point, self.shares).minimiser(TOLERANCE)
-                spread["heterogeneity_at_solution"] = self.heterogeneity(solution.point, y, agents)
-            return (
-                spread
-                | ({} if self.one_level else {"value_function": value})
-                | {
-                    "optimality_gap": value - solution.value,
-                    "distance_to_solution": float(np.linalg.norm(mean - solution.point)),
-                    "distance_to_solution_max": float(np.linalg.norm(values - solution.point, axis=1).max()),
-                    "stationarity": float(gradient @ gradient),
-                }
-            )
+            if names & {"value_function", "optimality_gap", "stationarity"}:
+                value, gradient = self.lower(x, mean) if self.one_level else self.upper(x)
+            # A bilevel solution may take minutes.
+            if names & {"heterogeneity_at_solution", "optimality_gap", "distance_to_solution"}:
+                solution = self.solution(x, key)
+            if "heterogeneity" in names:
+                scores["heterogeneity"] = self.heterogeneity(x, published["y"].mean(axis=0), agents)
+            if "heterogeneity_at_solution" in names:
+                upper, lower = x, solution.point
+                if not self.one_level:
+                    upper = solution.point
+                    lower = LowerLevel.from_point(self.problem, upper, self.shares).minimiser(TOLERANCE)
+                scores["heterogeneity_at_solution"] = self.heterogeneity(upper, lower, agents)
+            if "value_function" in names and not self.one_level:
+                scores["value_function"] = value
+            if "optimality_gap" in names:
+                scores["optimality_gap"] = value - solution.value
+            if "distance_to_solution" in names:
+                scores["distance_to_solution"] = float(np.linalg.norm(mean - solution.point))
+                scores["distance_to_solution_max"] = float(np.linalg.norm(values - solution.point, axis=1).max())
+            if "stationarity" in names:
+                scores["stationarity"] = float(gradient @ gradient)
+        return scores
 
     def heterogeneity(self, x: Array, y: Array, agents: Agents) -> float:
         """Return (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at x (p,) and y (q,); regularisers cancel."""
@@ -141,17 +150,14 @@ class ReferenceObjective(NamedTuple):
         key = f"{key}{x.tobytes().hex() if self.one_level else ''}" if key else ""
         if key in _cache:
             return _cache[key]
-        found = self._solve(x)
-        if key:
-            _cache[key] = found
-            while len(_cache) > _MOST_CACHED:
-                _cache.popitem(last=False)
-        return found
-
-    def _solve(self, x: Array) -> ReferenceSolution:
         variable, width = ("y", self.problem.q) if self.one_level else ("x", self.problem.p)
         start = np.asarray(getattr(self.problem, "start", {}).get(variable, np.zeros(width)))
-        return _minimise(partial(self.lower, x) if self.one_level else self.upper, start)
+        minimiser = _minimise(partial(self.lower, x) if self.one_level else self.upper, start)
+        if key:
+            _cache[key] = minimiser
+            while len(_cache) > _MOST_CACHED:
+                _cache.popitem(last=False)
+        return minimiser
 
 
 def _minimise(objective: Callable[[Array], tuple[float, Array]], start: Array) -> ReferenceSolution:
@@ -166,5 +172,5 @@ def _minimise(objective: Callable[[Array], tuple[float, Array]], start: Array) -
     """
     scale = max(1.0, float(np.abs(objective(start)[1]).max(initial=0.0)))
     options = {"gtol": TOLERANCE * scale, "ftol": 0.0, "maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "maxcor": 30}
-    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return ReferenceSolution(np.asarray(found.x, dtype=np.float64), float(found.fun))
+    best = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    return ReferenceSolution(np.asarray(best.x, dtype=np.float64), float(best.fun))

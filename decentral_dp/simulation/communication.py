@@ -9,7 +9,7 @@ published and counts as no message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -195,7 +195,7 @@ def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
         return None
     widths = _message_channels(job)
     return {
-        **{key: value for key, value in asdict(replace(compression, quantiser=None)).items() if key != "quantiser"},
+        **{f.name: getattr(compression, f.name) for f in fields(compression) if f.name != "quantiser"},
         "contraction": {channel: compression.contraction(width) for channel, width, _ in widths},
         "share_of_bits": _message_size(job)[2] / (BITS * sum(width for _, width, _ in widths)),
     }

@@ -339,12 +339,7 @@ class Evaluator:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
-        if self.numbers is not None:
-            snapshot = snapshot._replace(
-                released=_rows(snapshot.released, self.numbers),
-                published=_rows(snapshot.published, self.numbers),
-                state=_rows(snapshot.state, self.numbers),
-            )
+        snapshot = select_agents(snapshot, self.numbers)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
         unreleased_state = snapshot.state if self.reads_state else None
@@ -362,9 +357,9 @@ class Evaluator:
             measured = {} if values is None else self._reference_scores(values)
             for name, value in measured.items():
                 stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
-                rows += [(index, "mean", stem + suffix + end, value)] if stem in self.requested else []
-        wanted = [name for name in HYPERGRADIENTS if name in self.requested and self.hypergradient]
-        if not wanted or not np.isfinite(published["x"]).all():
+                rows.append((index, "mean", stem + suffix + end, value))
+        requested = [name for name in HYPERGRADIENTS if name in self.requested and self.hypergradient]
+        if not requested or not np.isfinite(published["x"]).all():
             return rows
         x = published["x"].mean(axis=0)
         gradient = hypergradient_of_joined(self.problem, x, self._shares)
@@ -373,17 +368,17 @@ class Evaluator:
             return rows
         lengths = {"hypergradient_norm": np.linalg.norm(gradient)}
         # Held-out records have no index that a problem could count them by.
-        if "hypergradient_gap" in wanted and self.test is not None and not hasattr(self.problem, "place_records"):
+        if "hypergradient_gap" in requested and self.test is not None and not hasattr(self.problem, "place_records"):
             population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
             lengths["hypergradient_gap"] = np.linalg.norm(gradient - population_gradient)
-        return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in wanted and np.isfinite(v)]
+        return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in requested and np.isfinite(v)]
 
     def _reference_scores(self, values: Mapping[str, Array]) -> dict[str, float]:
-        """Compute metrics of the reference solution, if one is requested and all values are finite."""
+        """Compute requested metrics of the reference solution, if all values are finite."""
         if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
             return {}
         objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
-        return objective.measure(values, self.key, self.agents)
+        return objective.measure(values, self.requested, self.agents, self.key)
 
     def _scores(self, v: Mapping[str, Array], all_scores: bool) -> dict[str, Array]:
         """Compute the scores of values, or only those of held-out records."""
@@ -446,8 +441,15 @@ class Evaluator:
         return join_alike(self.agents, self.weights)
 
 
-def _rows(values: Mapping[str, Array], numbers: IntArray) -> dict[str, Array]:
-    return {channel: value[numbers] for channel, value in values.items()}
+def select_agents(snapshot: Snapshot, numbers: IntArray | None) -> Snapshot:
+    """Return the snapshot with the values of these agents only; None selects all."""
+    if numbers is None:
+        return snapshot
+    released, published, state = (
+        {channel: value[numbers] for channel, value in values.items()}
+        for values in (snapshot.released, snapshot.published, snapshot.state)
+    )
+    return snapshot._replace(released=released, published=published, state=state)
 
 
 def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:

@@ -16,6 +16,8 @@ With a_i = 1 − Σ_j w_ij, aggregation replaces a_i ṽ_i + Σ_j w_ij u_j of ag
                              largest and the `trim` smallest ones
     median                   coordinate by coordinate the median of ṽ_i and the neighbours' values
 
+In a trimmed mean an agent with n neighbours trims at most ⌈n/2⌉ − 1 values on each side.
+
 Aggregation reads released values only, so it is post-processing. The sensitivity of a release holds for any received
 messages: an attacker changes no ε of an honest agent (docs/proofs/02).
 
@@ -144,6 +146,6 @@ class Aggregation:
         return out
 
 
-def honest_agents(n_agents: int, attack: Attack | None) -> NDArray[np.int64]:
+def honest_agents(n_agents: int, attack: Attack) -> NDArray[np.int64]:
     """Return the numbers of the honest agents, ascending."""
-    return np.setdiff1d(np.arange(n_agents), [] if attack is None else attack.agents)
+    return np.setdiff1d(np.arange(n_agents), attack.agents)

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,10 +117,12 @@ class Compression:
     def _key(self) -> str:
         return f"topology.compression: {self.kind}"
 
+    def _converting(self) -> AbstractContextManager[None]:
+        """Convert errors of a custom quantiser."""
+        return converting(USER_ERRORS, lambda error: f"{self._key} fails: {blame(error)}. Fix: correct it.")
+
     def _call_quantiser(self, row: Array, rng: np.random.Generator) -> Array:
-        with converting(
-            USER_ERRORS, lambda e: f"topology.compression: {self.kind} fails: {blame(e)}. Fix: correct it."
-        ):
+        with self._converting():
             out = np.asarray(self.quantiser(row.copy(), rng), dtype=np.float64)
         if out.shape != row.shape:
             raise InputError(
@@ -157,7 +160,8 @@ class Compression:
 
     def _custom_contraction(self, width: int) -> float:
         if hasattr(self.quantiser, "contraction"):
-            return float(self.quantiser.contraction(width))
+            with self._converting():
+                return float(self.quantiser.contraction(width))
         rng = np.random.default_rng(self.seed)
         rows = rng.normal(size=(_VECTORS, width))
         rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
@@ -172,7 +176,8 @@ class Compression:
         if not width:
             return 0, 0
         if self.quantiser is not None:
-            return width, int(self.quantiser.bits(width))
+            with self._converting():
+                return width, int(self.quantiser.bits(width))
         if self.kind == "sign":
             return width, BITS + width
         if self.kind == "qsgd":

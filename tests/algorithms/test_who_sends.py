@@ -249,6 +249,31 @@ def test_what_is_not_sent_does_not_leave(scenario: Any) -> None:
         assert (seen[t][sent[t]] != seen[t - 1][sent[t]]).all()
 
 
+def with_local_rounds(condition: str) -> str:
+    """Return the file whose `Trimmed` sends in rounds t with this condition only."""
+    sends = f"def sends(self, t):\n        return {condition}\n\n    def step(self, t, dataset, s):\n"
+    before, name, after = TEXT.partition("class Trimmed")
+    return before + name + after.replace("def step(self, t, dataset, s):\n", sends, 1)
+
+
+@pytest.mark.parametrize("is_attacked", [False, True], ids=["local rounds", "attack"])
+def test_single_messages_are_those_in_the_sums(is_attacked: bool, scenario: Any, tmp_path: Path) -> None:
+    """`Trimmed` compares them: a local round has neither, and attackers replace both."""
+    plain, attack = released(scenario("Trimmed"))[0], {}
+    if is_attacked:
+        attack = {"attack": {"agents": [1], "kind": "sign_flip", "strength": 5.0}}
+    else:
+        (tmp_path / "sending.py").write_text(with_local_rounds("t % 2 == 1"), encoding="utf-8")
+    assert (released(scenario("Trimmed", **attack))[0] != plain).any()
+
+
+def test_an_error_of_sends_is_refused(scenario: Any, tmp_path: Path) -> None:
+    given = scenario("Trimmed")
+    (tmp_path / "sending.py").write_text(with_local_rounds("t % 0 == 1"), encoding="utf-8")
+    with pytest.raises(decentral_dp.InputError, match=r"sends of Trimmed fails: ZeroDivisionError.*in line"):
+        decentral_dp.plan(given)
+
+
 def test_a_releaser_gives_nothing_of_those_who_do_not_send(scenario: Any) -> None:
     releaser: Any = build(scenario("Walk")).nodes()[0].make_releaser()
     moved: Any = {"train": Sensitivity(np.ones(M), np.ones(M), None)}

@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import decentral_dp
+from decentral_dp.problems import reference
 
 REFERENCE = ["optimality_gap", "distance_to_solution", "stationarity", "heterogeneity", "heterogeneity_at_solution"]
 RIDGE = 0.05
@@ -27,6 +28,34 @@ def _join(job: Any, split: str = "train") -> tuple[Any, Any, Any]:
     features = np.hstack([features, np.full((len(features), 1), job.problem.model.bias)])
     weights = np.concatenate([np.full(len(part.label), 1 / (len(parts) * len(part.label))) for part in parts])
     return features, np.concatenate([part.label for part in parts]), weights
+
+
+def test_an_algorithm_that_keeps_x_is_measured_at_the_lower_level() -> None:
+    scenario = {
+        "seed": 1,
+        "topology": {"kind": "complete", "agents": 3},
+        "problem": {
+            "kind": "logistic_hyperparameter",
+            "data": "synthetic_classification",
+            "synthetic": {"dimension": 3, "records": 20, "test_records": 8},
+        },
+        "algorithm": {"kind": "exact_diffusion", "rounds": 200, "learning_rate": 0.3},
+        "privacy": {"guarantee": "none"},
+        "run": {"evaluate_every": 100, "average": 1, "measures": [*REFERENCE, "value_function"]},
+    }
+    run = decentral_dp.run(scenario)
+    ends = _ends(run)
+    assert np.linalg.norm(run.published["y"]) > 0.1
+    assert ends["distance_to_solution_max"] < 1e-6
+    assert abs(ends["optimality_gap"]) < 1e-12
+    assert ends["stationarity"] < 1e-12
+    assert "value_function" not in ends
+
+
+def test_stationarity_needs_no_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "_minimise", None)
+    run = decentral_dp.run("classification", set=FEW | {"run.measures": ["stationarity"]})
+    assert _ends(run)["stationarity"] > 0.0
 
 
 def test_gap_of_logistic_regression_is_that_of_scikit_learn() -> None:

@@ -187,6 +187,15 @@ def misheard(step: Any, heard: Callable[[Any, Any], Any]) -> Any:
     return meddled(step, lambda values: values, heard)
 
 
+def change_end(step: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """Change the state after a step of one exchange: change(state, reply) → state."""
+    reply = yield next(step)
+    try:
+        step.send(reply)
+    except StopIteration as done:
+        return change(done.value, reply)
+
+
 # Loops over agents --------------------------------------------------------------------------------------------------
 
 

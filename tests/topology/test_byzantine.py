@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import decentral_dp
+from decentral_dp.problems.records import concatenate
 from decentral_dp.topology.byzantine import Aggregation, Attack
 
 RULES: dict[str, dict[str, Any]] = {
@@ -25,13 +26,13 @@ def _aggregate(kind: str, own: np.ndarray, near: list[np.ndarray], share: list[f
     if kind == "median":
         return np.array([statistics.median([own[k], *(v[k] for v in near)]) for k in range(own.size)])
     if kind == "trimmed_mean":
-        out = []
+        means = []
         for k in range(own.size):
             values = sorted(v[k] for v in near)
             if len(values) > 2:
                 values = values[1:-1]
-            out.append(statistics.fmean([own[k], *values]))
-        return np.array(out)
+            means.append(statistics.fmean([own[k], *values]))
+        return np.array(means)
     lengths = [float(np.linalg.norm(v - own)) for v in near]
     radius = 0.7 if kind == "clipped_gossip" else sorted(lengths, reverse=True)[min(1, len(near) - 1)]
     out = own.copy()
@@ -89,7 +90,7 @@ def test_rules_resist_an_attack_that_ruins_weighted_sums(kind: str) -> None:
     radius = {"radius": 0.1} if kind == "clipped_gossip" else RULES[kind]
     rule = {"topology.aggregation": {"kind": kind, **radius}}
     runs = [decentral_dp.run("dp_dsgd", set=TRAINING | more) for more in ({}, SIGN_FLIP, SIGN_FLIP | rule)]
-    plain, ruined, robust = (run.result.metrics["test_accuracy"] for run in runs)
+    plain, ruined, robust = (run.result.metrics["test_accuracy"] or np.nan for run in runs)
     assert ruined < 0.5 < plain - 0.2
     assert robust > plain - 0.05
 
@@ -114,6 +115,19 @@ def test_metrics_are_those_of_honest_agents() -> None:
     ]
     ends = run.result.metrics["lower_loss"]
     assert ends == pytest.approx(np.mean(losses) + 0.05 * np.square(y[[0, 2, 3, 4, 5]]).sum(axis=1).mean(), rel=1e-9)
+
+
+def test_metrics_of_minimax_problems_are_those_of_honest_agents() -> None:
+    changes = {"algorithm.rounds": 4, "run.evaluate_every": 4, **SIGN_FLIP}
+    run = decentral_dp.run("gossip_sgda", set=changes)
+    job, published = run.simulation(), run.published
+    honest = [agent for agent in range(job.n_agents) if agent != 1]
+    train = concatenate([job.records["train"][agent] for agent in honest])
+    ends = run.metrics[(run.metrics["name"] == "primal") & (run.metrics["round"] == 4)].set_index("agent")["value"]
+    assert set(ends.index) == {"mean", *map(str, honest)}
+    for agent in honest:
+        scores = job.posed_problem.scores(published["x"][agent], published["y"][agent], train, None)
+        assert ends[str(agent)] == pytest.approx(scores["primal"], rel=1e-12)
 
 
 def test_epsilon_and_ledger_do_not_depend_on_attacks() -> None:

@@ -13,8 +13,8 @@ Round 0 only reads the first gradients, and the gradients at the last point are 
 
 Noise protects one record of agent i. Only u reads records: its sensitivity is 2C_x/N per term of x, 2C_y/N of y and
 2C_z/N per term of z, at every value of the accumulators. x, y, z and m are functions of released values, and are sent
-without noise. A step size in front of a noiseless gradient would depend on its records, and one in front of a noisy
-gradient scales the noise too. The accumulators contain the energy of the noise, so a run with more noise takes smaller
+without noise. Step sizes from noiseless gradients would depend on records. Here a step size multiplies the released
+gradient and its noise. The accumulators contain the energy of the noise, so a run with more noise takes smaller
 steps. Messages contain u, and are twice as long as those of `ldp_dsbo`.
 
 Without noise the fixed points are those of `ldp_dsbo`. One agent runs S-TFBO with one factor η.

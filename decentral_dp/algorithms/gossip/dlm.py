@@ -45,7 +45,8 @@ class Dlm(OneLevel):
 
     def step_size(self, t: int) -> float:
         """Return α of round t."""
-        return 1.0 / (1.0 / self.learning_rate(t) + 2.0 * self.penalty)
+        rate = self.learning_rate(t)
+        return 1.0 / (1.0 / rate + 2.0 * self.penalty) if rate else 0.0
 
     def init(self, dataset: dp.LocalDataset) -> DlmState:
         return DlmState(*self.starts(dataset), dataset.public(0.0, dataset.q))

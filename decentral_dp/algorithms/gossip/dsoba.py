@@ -10,8 +10,8 @@ g_{i,t} the means over the records that agent i reads, round t of agent i runs
     z_{t+1} = z̄ − γ_t (∇²_yy g_{i,t} z̄ − ∇_y f_{i,t})                                  adapt
 
 at (x̄, ȳ), with α → x, β → y, γ → z, θ → theta and h̃_{−1} = 0. h̃ is the released h, so a release of x carries θ α_t
-times fresh means, and its noise is θ times that of `ldp_dsbo` at equal ε; the average forgets noise as it forgets
-gradients. The paper's h has no noise. All points are functions of released values: the sensitivity to one record is
+times fresh means, and its noise is θ times that of `ldp_dsbo` at equal ε. The moving average damps this noise, too. The
+paper's h has no noise. All points are functions of released values: the sensitivity to one record is
 θ α_t·2C_x/N per term of x, β_t·2C_y/N of y and γ_t·2C_z/N per term of z. A channel that reads no record is sent without
 noise.
 

@@ -74,7 +74,8 @@ class Kgt(OneLevel):
         if self.sends(t):
             own_weight = 1.0 - dataset.neighbour_weight
             change, sums = released.start - y, neighbour_sum.start - neighbour_sum.y
-            length = sum(map(self.learning_rate, range(t - self.period, t)))
+            # Steps of size 0 make no change.
+            length = sum(map(self.learning_rate, range(t - self.period, t))) or 1.0
             correction = correction + (own_weight * change + sums - change) / length
             start = y = own_weight * y + neighbour_sum.y
         gradient = dataset.batch(t).lower_grad_y(s.x, y)

@@ -14,7 +14,7 @@ from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.records import concatenate
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.metrics import Row, Unscored, scored_agents, summarise
+from decentral_dp.simulation.metrics import IntArray, Row, Unscored, scored_agents, select_agents, summarise
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,21 @@ class MinimaxEvaluator:
 
     Args:
         problem: the minimax problem.
-        train: the records of all agents.
+        train: the records of all scored agents.
         test: held-out records or None.
-        requested: as of `Evaluator`.
+        requested, numbers: as of `Evaluator`.
     """
 
     problem: Minimax
     train: Any
     test: Any | None
     requested: Sequence[str] = ()
+    numbers: IntArray | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
         rows: list[Row] = []
+        snapshot = select_agents(snapshot, self.numbers)
         for values, suffix in ((snapshot.published, ""), (snapshot.released if is_average else None, "_last")):
             if values is not None and all(np.isfinite(v).all() for v in values.values()):
                 rows += self._score_rows(snapshot.round, values, suffix)
@@ -60,7 +62,7 @@ class MinimaxEvaluator:
             f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
             for c, v in (("x", x), ("y", y))
         }
-        names = () if suffix else [str(agent) for agent in range(len(x))]
+        names = () if suffix else [str(agent) for agent in (range(len(x)) if self.numbers is None else self.numbers)]
         return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
 
 
@@ -68,4 +70,6 @@ def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | Unscored:
     """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
     if not job.holds_records:
         return Unscored()
-    return MinimaxEvaluator(job.posed_problem, concatenate(job.records["train"]), job.test, job.requested)
+    train, honest = job.records["train"], job.honest
+    train = train if honest is None else [train[agent] for agent in honest]
+    return MinimaxEvaluator(job.posed_problem, concatenate(train), job.test, job.requested, honest)

@@ -333,6 +333,11 @@ class PlannedJob(Protocol):
         return self.problem
 
     @property
+    def honest(self) -> NDArray[np.int64] | None:
+        """Numbers of the agents that are evaluated, if some are Byzantine; else None."""
+        return None
+
+    @property
     def n_agents(self) -> int:
         return self.topology.n_agents
 
@@ -496,6 +501,10 @@ class GossipJob(PlannedJob):
         return Attack(tuple(sorted(set(table.agents))), table.kind, strength, self.scenario.public_seed)
 
     @property
+    def honest(self) -> NDArray[np.int64] | None:
+        return None if self.attack is None else honest_agents(self.n_agents, self.attack)
+
+    @property
     def aggregation(self) -> Aggregation | None:
         """The robust aggregation of messages; None for weighted sums."""
         table = self.scenario.topology.aggregation
@@ -584,18 +593,17 @@ class GossipJob(PlannedJob):
             return evaluator
         if not self.holds_records:
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
-        honest = honest_agents(self.n_agents, self.attack)
-        records = self._records_of(honest)
+        records = self.records if self.honest is None else self._records_of(self.honest)
         return Evaluator(
             self.problem,
             RecordPairs(records["train"], records["validation"]),
             self.test,
             self.tunes_x and not self.skips_hypergradient,
-            numbers=None if self.attack is None else honest,
+            numbers=self.honest,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
             requested=self.requested,
-            one_level=self.components.one_level,
+            one_level=self.components.one_level or not self.tunes_x,
             key=self.reference_key,
             averages=self.publishes_average,
             weights=self.weights,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.gossip.centring import Centring
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
@@ -195,6 +197,28 @@ def test_other_algorithms_compose_with_centring(kind: str, sent: str) -> None:
 @pytest.mark.parametrize("kind", ["random_walk", "push_sum", "ldp_dsbo"])
 def test_algorithms_without_symmetric_averages_of_all_agents_have_no_such_key(kind: str) -> None:
     assert "centring" not in (option.key for option in ALGORITHMS[kind].keys)
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Custom gossip of one level."""
+
+    channels = ("x", "y")
+    RELEASES = MappingProxyType({"y": {"lower_grad_y": 0.1}})
+    conserves_mass: ClassVar[Any] = False
+
+    def init(self, dataset: Any, x: Any, y: Any) -> Any: ...
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any: ...
+
+
+class Conserving(Averaging):
+    conserves_mass = property(lambda self: True)
+
+
+@pytest.mark.parametrize(("kind", "can_centre"), [(Averaging, True), (Conserving, False)])
+def test_a_custom_algorithm_that_conserves_mass_is_not_centred(kind: type, can_centre: bool) -> None:
+    assert entry_of_class(kind, "mine:Mine").can_centre is can_centre
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "zero_out"])

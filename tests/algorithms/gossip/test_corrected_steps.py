@@ -23,7 +23,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
-from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
+from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, change_end, finished, made
 from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
@@ -165,12 +165,7 @@ class UnnoisedTracking(GradientTracking):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            after = done.value
-            return after._replace(s=after.s + (reply.released.s - s.s))
+        return change_end(step, lambda after, reply: after._replace(s=after.s + (reply.released.s - s.s)))
 
 
 class HalfExact(ExactDiffusion):
@@ -185,12 +180,7 @@ class UnnoisedExact(ExactDiffusion):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            after = done.value
-            return after._replace(y=after.y + (reply.released.y - s.y))
+        return change_end(step, lambda after, reply: after._replace(y=after.y + (reply.released.y - s.y)))
 
 
 class HalfExtra(Extra):
@@ -205,12 +195,7 @@ class UnnoisedExtra(Extra):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            after = done.value
-            return after._replace(y=after.y - (reply.released.y - s.y))
+        return change_end(step, lambda after, reply: after._replace(y=after.y - (reply.released.y - s.y)))
 
 
 class HalfDlm(Dlm):
@@ -477,6 +462,20 @@ def test_noise_of_a_tracker_does_not_add_up() -> None:
 def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
     with pytest.raises(InputError, match="no release of gradient_tracking reads a record so early"):
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_learning_rate_may_decrease_to_zero(name: str) -> None:
+    """The mean over agents moves while the learning rate is above 0, and stays then."""
+    content = base(name, "none", algorithm={"learning_rate": {"scale": 0.3, "points": [[0, 1.0], [3, 0.0]]}})
+    means = [
+        finished(made("quadratic", content | {"algorithm": content["algorithm"] | {"rounds": rounds}}))
+        .last_snapshot.released["y"]
+        .mean(axis=0)
+        for rounds in (2, 6, 16)
+    ]
+    assert np.abs(means[1] - means[0]).max() > 1e-3
+    np.testing.assert_allclose(means[2], means[1], rtol=0, atol=1e-12)
 
 
 def test_local_rounds_send_no_messages() -> None:

@@ -22,7 +22,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support import naive
 from tests.support.closed_forms import QuadraticSolution
-from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made, misheard
+from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, change_end, finished, made, misheard
 
 STEPS = {"x": {"scale": 0.4, "decay": 0.5}, "y": {"scale": 0.3, "decay": 0.2}, "z": {"scale": 0.2}}
 
@@ -118,6 +118,16 @@ class Penalised(Loop):
 # Planted bugs --------------------------------------------------------------------------------------------------------
 
 
+def hear_noiseless(step: Any, *channels: str) -> Any:
+    """Run a step that takes its own values before noise for the released ones."""
+
+    def own(exchange: Any, reply: Any) -> Any:
+        values = {c: getattr(exchange.values[c], "value", exchange.values[c]) for c in channels}
+        return reply._replace(released=Bundle({**reply.released, **values}))
+
+    return misheard(step, own)
+
+
 class HalfDsoba(Dsoba):
     """Forgets that a replaced record leaves and enters."""
 
@@ -129,24 +139,16 @@ class NoiselessAverage(Dsoba):
     """Averages hypergradients without the noise of x."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
+        scale = (1 - self.theta) * self.x(t) / self.x(max(0, t - 1))
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            scale = (1 - self.theta) * self.x(t) / self.x(max(0, t - 1))
-            return done.value._replace(x=done.value.x + scale * (s.x - reply.released.x))
+        return change_end(step, lambda after, reply: after._replace(x=after.x + scale * (s.x - reply.released.x)))
 
 
 class UndeclaredAverage(Dsoba):
     """Takes its own x before noise for the released one."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def own(exchange: Any, reply: Any) -> Any:
-            x = exchange.values["x"]
-            return reply._replace(released=Bundle({**reply.released, "x": getattr(x, "value", x)}))
-
-        return misheard(super().step(t, dataset, s), own)
+        return hear_noiseless(super().step(t, dataset, s), "x")
 
 
 class HalfAdasdbo(Adasdbo):
@@ -160,11 +162,7 @@ class NoiselessNorms(Adasdbo):
     """Accumulates norms of its gradients before noise, and takes these accumulators for public."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def own(exchange: Any, reply: Any) -> Any:
-            u = {c: getattr(v, "value", v) for c, v in exchange.values.items() if c[0] == "u"}
-            return reply._replace(released=Bundle({**reply.released, **u}))
-
-        return misheard(super().step(t, dataset, s), own)
+        return hear_noiseless(super().step(t, dataset, s), "ux", "uy", "uz")
 
 
 class HalfF2sa(F2sa):
@@ -187,11 +185,7 @@ class NoiselessMinimiser(F2sa):
     """Takes its own z before noise for the released one."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def own(exchange: Any, reply: Any) -> Any:
-            z = exchange.values["z"]
-            return reply._replace(released=Bundle({**reply.released, "z": getattr(z, "value", z)}))
-
-        return misheard(super().step(t, dataset, s), own)
+        return hear_noiseless(super().step(t, dataset, s), "z")
 
 
 # Conformance ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from decentral_dp.algorithms.gossip.random_walk import RandomWalk
 from decentral_dp.algorithms.gossip.single_level import Choco
-from tests.support.naive import made, opposite_labels
+from tests.support.naive import change_end, made, opposite_labels
 from tests.support.replay import network_replay
 from tests.support.single_level import base
 
@@ -76,11 +76,7 @@ class Unnoised(Choco):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            return done.value._replace(y=done.value.y + (s.y - reply.released.y))
+        return change_end(step, lambda after, reply: after._replace(y=after.y + (s.y - reply.released.y)))
 
 
 @pytest.mark.parametrize(("case", "program"), [(0, TwoSteps), (2, Unnoised)])

@@ -64,7 +64,7 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
 
 
 def test_without_noise_it_ends_at_the_optimum(content: Make) -> None:
-    table = content(algorithm={"rounds": 2000, "x": 1.0, "y": 0.3, "z": 0.3}, privacy={"guarantee": "none"})
+    table = content(algorithm={"rounds": 2000, "x": 1.0, "y": 0.3, "z": 0.3})
     table["privacy"] = {"guarantee": "none"}
     del table["algorithm"]["domain"]
     table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",

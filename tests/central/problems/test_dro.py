@@ -215,6 +215,3 @@ def build(classes: int = 3, **options: Any) -> Any:
 def test_refusals(options: dict[str, Any], key: str) -> None:
     with pytest.raises(InputError, match=f"^{key}: "):
         build(**options)
-
-
-# Runs -----------------------------------------------------------------------------------------------------------------
