@@ -374,10 +374,11 @@ def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
 
 def _unused_text(r: Resolved, budget: AgentCosts) -> str:
     """Name the agent that sets the shared noise, if one of twice its records spends less than half; "" otherwise."""
-    target, counts, epsilon = r.privacy.epsilon, r.shards.train_counts, budget.epsilon
+    target, counts = r.privacy.epsilon, r.shards.train_counts
     # Noise that is not shared has a scale for each agent.
     if target is None or r.pairs is None or r.weights is not None or unweighted_reason(r):
         return ""
+    epsilon = budget.epsilon
     most, least = int(epsilon.argmax()), int(epsilon.argmin())
     if not (epsilon[least] < 0.5 * target and counts[most] == counts.min() <= 0.5 * counts[least]):
         return ""
