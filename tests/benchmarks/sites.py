@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
     records: pd.DataFrame
     site: np.ndarray
-    scale: dict[str, Range]
+    scale: Mapping[str, Range]
     columns: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -137,7 +137,7 @@ def scores(table: Table, epsilon: float, seed: int) -> Iterator[tuple[str, float
                 "kind": "classification",
                 "label": "label",
                 "classes": [0, 1],
-                "scale": table.scale,
+                "scale": dict(table.scale),
                 "partition": {"kind": "column", "name": "agent"},
                 "weights": weights,
                 **({"columns": dict(table.columns)} if table.columns else {}),
