@@ -64,7 +64,8 @@ def fraud() -> Table:
     y = (z > np.quantile(z, 0.99)).astype(int)
     frame = pd.DataFrame(x.round(4), columns=[f"v{i}" for i in range(d)])
     frame["amount"] = np.exp(3 + 0.8 * rng.standard_normal(n) + 0.5 * y).round(2)
-    scale: dict[str, Range] = {f"v{i}": (-4, 4) if i < 8 else (-8, 8) for i in range(d)} | {"amount": (0, 500)}
+    scale = {f"v{i}": (-4.0, 4.0) if i < 8 else (-8.0, 8.0) for i in range(d)}
+    scale["amount"] = (0.0, 500.0)
     return Table(frame.assign(label=y), _sites(rng, [5000, 3000, 2000, 1000, 700, 300]), scale, {"log": ["amount"]})
 
 
@@ -82,7 +83,7 @@ def binary200() -> Table:
 
 
 def affairs() -> Table:
-    """A survey of 6366 women, dealt to six sites of 2500 to 100 records."""
+    """A survey of 6366 women, partitioned into six sites of 2500 to 100 records."""
     frame = importlib.import_module("statsmodels.datasets.fair").load_pandas().data
     frame["label"] = (frame.pop("affairs") > 0).astype(int)
     ends = [(1, 5), (16, 60), (0, 40), (0, 8), (1, 4), (6, 22), (1, 6), (1, 6)]
@@ -113,7 +114,7 @@ def _split(site: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _even(site: np.ndarray, held_out: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Deal the same train and held-out records to as many equal sites."""
+    """Assign the same train and held-out records to as many equal sites."""
     even, sites = site.copy(), len(np.unique(site))
     for part in (held_out, ~held_out):
         records = rng.permutation(np.flatnonzero(part))
