@@ -47,6 +47,19 @@ def test_a_refit_without_a_budget_warns_of_the_sum() -> None:
         model.fit(X[1:], Y[1:])
 
 
+def test_a_search_without_a_budget_warns_of_the_record_in_most_fits() -> None:
+    features = np.random.default_rng(12).uniform(-1, 1, size=(300, 3))
+    model = DecentralisedClassifier(**USUAL)
+    with pytest.warns(PrivacyWarning) as warned:
+        cross_val_score(model, features, Y, cv=3, error_score="raise")
+    # Two of three folds are in every fit, so each record is in two fits.
+    assert [str(w.message)[:6] for w in warned] == ["2 fits", "2 fits"]
+    with pytest.warns(PrivacyWarning) as warned:
+        GridSearchCV(model, {"l2": [0.0, 0.1]}, cv=2, error_score="raise").fit(features, Y)
+    # Two candidates on the fold of a record, and the refit.
+    assert "5 fits on these records, or on some of them, cost epsilon = 5.00, delta = 5e-05" in str(warned[-1].message)
+
+
 def test_both_estimators_share_the_account_of_their_records() -> None:
     budget = Budget(1.2, 1e-5)
     DecentralisedClassifier(**USUAL, budget=budget, data_range=(-2, 2)).fit(X, Y)
