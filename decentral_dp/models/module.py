@@ -1,8 +1,8 @@
 """Torch modules as models: per-example gradients by torch.func, in groups of bounded memory.
 
 The gradient of a record is grad ⟨module(record), c⟩ of a batch with this record only, and vmap computes it for many
-records. So no record reaches the row of another, even if a module mixes its batch. The rows of a group are formed,
-their norms are taken over all parameters, and one product sums them. A change is the difference of two rows.
+records. So no record reaches the row of another, even if a module mixes its batch. The rows of a group are formed for
+each parameter, their norms are taken over all parameters, and a product sums them. A change is the difference of rows.
 
 Parameters without gradient, and buffers, are constants of the model. A module must keep no other state.
 
@@ -139,7 +139,8 @@ class TorchModel:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
         n = len(slope.cotangents)
         with quiet_torch(self.device):
-            parts = [to_numpy(self._rows(slope, slice(k, k + self.group))) for k in range(0, n, self.group)]
+            groups = (slice(k, k + self.group) for k in range(0, n, self.group))
+            parts = [to_numpy(torch.cat(self._rows(slope, part), dim=1)) for part in groups]
         return np.concatenate(parts) if parts else np.zeros((0, self.p))
 
     def clipped_sum(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
@@ -148,30 +149,36 @@ class TorchModel:
             total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
-                rows = self._rows(slope, part) if since is None else self._rows(slope, part) - self._rows(since, part)
-                length = to_numpy(torch.linalg.vector_norm(rows, dim=1))
-                norms = np.hypot(length, row_norms(extra[part], "l2"))
+                # Rows of each parameter. Their concatenation would take as long as they.
+                parts = self._rows(slope, part)
+                if since is not None:
+                    parts = [row - old for row, old in zip(parts, self._rows(since, part), strict=True)]
+                lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in parts])
+                norms = np.hypot(to_numpy(torch.linalg.vector_norm(lengths, dim=0)), row_norms(extra[part], "l2"))
                 factors[part] = clip_factors(norms, bound)
                 if not (finite := np.isfinite(norms)).all():
                     # Zero times infinity is NaN: remove infinite rows before the product.
-                    rows = torch.where(shared(finite[:, None], self.device), rows, 0.0)
-                total += self._tensor(factors[part]) @ rows
+                    mask = shared(finite[:, None], self.device)
+                    parts = [torch.where(mask, rows, 0.0) for rows in parts]
+                total += torch.cat([self._tensor(factors[part]) @ rows for rows in parts])
             return to_numpy(total), factors
 
-    def _rows(self, slope: Slope, part: slice) -> Tensor:
-        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
+    def _rows(self, slope: Slope, part: slice) -> list[Tensor]:
+        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter; NaN for a record that raises."""
         x, inputs = slope.tape
-        return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(slope.cotangents[part]), self.p)
+        rows = rows_or_nan(partial(self.gradients, x), inputs[part], self._tensor(slope.cotangents[part]))
+        sizes = [value.numel() for _, value in trainable(self.module)]
+        return list(rows.values()) or list(inputs.new_full((len(inputs[part]), self.p), torch.nan).split(sizes, dim=1))
 
-    def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises exceptions of the module."""
+    def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Parameters:
+        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, name → (n, p_j). Raises exceptions of the module."""
 
         def weighted_output(parameters: Parameters, record: Tensor, cotangent: Tensor) -> Tensor:
             return (self._evaluate(parameters, record) * cotangent).sum()
 
         parameters = dict(self._parameter_views(x))
         by_name = vmap(grad(weighted_output), in_dims=(None, 0, 0))(parameters, records, cotangents)
-        return torch.cat([row.reshape(len(row), -1) for row in by_name.values()], dim=1)
+        return {name: rows.reshape(len(rows), -1) for name, rows in by_name.items()}
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Test on synthetic batches that outputs and gradients depend on their own record only.
