@@ -264,7 +264,8 @@ class _Decentralised(Private):
                 "or fit an estimator with agents=1 for each."
             )
         if self.budget is None and seed is None:
-            _warn_of_refits(features, float(job.budget.epsilon.max()), job.budget.delta)
+            fix = 'pass budget=decentral_dp.Budget(epsilon, delta, dataset="NAME")'
+            warn_of_refits(features, float(job.budget.epsilon.max()), job.budget.delta, fix, 4)
         run = run_job(job, budget=self.budget)
         budget, m = job.budget, job.n_agents
         model = run.model if run.model.agents else replace(run.model, agents=counts)
@@ -531,8 +532,15 @@ _FITS: list[tuple[NDArray[np.uint64], float, float]] = []
 _FITS_KEY = new_salt()
 
 
-def _warn_of_refits(features: Array, epsilon: float, delta: float) -> None:
-    """Warn of the composed ε of the record with the largest cost, if it was in earlier fits."""
+def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str, stacklevel: int) -> None:
+    """Warn of the composed ε of the record with the largest cost, if it was in earlier fits.
+
+    Args:
+        features: records (n, d).
+        epsilon, delta: privacy cost of this fit.
+        fix: advice, without a full stop.
+        stacklevel: as of `warnings.warn`.
+    """
     # Adding 0 turns −0 into 0.
     rows = b"".join(blake2b((row + 0.0).tobytes(), digest_size=8, key=_FITS_KEY).digest() for row in features)
     records = np.unique(np.frombuffer(rows, dtype=np.uint64))
@@ -544,10 +552,9 @@ def _warn_of_refits(features: Array, epsilon: float, delta: float) -> None:
     if fits > 1:
         warnings.warn(
             f"{fits:.0f} fits on these records, or on some of them, cost epsilon = {epsilon_text(epsilon)}, delta = "
-            f"{delta:g} together (basic composition). Fix: pass budget=decentral_dp.Budget(epsilon, delta, "
-            'dataset="NAME").',
+            f"{delta:g} together (basic composition). Fix: {fix}.",
             PrivacyWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
