@@ -270,7 +270,8 @@ class _Decentralised(Private):
         budget, m = job.budget, job.n_agents
         model = run.model if run.model.agents else replace(run.model, agents=counts)
         epsilon = float(budget.epsilon.max())
-        collusion = "" if self.colluders is None else f", if at most {self.colluders} agents collude with the adversary"
+        q = self.colluders
+        collusion = "" if q is None else f", if at most {q} agent{'s' * (q != 1)} may collude with the adversary"
         statement = (
             f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
             f"differentially private for replacing one of its records{collusion}; how many of the {n} records an agent "

@@ -340,7 +340,8 @@ def refuse_probabilities(model: TorchModel) -> None:
     records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, model.n_features))
     weights = [model.start + scale * draw.normal(size=model.p) for scale in _TRIED_WEIGHTS]
     outputs = np.array([model.forward(x, records, keep=False)[0] for x in weights])
-    if ((outputs >= 0.0) & (outputs <= 1.0)).all():
+    # A last ReLU may be 0 for all records.
+    if outputs.any() and ((outputs >= 0.0) & (outputs <= 1.0)).all():
         raise InputError(
             f"{model.source}: the outputs are probabilities in [0, 1], expected logits. Fix: leave out the last "
             "Softmax or Sigmoid."

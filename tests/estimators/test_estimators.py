@@ -145,7 +145,7 @@ def test_weights_of_records_and_shared_noise_raise_the_score(kind: Any) -> None:
         model = kind(**options, **changed).fit(features, labels, agents=owner)
         assert model.score(features, labels) > plain.score(features, labels) + 0.02
         assert 0.9 < model.epsilon_ <= 1.0
-        assert ("if at most 1 agents collude" in model.statement_) == ("colluders" in changed)
+        assert ("if at most 1 agent may collude" in model.statement_) == ("colluders" in changed)
     fixed = options | {"clip": 0.1, "algorithm": {"kind": "dp_dsgd", "learning_rate": {"scale": 0.1}}}
     noise = [kind(**fixed, colluders=q).fit(features, labels).ledger_.to_frame()["scale"].max() for q in (0, 1, 2)]
     assert noise[0] < noise[1] < noise[2]
