@@ -220,7 +220,9 @@ class Job:
             _draw(finished_run)
         return run
 
-    def steps(self, out: str | Path | None = None, *, every: int = 1) -> Generator[Step, None, Run]:
+    def steps(
+        self, out: str | Path | None = None, *, every: int = 1, budget: Budget | None = None
+    ) -> Generator[Step, None, Run]:
         """Run the job round by round, for your own loop. The noise key stays inside.
 
         If you leave the loop, the run ends there. A folder then has the status "interrupted", and `resume` continues
@@ -229,14 +231,15 @@ class Job:
         Args:
             out: a new or empty folder; by default nothing is written.
             every: rounds between two steps; the start and the last round are always steps.
+            budget: of all runs on these records, charged for all rounds before the first step. Default: none.
 
         Returns:
             Generator of a `Step` (round, released, epsilon, bits) for the start and after each of these rounds. Its
                 return value is the `Run`.
 
         Raises:
-            InputError: `every` is no positive number, the folder cannot be written, or privacy.adversary publishes the
-                final models only, whose ε assumes a fixed number of rounds.
+            InputError: `every` is no positive number, the folder cannot be written, the run exceeds the budget, or
+                privacy.adversary publishes the final models only, whose ε assumes a fixed number of rounds.
 
         Example:
             >>> import decentral_dp
@@ -250,7 +253,7 @@ class Job:
         every = loading.python_value(every)
         if not isinstance(every, int) or every < 1:
             raise InputError(f"every: expected a number of rounds from 1 (got {every!r}).")
-        return runner.steps_of_job(self._with_new_noise(), out, every, _draw)
+        return runner.steps_of_job(self._with_new_noise(), out, every, _draw, budget)
 
     def _with_new_noise(self) -> jobs.PlannedJob:
         # Two runs of one job have different secret noise.

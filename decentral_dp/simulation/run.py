@@ -556,7 +556,7 @@ def run_job(
 
 
 def steps_of_job(
-    job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None]
+    job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None], budget: Budget | None = None
 ) -> Generator[Step, None, Run]:
     """Run a planned job round by round; as `Job.steps`.
 
@@ -565,13 +565,14 @@ def steps_of_job(
         out: the folder to write, new or empty; None for none.
         every: rounds between two steps.
         draw: function that draws the figures of the finished run.
+        budget: charged before the first step; default none.
     """
     rounds = evaluated_rounds(job.rounds, every)
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     epsilons = spending(job.ledger.select(worst), job.scenario.privacy.delta, rounds)
     bits = [each * job.n_agents for each in count_sent(job, rounds).get("bits", [0.0] * len(rounds))]
     facts = {t: (float(e), round(b)) for t, e, b in zip(rounds, epsilons, bits, strict=True)}
-    running = iterate(lambda visit: run_job(job, out, None, Watch(visit=visit, rounds=rounds)))
+    running = iterate(lambda visit: run_job(job, out, None, Watch(visit=visit, rounds=rounds), budget))
     with closing(running):
         while True:
             try:
