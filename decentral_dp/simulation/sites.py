@@ -35,7 +35,7 @@ class SiteScore:
         records: number of its held-out records.
         score: mean score of the common model over these records and over seeds: the share of correct classes, or the
             mean absolute error of numbers; None without records.
-        alone: the same of the agent's own model, trained alone at the same ε; None if it was not trained.
+        alone: the same of the agent's own model, trained in isolation at the same ε; None if it was not trained.
         gain: improvement of `score` over `alone`, positive if the common model is better.
         low: lower end of its 95 % interval.
         high: upper end.
@@ -101,7 +101,7 @@ class Sites:
         if self.unit is not None:
             return np.asarray(self.unit * np.abs(predicted - labels))
         best = predicted == predicted.max(axis=-1, keepdims=True)
-        # Of k tied classes each counts 1/k. Records with NaN have no best class.
+        # Each of k tied classes counts 1/k. Records with NaN have no best class.
         mine = np.take_along_axis(best, labels[:, None].astype(np.int64), axis=-1)[:, 0]
         return np.asarray(mine / np.maximum(best.sum(axis=-1), 1))
 
@@ -138,7 +138,7 @@ def compare_sites(sites: Sites, joint: Sequence[Sequence[Array]], alone: Sequenc
     Args:
         sites: of the run.
         joint: for each seed, the outcomes of the run, as of `Sites.outcomes`.
-        alone: for each seed, the outcomes of all agents alone.
+        alone: for each seed, the outcomes of all isolated agents.
 
     Returns:
         The score of each site. Its interval is that of the mean gain over records and seeds.

@@ -91,7 +91,8 @@ def paired_interval(differences: Array, bound: float | None = None, confidence: 
     if total:
         freedom = total**2 / (variances**2 / [each.size - 1 for each in means]).sum()
         half = scipy.special.stdtrit(freedom, 0.5 + 0.5 * confidence) * math.sqrt(total)
-    return Interval(float(differences.mean()), float(centre - half), float(centre + half))
+    most = math.inf if bound is None else bound
+    return Interval(float(differences.mean()), max(float(centre - half), -most), min(float(centre + half), most))
 
 
 def exactly(number: float) -> Interval:

@@ -42,7 +42,7 @@ from decentral_dp.user_code import USER_ERRORS
 Status = Literal["ok", "diverged", "refused", "failed"]
 # Statuses of cells with results.
 GOOD = ("ok",)
-# Measure that needs the models of agents alone.
+# Measure that needs a run of isolated agents.
 _GAINING = "share_of_sites_that_gain"
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]];
@@ -147,8 +147,8 @@ def _run(scenario: Scenario, task: Task) -> Record:
     if scenario.run.measures is None:
         job = replace(job, requested=tuple(dict.fromkeys((*job.requested, *task.requested))))
     pairs = _measure_network(job) if task.network else {}
-    # Before the run, since there may be no agents alone.
-    alone = baseline_jobs(job.components, job, ["alone"]) if _GAINING in task.requested else {}
+    # Before the run, since isolated agents may be refused.
+    isolated = baseline_jobs(job.components, job, ["alone"]) if _GAINING in task.requested else {}
     done = run_job(job, budget=task.budget)
     result = done.result
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
@@ -165,8 +165,8 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
-    if alone and not result.has_diverged:
-        compared = replace(done, baselines={"alone": run_job(alone["alone"], budget=task.budget)})
+    if isolated and not result.has_diverged:
+        compared = replace(done, baselines={"alone": run_job(isolated["alone"], budget=task.budget)})
         gains = [site.gain > 0.0 for site in with_sites(compared).result.sites if site.gain is not None]
         finals |= {_GAINING: float(np.mean(gains))} if gains else {}
     record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)

@@ -160,7 +160,7 @@ def test_a_site_of_another_rule_is_hurt_and_one_seed_decides_nothing() -> None:
 
 
 def test_few_records_are_helped_by_many() -> None:
-    """Noise of a site alone is larger by the ratio of the counts."""
+    """An isolated site has noise that is larger by the ratio of the counts."""
     table = frame()
     table["label"] = ((table["p"] - table["q"]) > 0.0).astype(int)
     few = {"privacy.epsilon": 1.0, "problem.test": 0.5, "algorithm.rounds": 100, "problem.weights": "records"}

@@ -601,9 +601,13 @@ class GossipJob(PlannedJob):
 
     @property
     def sites(self) -> Sites | None:
-        shards = self.shards
+        shards, entry = self.shards, self.components.problem_entry
         parts = shards.test_parts if shards.has_records and self.n_agents > 1 else ()
-        if not any(part.size for part in parts) or not isinstance(self.posed_problem, Predictor):
+        # Least squares may read classes as numbers.
+        predicts = isinstance(self.posed_problem, Predictor) and not (
+            shards.classes and entry and entry.labels == "numbers"
+        )
+        if not predicts or not any(part.size for part in parts):
             return None
         agents = np.arange(self.n_agents) if self.honest is None else self.honest
         return Sites(
