@@ -149,11 +149,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """Whether each release reads one sample in one clipped mean, so that ε of Poisson sampling is known."""
         return False
 
-    @property
-    def personal(self) -> bool:
-        """Whether every agent uses its own model, instead of the mean over agents."""
-        return False
-
     def senders(self, network: Network) -> Iterator[Any] | None:
         """Yield the agents that send in rounds 0, 1, …, T; None if all agents always send.
 

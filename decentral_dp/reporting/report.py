@@ -751,37 +751,39 @@ def compare_with_baselines(
 
 def tabulate_sites(result: RunResult) -> TextTable | None:
     """Tabulate the scores of each agent's held-out records; None if they are not scored."""
-    sites = result.sites
+    sites, names = result.sites, agent_names(result.topology.get("labels"))
     if not sites:
         return None
-    names, is_compared = agent_names(result.topology.get("labels")), any(site.alone is not None for site in sites)
     of_classes = bool(result.problem.get("classes"))
 
     def text(value: float | None) -> str:
-        if value is None or not math.isfinite(value):
-            return "–"
-        return (f"{value:.3f}" if of_classes else score_text(value)).replace("-", "−")
+        shown = "–" if value is None else f"{value:.3f}" if of_classes else score_text(value)
+        return shown.replace("-", "−")
 
-    heads, rows = ["site", "held out", "own" if result.personal else "common"], []
-    if is_compared:
-        heads = [*heads[:2], "alone", heads[2], "gain (95 % interval)", "collaboration"]
+    heads = (
+        "site",
+        "held out",
+        "alone",
+        "own" if result.personal else "common",
+        "gain (95 % interval)",
+        "collaboration",
+    )
+    rows = []
     for site in sites:
-        cells = [names[site.agent] if names else str(site.agent), str(site.records), text(site.score)]
-        if is_compared:
-            interval = "" if site.low is None else f" ({text(site.low)} to {text(site.high)})"
-            cells = [*cells[:2], text(site.alone), cells[2], f"{text(site.gain)}{interval}", site.verdict]
-        rows.append(cells)
+        gain = "–" if site.low is None else f"{text(site.gain)} ({text(site.low)} to {text(site.high)})"
+        scores = (text(site.alone), text(site.score))
+        rows.append((names[site.agent] if names else str(site.agent), str(site.records), *scores, gain, site.verdict))
     measure = "Accuracy" if of_classes else "Mean absolute error"
     model = "the site's own model" if result.personal else "the mean of all models"
-    note = f"{measure} of {model} on the site's held-out records. ε does not cover it."
-    if is_compared:
+    note, columns = f"{measure} of {model} on the site's held-out records. ε does not cover it.", [0, 1, 3]
+    if any(site.verdict for site in sites):
+        columns = list(range(len(heads)))
         note += (
             f" Alone: a model of the site only, at the same ε. {result.seeds} seed{'s' * (result.seeds > 1)}, paired."
         )
         note += " One seed does not contain the noise. Fix: --seeds 3." if result.seeds == 1 else ""
-    return TextTable(
-        [(head, "") for head in heads], [head not in ("site", "collaboration") for head in heads], rows, (), note
-    )
+    cells = [[row[k] for k in columns] for row in rows]
+    return TextTable([(heads[k], "") for k in columns], [k not in (0, 5) for k in columns], cells, note=note)
 
 
 def _chance_width(result: RunResult) -> float:

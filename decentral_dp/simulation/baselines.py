@@ -73,17 +73,13 @@ def repeat_jobs(c: Components, job: PlannedJob, seeds: int) -> list[tuple[Compon
         job: of the run.
         seeds: number of runs with the first one.
     """
-    s, plans = c.scenario, []
-    graph_seed = s.public_seed if s.topology.seed is None else s.topology.seed
-    tables: dict[str, Any] = {
-        "problem": s.problem.model_copy(update={"seed": s.records_seed}),
-        "topology": s.topology.model_copy(update={"seed": graph_seed}),
-    }
-    for k in range(1, seeds):
-        # Without a seed each noise key is new.
-        components = resolve(s if s.seed is None else s.model_copy(update={**tables, "seed": s.seed + k}))
-        plans.append((components, plan_job(components)))
-    return plans
+    s = c.scenario
+    graph = s.topology.model_copy(update={"seed": s.public_seed if s.topology.seed is None else s.topology.seed})
+    kept = {"problem": s.problem.model_copy(update={"seed": s.records_seed}), "topology": graph}
+    # Without a seed each noise key is new.
+    changes = [{} if s.seed is None else {**kept, "seed": s.seed + k} for k in range(1, seeds)]
+    components = [resolve(s.model_copy(update=change)) for change in changes]
+    return [(each, plan_job(each)) for each in components]
 
 
 def with_sites(run: Run) -> Run:

@@ -162,15 +162,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_calibration": Measure("calibration error on held-out records", _TEST),
         "test_rmse": Measure("root mean squared error on held-out records", _TEST),
         "test_r2": Measure("R² on held-out records", _TEST, better="higher"),
-        "site_accuracy": Measure(
-            "accuracy of the common model on held-out records of one agent, mean over agents",
-            _SPREAD,
-            better="higher",
-            axis="flat",
-        ),
-        "site_absolute_error": Measure(
-            "mean absolute error of the common model on held-out records of one agent, mean over agents", _SPREAD
-        ),
+        "site_accuracy": Measure("accuracy of the common model at one site", _SPREAD, better="higher", axis="flat"),
+        "site_absolute_error": Measure("mean absolute error of the common model at one site", _SPREAD),
         "worst_site": Measure("score of the common model at the site where it is worst"),
         "test_worst_class_accuracy": Measure("accuracy on the worst class of held-out records", better="higher"),
         "test_robust_loss": Measure("robust loss on held-out records"),
@@ -260,12 +253,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "rounds_to_test_accuracy_0.9": Measure(_FIRST, reach=OF_RUNS),
         "seconds": Measure("seconds that the run took", reach=OF_RUNS),
         "share_of_sites_that_gain": Measure(
-            "share of sites at which the common model is better than the agent's own",
-            reach=OF_RUNS,
-            better="higher",
-            axis="flat",
-            meaning="share of sites at which the common model has a better score than the agent's own model, trained "
-            "alone at the same ε; computed only if asked for, by one more run",
+            "share of sites that gain over training alone at the same ε", reach=OF_RUNS, better="higher", axis="flat"
         ),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
         "test_worst_group_loss": Measure("loss of the worst group of held-out records"),
@@ -362,7 +350,11 @@ class Evaluator:
         """
         rows: list[Row] = []
         if self.sites is not None and "y" in snapshot.published:
-            rows += self.sites.rows(snapshot.round, snapshot.published)
+            scored = [site for site in self.sites.scores(snapshot.published) if site.records]
+            scores, agents = np.array([site.score for site in scored]), [str(site.agent) for site in scored]
+            rows += summarise(snapshot.round, self.sites.measure, scores, agents)
+            # The lowest accuracy, or the largest error.
+            rows.append((snapshot.round, "mean", "worst_site", rows[1 if self.sites.unit is None else 2][3]))
         snapshot = select_agents(snapshot, self.numbers)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"

@@ -7,8 +7,8 @@ personal algorithm has no common model: each agent's published model is scored o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ Verdict: TypeAlias = Literal["", "helps", "hurts", "may be chance", "one seed", 
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SiteScore:
     """The score of a site.
 
@@ -108,23 +108,9 @@ class Sites:
     def scores(self, published: Mapping[str, Array]) -> list[SiteScore]:
         """Score the published values on the records of each site; arguments as of `outcomes`."""
         return [
-            SiteScore(agent=int(agent), records=each.size, score=float(each.mean()) if each.size else None)
+            SiteScore(int(agent), each.size, float(each.mean()) if each.size else None)
             for agent, each in zip(self.agents, self.outcomes(published), strict=True)
         ]
-
-    def rows(self, index: int, published: Mapping[str, Array]) -> Iterator[tuple[int, str, str, float]]:
-        """Yield the rows (round, agent or "mean", measure, value) of a round; arguments as of `outcomes`."""
-        scores = {str(s.agent): s.score for s in self.scores(published) if s.score is not None}
-        if not scores:
-            return
-        values = np.array(list(scores.values()))
-        low, high = float(values.min()), float(values.max())
-        yield index, "mean", self.measure, float(values.mean())
-        yield index, "mean", f"{self.measure}_min", low
-        yield index, "mean", f"{self.measure}_max", high
-        yield index, "mean", "worst_site", low if self.unit is None else high
-        for agent, value in scores.items():
-            yield index, agent, self.measure, value
 
 
 def site_summary(sites: Sites, scores: Sequence[SiteScore], seeds: int = 1) -> dict[str, Any]:
@@ -146,20 +132,14 @@ def compare_sites(sites: Sites, joint: Sequence[Sequence[Array]], alone: Sequenc
     scores = []
     for row, agent in enumerate(sites.agents.tolist()):
         common, single = np.stack([each[row] for each in joint]), np.stack([each[agent] for each in alone])
-        score = SiteScore(agent=agent, records=common.shape[1], verdict="too few records")
-        if score.records and np.isfinite(common).all() and np.isfinite(single).all():
-            gains = common - single if sites.unit is None else single - common
-            gain, low, high = paired_interval(gains, bound=1.0 if sites.unit is None else None)
-            verdict: Verdict = "helps" if low > 0.0 else "hurts" if high < 0.0 else "may be chance"
-            score = replace(
-                score,
-                score=float(common.mean()),
-                alone=float(single.mean()),
-                gain=gain,
-                low=low,
-                high=high,
-                # The interval of one seed does not contain the noise.
-                verdict="one seed" if len(joint) == 1 else verdict if math.isfinite(low) else score.verdict,
-            )
-        scores.append(score)
+        gains = common - single if sites.unit is None else single - common
+        if not gains.size or not np.isfinite(gains).all():
+            scores.append(SiteScore(agent, gains.shape[1], verdict="too few records"))
+            continue
+        gain, low, high = paired_interval(gains, bound=1.0 if sites.unit is None else None)
+        verdict: Verdict = "helps" if low > 0.0 else "hurts" if high < 0.0 else "may be chance"
+        # The interval of one seed does not contain the noise.
+        verdict = "one seed" if len(joint) == 1 else verdict if math.isfinite(low) else "too few records"
+        means = float(common.mean()), float(single.mean())
+        scores.append(SiteScore(agent, gains.shape[1], *means, gain, low, high, verdict))
     return scores

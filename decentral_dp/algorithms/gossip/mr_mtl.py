@@ -34,6 +34,7 @@ class MrMtl(OneLevel):
 
     strength: float = dp.option("μ, pull of an agent's model towards the mean", default=0.1, at_least=0.0)
 
+    # Every agent uses its own model instead of the mean.
     personal: ClassVar[bool] = True
 
     def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:

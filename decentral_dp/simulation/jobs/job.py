@@ -602,24 +602,17 @@ class GossipJob(PlannedJob):
     @property
     def sites(self) -> Sites | None:
         shards, entry = self.shards, self.components.problem_entry
-        parts = shards.test_parts if shards.has_records and self.n_agents > 1 else ()
-        # Least squares may read classes as numbers.
-        predicts = isinstance(self.posed_problem, Predictor) and not (
-            shards.classes and entry and entry.labels == "numbers"
-        )
-        if not predicts or not any(part.size for part in parts):
-            return None
         agents = np.arange(self.n_agents) if self.honest is None else self.honest
-        return Sites(
-            problem=self.posed_problem,
-            features=shards.features[shards.test],
-            labels=shards.labels[shards.test],
-            parts=[np.searchsorted(shards.test, parts[agent]) for agent in agents],
-            agents=agents,
-            unit=shards.label_unit,
-            # Agents without edges have no common model.
-            personal=strip_centring(self.algorithm).personal or not (self.topology.edges.size or self.central),
-        )
+        owned = [np.searchsorted(shards.test, shards.test_parts[k]) for k in agents if shards.test_parts]
+        # Least squares may read classes as numbers.
+        reads_numbers = bool(shards.classes and entry and entry.labels == "numbers")
+        is_scored = shards.has_records and self.n_agents > 1 and any(part.size for part in owned)
+        if not is_scored or reads_numbers or not isinstance(self.posed_problem, Predictor):
+            return None
+        records = shards.features[shards.test], shards.labels[shards.test]
+        # Agents without edges have no common model.
+        personal = getattr(strip_centring(self.algorithm), "personal", not (self.topology.edges.size or self.central))
+        return Sites(self.posed_problem, *records, owned, agents, shards.label_unit, personal)
 
     def evaluator(self) -> Scorer:
         if (make := self.components.problem_type.make_evaluator) is not None:
