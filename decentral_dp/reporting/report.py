@@ -34,8 +34,8 @@ from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
 from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
 from decentral_dp.simulation.result import (
     BASELINES_FOLDER,
-    SEEDS_FOLDER,
     RunResult,
+    further_seeds,
     is_complete,
     published_values,
     read_result,
@@ -188,8 +188,7 @@ def read_report(folder: Path) -> Report:
         InputError: the folder has no result.json, or a broken file.
     """
     result, text = read_result(folder), scenario_text(folder)
-    further = sorted(path for path in (folder / SEEDS_FOLDER).glob("*") if is_complete(path))
-    runs = [(result, folder), *((read_result(path), path) for path in further)]
+    runs = [(result, folder), *((read_result(path), path) for path in further_seeds(folder))]
     return make_report(
         result,
         parse_scenario(text),

@@ -309,6 +309,12 @@ def is_complete(folder: Path) -> bool:
     return status not in INCOMPLETE and begun in (None, content.get(RUN))
 
 
+def further_seeds(folder: Path) -> list[Path]:
+    """List the folders of complete runs of further seeds, in the order of the seeds."""
+    paths = [path for path in (folder / SEEDS_FOLDER).glob("*") if is_complete(own(path, folder, str(folder)))]
+    return sorted(paths, key=lambda path: (len(path.name), path.name))
+
+
 def is_published(folder: Path) -> bool:
     """Return whether a folder is that of published models, and not of a run."""
     return (folder / STATEMENT).is_file() and not (folder / RESULT).exists()

@@ -64,9 +64,9 @@ from decentral_dp.simulation.result import (
     IN_PROGRESS,
     RESULT,
     RUN,
-    SEEDS_FOLDER,
     Divergence,
     RunResult,
+    further_seeds,
     published_values,
     read_result,
     refuse_damaged,
@@ -179,7 +179,7 @@ class Run:
                 result=result,
                 folder=folder,
                 baselines={path.name: cls.load(path) for path in sorted((folder / BASELINES_FOLDER).glob("*"))},
-                repeats=[cls.load(path) for path in sorted((folder / SEEDS_FOLDER).glob("*"))],
+                repeats=[cls.load(path) for path in further_seeds(folder)],
             )
 
     @classmethod
