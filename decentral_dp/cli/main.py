@@ -131,6 +131,9 @@ def invoke_run(
     baselines: Annotated[
         bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
+    seeds: Annotated[
+        int, Option(metavar="N", help="Repeat the run and its baselines with N seeds, for paired intervals.")
+    ] = 1,
     or_resume: Annotated[
         bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
     ] = False,
@@ -162,7 +165,9 @@ def invoke_run(
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines, budget=account),
+            lambda callbacks: api.run(
+                loaded, out=folder, callbacks=callbacks, baselines=baselines, seeds=seeds, budget=account
+            ),
             log,
             shown.quiet,
             folder,

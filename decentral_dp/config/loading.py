@@ -495,6 +495,7 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("pg_extra", "pgextra"), "extra"),
         **dict.fromkeys(("admm", "d_admm", "linearised_admm", "linearized_admm"), "dlm"),
         **dict.fromkeys(("d2", "ed", "nids"), "exact_diffusion"),
+        **dict.fromkeys(("mrmtl", "personalised", "personalized"), "mr_mtl"),
     }
 )
 # Graph of networkx or a textbook, without "_graph" → our kind.
