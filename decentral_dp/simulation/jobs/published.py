@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
@@ -442,9 +442,6 @@ def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], 
         job: planned, for which `refuse_hidden` raises nothing.
         with_noise: c → the job with the noise of its models times c.
         view: the published models.
-
-    Raises:
-        InputError: no noise meets the target.
     """
     mu = _hidden_mu(job, view)
     if job.scenario.privacy.epsilon is not None:
@@ -473,11 +470,14 @@ def _calibrate(
     """Return the job with the noise for its target ε, and μ of its models.
 
     μ is nearly A/c + B for the noise of models times c, B from the rounding of float64. Each step solves this for the
-    last two c. The mean of features keeps its noise, and so its share of the target.
+    last two c. The mean of features keeps its noise, and so its share of the target. The noise for all messages, c = 1,
+    meets the target. With large rounding B no other noise is tried.
     """
     aim = math.sqrt(max(0.0, _largest_mu(job) ** 2 - float(_centre_mu(job).max()) ** 2)) * (1.0 - 2.0**-40)
     factors, reached = [1.0], [float(mu.max())]
-    best, met = ((job, mu), reached[0]) if reached[0] <= aim else (None, -math.inf)
+    if reached[0] > aim:
+        return job, mu
+    best, met = (job, mu), reached[0]
     for _ in range(_STEPS):
         slope, least = 0.0, 0.0
         if len(factors) > 1 and factors[-1] != factors[-2]:
@@ -498,11 +498,6 @@ def _calibrate(
             best, met = (job, mu), reached[-1]
         if met >= aim * (1.0 - 1e-4):
             break
-    if best is None:
-        raise InputError(
-            f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
-            "use an epsilon nearer to 1, or a larger delta."
-        )
     return best
 
 
