@@ -16,7 +16,7 @@ its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are publ
 
 With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
 centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
-intercept of a model with one output are then clipped apart, and h is that of `apart_factor`.
+intercept of a model with one output are then clipped apart, and h is that of `apart_factor`. Pairwise noise of the means counts at its effective scale.
 
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.
@@ -395,12 +395,6 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         "remove compression and delay",
     ),
     Refusal(
-        lambda job: job.pairs is not None and isinstance(job.algorithm, Centring),
-        "privacy.correlation",
-        "ε of published models is derived for correlated noise or for centred features, not for both",
-        "remove it, or set algorithm.centring = false",
-    ),
-    Refusal(
         lambda job: job.scenario.privacy.domain,
         "privacy.box",
         "the average of projected models shows more than the average of the models",
@@ -452,15 +446,14 @@ def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], 
 def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
     """Compute ε for these μ and the float64 noise of all agents, at most ε of all messages."""
     privacy, q, pairs = job.scenario.privacy, job.problem.q, job.pairs
-    variates, bits = job.n_agents, GAUSSIAN.bits(q)
+    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
+    variates, bits = job.n_agents, max(GAUSSIAN.bits(q), GAUSSIAN.bits(max(p, 1)))
     if pairs is not None:
         # As for the ledger: the grid is finer compared with the largest scale that is drawn.
         links, own = pairs.links(), pairs.own_deviations(np.arange(job.n_agents))
         variates += len(links)
         bits += math.ceil(math.log2(max(own.max(), pairs.ratios(links).max())))
-    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
-    draws = np.array([job.rounds * q * variates + p * job.n_agents])
-    bits = max(bits, GAUSSIAN.bits(max(p, 1)))
+    draws = np.array([(job.rounds * q + p) * variates])
     return epsilon_in_float64(mu, draws, bits, privacy.delta, total_epsilon, privacy.epsilon)
 
 
