@@ -111,8 +111,8 @@ def assumptions_text(p: PrivacyStatement) -> str:
         return ""
     agents = "all other agents" if p.colluders else "agents"
     return (
-        f"The first ε assumes that {agents} follow the protocol, and keep messages, scores and models of earlier rounds "
-        "to themselves"
+        f"The first ε assumes that {agents} follow the protocol, and keep messages, scores and models of earlier "
+        "rounds to themselves"
     )
 
 

@@ -16,7 +16,8 @@ its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are publ
 
 With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
 centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
-intercept of a model with one output are then clipped apart, and h is that of `apart_factor`. Pairwise noise of the means counts at its effective scale.
+intercept of a model with one output are then clipped apart, and h is that of `apart_factor`. Pairwise noise of the
+means counts at its effective scale.
 
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.

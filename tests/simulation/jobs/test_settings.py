@@ -398,12 +398,12 @@ def test_a_custom_problem_with_step_facts_has_default_hyperparameters() -> None:
 # Adversaries that receive published models only.
 
 
-def _published(adversary: str, epsilon: float = 0.06, **tables: Any) -> Any:
+def _published(adversary: str, epsilon: float = 0.06, more: dict[str, Any] | None = None, **tables: Any) -> Any:
     """Plan digits, whose features and ten classes need several outputs."""
     problem = {"data": "digits"}
     tables = {"algorithm": {"kind": "dp_dsgd", "rounds": 60}, "topology": {"agents": 9}} | tables
-    tables["privacy"] = {"adversary": adversary, "epsilon": epsilon} | tables.get("privacy", {})
-    return decentral_dp.build(_scenario(problem=problem, **tables)).simulation()
+    privacy = {"adversary": adversary, "epsilon": epsilon, **(more or {})}
+    return decentral_dp.build(_scenario(problem=problem, privacy=privacy, **tables)).simulation()
 
 
 def test_settings_for_an_average_have_the_noise_of_a_trusted_server_and_envelopes() -> None:
@@ -434,7 +434,7 @@ def test_few_rounds_for_the_graph_are_in_the_warnings() -> None:
 def test_a_target_below_the_cost_of_rounding_has_the_noise_for_all_messages(
     epsilon: float, privacy: dict[str, Any]
 ) -> None:
-    job = _published("final_average", epsilon, privacy=privacy)
+    job = _published("final_average", epsilon, privacy)
     assert 0.99 * epsilon < job.published.max() <= job.budget.epsilon.max() <= epsilon
     less_noise = _published("final_average", 2.0)
     assert less_noise.budget.epsilon.max() > 1.5 * less_noise.published.max()
