@@ -111,9 +111,16 @@ def assumptions_text(p: PrivacyStatement) -> str:
         return ""
     agents = "all other agents" if p.colluders else "agents"
     return (
-        f"The first ε assumes that {agents} follow the protocol and keep messages to themselves, and that no score or "
-        "model of an earlier round is shown"
+        f"The first ε assumes that {agents} follow the protocol, and keep messages, scores and models of earlier "
+        "rounds to themselves"
     )
+
+
+def _others_text(p: PrivacyStatement) -> str:
+    """Return the adversary of ε of all messages. Agents know a part of correlated noise."""
+    if p.shared is not None:
+        return f"one that observes every message, {colluders_text(p)}"
+    return "agents and all others that observe messages"
 
 
 def stated_epsilons(p: PrivacyStatement) -> list[tuple[str, Number]]:
@@ -155,7 +162,7 @@ def summary_text(p: PrivacyStatement) -> str:
         budget = [
             f"{most_published}ε = {epsilon_text(p.epsilon_published)} {delta} for an adversary that "
             f"{adversary_text(p)}",
-            f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for one that observes every message",
+            f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for {_others_text(p)}",
             assumptions_text(p),
         ]
     parts = [

@@ -337,7 +337,6 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (*PUBLISHED, "privacy.colluders=1"),
         (*PUBLISHED, "privacy.colluders=9", "topology.drop=0.1", "topology.agents=24"),
         (*PUBLISHED, "topology.delay=1"),
-        (*PUBLISHED, PAIRS, "algorithm.centring=true", "privacy.epsilon=1.0", "privacy.noise_multiplier=null"),
         (*PUBLISHED, "privacy.box={y=1.0}"),
         (*PUBLISHED, "run.average=3"),
         (

@@ -277,6 +277,42 @@ def test_published_models_with_pairwise_noise_show_at_least_linear_gossip(view: 
 
 
 @pytest.mark.parametrize("view", ["final_models", "final_average"])
+def test_a_mean_with_pairwise_noise_adds_to_the_cost_of_models(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact μ of a linear system in which the means of all agents, known to the adversary, move all messages."""
+    rate, m = 0.02, 5
+    keys = {**CENTRED, **PAIRS, "privacy.x": {"scale": 0.03}, "algorithm.learning_rate": rate}
+    keys["privacy.y"] = {"scale": 4.0 * rate * CLIP / 91.0}
+    job = job_of(view, **keys)
+    mixing = np.eye(m) + job.topology.mixing.toarray()
+    edges = np.argwhere(np.triu(mixing, 1))
+    # Own draws, and draws of edges with opposite signs at their ends.
+    draws = np.concatenate([np.eye(m), np.zeros((m, len(edges)))], axis=1)
+    for column, (i, j) in enumerate(edges):
+        draws[i, m + column], draws[j, m + column] = 2.0, -2.0
+    moves = {"x": 2.0, "y": 2.0 * rate * CLIP}
+    scale = {c: float(np.max(job.noise[c].deviations(np.array([1])))) for c in moves}
+    reads_means = np.random.default_rng(0).normal(size=(m, m))
+    last = np.eye(m) if view == "final_models" else np.full((1, m), 1.0 / m)
+    width, counts = draws.shape[1], np.asarray(job.counts["train"])
+    spread, moved = np.zeros((m, (job.rounds + 1) * width)), np.zeros((m, m))
+    spread[:, :width] = scale["x"] * draws
+    means, means_moved, messages, messages_moved = spread, np.diag(moves["x"] / counts), 0.0 * spread, moved
+    for t in range(job.rounds):
+        messages = mixing @ messages + reads_means @ means
+        messages[:, (t + 1) * width : (t + 2) * width] += scale["y"] * draws
+        messages_moved = mixing @ messages_moved + reads_means @ means_moved + np.diag(moves["y"] / counts)
+    seen, shift = np.concatenate([means, last @ messages]), np.concatenate([means_moved, last @ messages_moved])
+    exact = gaussian_epsilon(np.sqrt((shift * np.linalg.solve(seen @ seen.T, shift)).sum(axis=0)), DELTA)
+    assert (exact <= job.published).all()
+    assert (job.published < np.minimum(1.15 * exact, 0.99 * job.budget.epsilon)).all()
+    # The variance of one mean includes the noise of its pairs, which the other means show.
+    too_little = moves["x"] / counts / (scale["x"] * np.linalg.norm(draws, axis=1))
+    monkeypatch.setattr(published, "_centre_mu", lambda job: too_little)
+    planted: Any = published.account_published(job, lambda factor: job, view)
+    assert (exact > planted.published).all()
+
+
+@pytest.mark.parametrize("view", ["final_models", "final_average"])
 def test_a_colluding_agent_of_a_changing_network_receives_some_messages(view: str) -> None:
     """Plans state the largest ε of `network` over all adversaries, below that of all messages."""
     matching = {"topology.over_time": "matching", "topology.kind": "complete", "algorithm.rounds": 6}

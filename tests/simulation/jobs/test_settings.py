@@ -398,11 +398,11 @@ def test_a_custom_problem_with_step_facts_has_default_hyperparameters() -> None:
 # Adversaries that receive published models only.
 
 
-def _published(adversary: str, epsilon: float = 0.06, **tables: Any) -> Any:
+def _published(adversary: str, epsilon: float = 0.06, more: dict[str, Any] | None = None, **tables: Any) -> Any:
     """Plan digits, whose features and ten classes need several outputs."""
     problem = {"data": "digits"}
     tables = {"algorithm": {"kind": "dp_dsgd", "rounds": 60}, "topology": {"agents": 9}} | tables
-    privacy = {"adversary": adversary, "epsilon": epsilon}
+    privacy = {"adversary": adversary, "epsilon": epsilon, **(more or {})}
     return decentral_dp.build(_scenario(problem=problem, privacy=privacy, **tables)).simulation()
 
 
@@ -428,9 +428,13 @@ def test_few_rounds_for_the_graph_are_in_the_warnings() -> None:
             assert warned == (is_few and adversary == "final_models")
 
 
-def test_a_target_below_the_cost_of_rounding_is_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"^privacy\.epsilon: no noise meets it for the published models \(got 0\.02\)"
-    ):
-        _published("final_average", epsilon=0.02)
-    assert _published("final_average").published.max() <= 0.06
+@pytest.mark.parametrize(
+    ("epsilon", "privacy"), [(0.02, {}), (0.06, {"correlation": {"between_agents": "pairwise", "ratio": 10.0}})]
+)
+def test_a_target_below_the_cost_of_rounding_has_the_noise_for_all_messages(
+    epsilon: float, privacy: dict[str, Any]
+) -> None:
+    job = _published("final_average", epsilon, privacy)
+    assert 0.99 * epsilon < job.published.max() <= job.budget.epsilon.max() <= epsilon
+    less_noise = _published("final_average", 2.0)
+    assert less_noise.budget.epsilon.max() > 1.5 * less_noise.published.max()
