@@ -126,8 +126,8 @@ class ReferenceObjective(NamedTuple):
         scores: dict[str, float] = {}
         with np.errstate(all="ignore"):
             if names & {"value_function", "optimality_gap", "stationarity"}:
-                lower = self.lower(x, mean) if self.one_level else None
-                value, gradient = lower or self.upper(x, warm, "stationarity" in names)
+                differentiate = "stationarity" in names
+                value, gradient = self.lower(x, mean) if self.one_level else self.upper(x, warm, differentiate)
             # A bilevel solution may take minutes.
             if names & {"heterogeneity_at_solution", "optimality_gap", "distance_to_solution"}:
                 solution = self.solution(x, key)
