@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,24 @@ def test_metrics_are_those_of_honest_agents() -> None:
     ]
     ends = run.result.metrics["lower_loss"]
     assert ends == pytest.approx(np.mean(losses) + 0.05 * np.square(y[[0, 2, 3, 4, 5]]).sum(axis=1).mean(), rel=1e-9)
+
+
+def test_the_model_is_the_mean_of_honest_agents(tmp_path: Path) -> None:
+    run = decentral_dp.run("dp_dsgd", set=TRAINING | SIGN_FLIP, out=tmp_path / "run")
+    y = run.published["y"]
+    honest = y[[0, 2, 3, 4, 5]].mean(axis=0)
+    assert not np.allclose(honest, y.mean(axis=0), rtol=1e-3)
+    for model in (run.model, decentral_dp.load_model(tmp_path / "run")):
+        values = np.concatenate([part.ravel() for part in model.weights.values()])
+        np.testing.assert_allclose(np.sort(values), np.sort(_weights_of(run, honest)), rtol=1e-12)
+        assert "mean of 5 honest agents" in repr(model)
+    attacker = np.concatenate([part.ravel() for part in run.model.of_agent(1).weights.values()])
+    np.testing.assert_allclose(np.sort(attacker), np.sort(_weights_of(run, y[1])), rtol=1e-12)
+
+
+def _weights_of(run: decentral_dp.Run, y: np.ndarray) -> np.ndarray:
+    parts = run.simulation().problem.named_weights(y)
+    return np.concatenate([part.ravel() for part in parts.values()])
 
 
 def test_metrics_of_minimax_problems_are_those_of_honest_agents() -> None:
