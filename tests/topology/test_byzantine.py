@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 
 import decentral_dp
 from decentral_dp.problems.records import concatenate
+from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.topology.byzantine import Aggregation, Attack
 
 RULES: dict[str, dict[str, Any]] = {
@@ -169,3 +171,78 @@ def test_transcripts_under_attack_show_at_most_the_certified_epsilon() -> None:
 def test_baselines_have_no_attack() -> None:
     run = decentral_dp.run("dp_dsgd", set=TRAINING | SIGN_FLIP | {"privacy.guarantee": "certified"}, baselines=True)
     assert [run.baselines[name].scenario.attack is None for name in ("alone", "central", "none")] == [True, True, False]
+
+
+# Custom attacks and rules -------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "byzantine.md"
+MIMIC: dict[str, Any] = {"attack": {"agents": [1], "kind": "mine:Mimic", "agent": 2, "factor": 3.0}}
+NEAREST: dict[str, Any] = {"topology.aggregation": {"kind": "mine:nearest"}}
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the page's attack and rule, and return their file."""
+    (code,) = re.findall(r"^```python mine.py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.usefixtures("page")
+def test_a_custom_attack_replaces_the_messages_of_the_attackers() -> None:
+    job: Any = decentral_dp.build("dp_dsgd", set=TRAINING | MIMIC).simulation()
+    messages = np.random.default_rng(4).normal(size=(6, 3))
+    arriving = job.attack(messages, 1)
+    np.testing.assert_array_equal(arriving[1], 3.0 * messages[2])
+    np.testing.assert_array_equal(np.delete(arriving, 1, axis=0), np.delete(messages, 1, axis=0))
+
+
+@pytest.mark.usefixtures("page")
+def test_a_custom_rule_aggregates_own_and_neighbours_values() -> None:
+    job: Any = decentral_dp.build("dp_dsgd", set=TRAINING | NEAREST).simulation()
+    weights = sp.csr_array(np.array([[0.0, 0.5, 0.25], [0.5, 0.0, 0.0], [0.25, 0.0, 0.0]]))
+    values = np.array([[0.0], [3.0], [-1.0]])
+    assert job.aggregation(values, values, weights)[:, 0].tolist() == [-0.5, 1.5, -0.5]
+
+
+@pytest.mark.usefixtures("page")
+def test_epsilon_does_not_depend_on_custom_attacks_and_rules() -> None:
+    private = TRAINING | {"privacy.guarantee": "certified", "algorithm.rounds": 5}
+    plain, attacked = (decentral_dp.run("dp_dsgd", set=private | more) for more in ({}, MIMIC | NEAREST))
+    assert attacked.records.same_releases(plain.records)
+    assert attacked.result.privacy.epsilon_max == plain.result.privacy.epsilon_max
+    assert not np.array_equal(attacked.released["y"], plain.released["y"])
+    assert attacked.result.topology["attack"] == MIMIC["attack"]
+
+
+def test_the_noise_key_depends_on_a_custom_attack_and_rule(page: Path) -> None:
+    code = page.read_text(encoding="utf-8")
+    digests = set()
+    for old, new in (("", ""), ("0.5 * (own", "0.25 * (own"), ("self.factor *", "-self.factor *")):
+        page.write_text(code.replace(old, new), encoding="utf-8")
+        job: Any = decentral_dp.build("dp_dsgd", set=TRAINING | MIMIC | NEAREST).simulation()
+        digests.add(run_digest(job))
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"attack": {"agents": [1], "kind": "flip"}}, '"noise", "alie", "ipm" or "module:Name"'),
+        ({"attack": {"agents": [1], "kind": "alie", "agent": 2}}, 'a "alie" attack takes no agent'),
+        ({"attack": {"agents": [1], "kind": "mine:Mimic"}}, "attack.agent: missing"),
+        ({"attack": {"agents": [1], "kind": "mine:Mimic", "agent": 9}}, "attack.kind: mine:Mimic fails: IndexError"),
+        ({"attack": {"agents": [1], "kind": "mine:wrong"}}, "attack.kind: mine:wrong: wrong shape (got (6,"),
+        ({"attack": {"agents": [1], "kind": "mine:LIMIT"}}, "attack: mine:LIMIT is not callable"),
+        ({"topology.aggregation": {"kind": "krum"}}, '"trimmed_mean", "median" or "module:Name"'),
+        ({"topology.aggregation": {"kind": "median", "trim": 2}}, "takes no trim"),
+        ({"topology.aggregation": {"kind": "mine:nearest", "n": 2}}, "topology.aggregation.n: mine:nearest"),
+        ({"topology.aggregation": {"kind": "mine:wrong"}}, "topology.aggregation: mine:wrong: wrong shape (got ("),
+    ],
+)
+def test_wrong_attacks_and_rules_are_refused(page: Path, changes: dict[str, Any], told: str) -> None:
+    more = "\n\nLIMIT = 3\n\n\ndef wrong(values, *_):\n    return np.atleast_2d(values)\n"
+    page.write_text(page.read_text(encoding="utf-8") + more, encoding="utf-8")
+    with pytest.raises(decentral_dp.InputError, match=re.escape(told)):
+        decentral_dp.run("dp_dsgd", set=TRAINING | changes)
