@@ -49,7 +49,7 @@ def test_aggregation_is_its_definition(kind: str) -> None:
     rng = np.random.default_rng(3)
     weights = np.array([[0, 0.2, 0.3, 0.1], [0.2, 0, 0, 0.3], [0.3, 0, 0, 0], [0.1, 0.3, 0, 0]])
     own, messages = rng.normal(size=(2, 4, 3))
-    got = Aggregation(kind, **RULES[kind])(own, messages, sp.csr_array(weights))  # type: ignore[arg-type] # a rule
+    got = Aggregation(kind, **RULES[kind])(own, messages, sp.csr_array(weights))
     for i in range(4):
         near = [int(j) for j in np.flatnonzero(weights[i])]
         wanted = _aggregate(kind, own[i], [messages[j] for j in near], [weights[i, j] for j in near])
@@ -65,7 +65,7 @@ def test_attackers_replace_their_messages_only() -> None:
         "ipm": np.tile(-2.0 * honest.mean(axis=0), (2, 1)),
     }
     for kind, values in wanted.items():
-        got = Attack((1, 3), kind, 2.0)(released, index=7)  # type: ignore[arg-type] # a kind
+        got = Attack((1, 3), kind, 2.0)(released, index=7)
         np.testing.assert_allclose(got[[1, 3]], values)
         np.testing.assert_array_equal(got[[0, 2, 4]], honest)
     noise = Attack((1,), "noise", 3.0, seed=2)
