@@ -174,7 +174,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "gradient_norm": Measure("norm of the gradient of Φ (train)"),
         "auc": Measure("AUC (train)", better="higher"),
         "optimality_gap": Measure(
-            "optimality gap (train)",
+            "optimality gap",
             ("", "_last"),
             axis="log",
             meaning="g(x̄, ȳ) − min g, or F(x̄) − min F of a bilevel problem; computed only if asked for",
@@ -186,7 +186,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             meaning="‖ȳ − y*‖₂, or ‖x̄ − x*‖₂ of a bilevel problem; computed only if asked for",
         ),
         "stationarity": Measure(
-            "squared norm of the gradient (train)",
+            "squared norm of the gradient",
             ("", "_last"),
             axis="log",
             meaning="‖∇_y g(x̄, ȳ)‖₂², or ‖∇F(x̄)‖₂² of a bilevel problem; computed only if asked for",

@@ -93,7 +93,7 @@ def check_watch(watch: Watch, job: PlannedJob) -> None:
     """
     for name in watch.metrics:
         if metric_words(name) is not None:
-            raise InputError(f"metrics: {name!r} is a name in `decentral-dp list measures`. Fix: use another name.")
+            raise InputError(f'metrics: {name!r} is a name in "decentral-dp list measures". Fix: use another name.')
     adversary = job.scenario.privacy.adversary
     for name, function in (("stop", watch.stop), ("steps", watch.visit)):
         if function is not None and adversary != "all_messages":

@@ -41,7 +41,9 @@ class NestedLoops(dp.Coordinated, Protocol):
     inverse: int
     rate: float
 
-    queries = TERMS
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return TERMS
 
     @property
     def releases_per_round(self) -> int:
