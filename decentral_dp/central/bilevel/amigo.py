@@ -11,7 +11,7 @@ every mean is that of a fresh Poisson sample.
 
 Without noise (`privacy.guarantee = "none"`) this is AmIGO as published, a non-private baseline. With noise every mean
 of clipped terms is one Gaussian release, with the guarantee of every record of every agent and the sensitivities 2C/n
-of `nested_loops`. The coordinator is trusted and receives clipped sums.
+of `nested_descent`. The coordinator is trusted and receives clipped sums.
 
 Reference: M. Arbel, J. Mairal, "Amortized Implicit Differentiation for Stochastic Bilevel Optimization", ICLR 2022,
 Algorithm 1 with gradient descent in both inner loops; z has the opposite sign there.
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from decentral_dp.algorithms.options import inverse_iterations, lower_steps
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.nested_loops import NestedLoops
+from decentral_dp.central.bilevel.nested_descent import NestedDescent
 
 
 @dataclass(frozen=True)
-class Amigo(NestedLoops):
+class Amigo(NestedDescent):
     """A trusted coordinator: nested bilevel descent from the last solutions (AmIGO; Arbel & Mairal, 2022)."""
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")

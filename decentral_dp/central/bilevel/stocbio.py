@@ -11,7 +11,7 @@ a fresh Poisson sample, as in the paper.
 
 Without noise (`privacy.guarantee = "none"`) this is stocBiO as published, a non-private baseline. With noise every mean
 of clipped terms is one Gaussian release, with the guarantee of every record of every agent and the sensitivities 2C/n
-of `nested_loops`. The coordinator is trusted and receives clipped sums.
+of `nested_descent`. The coordinator is trusted and receives clipped sums.
 
 Reference: K. Ji, J. Yang, Y. Liang, "Bilevel Optimization: Convergence Analysis and Enhanced Design", ICML 2021,
 Algorithms 2 and 3.
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from decentral_dp.algorithms.options import lower_steps, neumann_smoothness, neumann_terms
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.nested_loops import NestedLoops
+from decentral_dp.central.bilevel.nested_descent import NestedDescent
 
 
 @dataclass(frozen=True)
-class Stocbio(NestedLoops):
+class Stocbio(NestedDescent):
     """A trusted coordinator: nested bilevel descent, private or not (stocBiO; Ji, Yang & Liang, 2021)."""
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")

@@ -32,7 +32,7 @@ class NestedState(NamedTuple):
     z: dp.Array
 
 
-class NestedLoops(dp.Coordinated, Protocol):
+class NestedDescent(dp.Coordinated, Protocol):
     """Rounds of `inner` steps of y, `inverse` products for z, and one step of x."""
 
     x: StepSize
