@@ -98,7 +98,7 @@ def test_keys_of_no_minimax_problem_are_refused(key: str, value: Any) -> None:
     [
         ("pp_ift", {"algorithm.solver": "newton"}, "^algorithm.solver"),
         ("pp_ift", {"privacy.delta": 0.0}, "no pure guarantee"),
-        ("second_order_dp_bilevel", {"algorithm.rate": 0.5}, "not supported by .*, only by dp_bilevel"),
+        ("second_order_dp_bilevel", {"algorithm.rate": 0.5}, "not supported by .*, only by amigo, dp_bilevel"),
         ("second_order_dp_bilevel", {"privacy.clip": {"y": 1.0}}, "clips nothing"),
         ("second_order_dp_bilevel", {"problem.normalise": None, "problem.scale": None}, "^problem.normalise"),
     ],
