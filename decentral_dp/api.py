@@ -34,13 +34,13 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
-from decentral_dp.simulation.baselines import baseline_jobs
+from decentral_dp.simulation.baselines import baseline_jobs, repeat_jobs, with_sites
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
-from decentral_dp.simulation.result import BASELINES_FOLDER, RESULT, is_complete
+from decentral_dp.simulation.result import BASELINES_FOLDER, RESULT, SEEDS_FOLDER, is_complete
 from decentral_dp.simulation.steps import NO_METRICS, Released, Step, Watch
 from decentral_dp.topology import Topology
 
@@ -200,27 +200,38 @@ class Job:
         *,
         callbacks: Sequence[Callback] = (),
         baselines: bool = False,
+        seeds: int = 1,
         metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
         stop: Callable[[Released], bool] | None = None,
         budget: Budget | None = None,
     ) -> Run:
         """Run the job, as `run`."""
+        if seeds < 1 or (seeds > 1 and not baselines):
+            raise option_error("seeds", f": got {seeds}, expected a number from 1, with baselines. Fix: add baselines.")
         if baselines and budget is not None:
             raise option_error(
                 "baselines", ": the run without noise exceeds every budget. Fix: leave baselines or budget out."
             )
         # Baselines that cannot be built raise InputError before the first release.
-        baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
+        plans = [(self._named(), self.simulation()), *repeat_jobs(self._named(), self.simulation(), seeds)]
+        baseline_plans = [baseline_jobs(*plan) if baselines else {} for plan in plans]
+        jobs = [self._with_new_noise(), *(job for _, job in plans[1:])]
+        further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
+        runs = []
         with show_progress(callbacks, "rounds") as callback:
-            run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop), budget)
-            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
-            ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
-        run = replace(run, baselines=ran)
-        for finished_run in (*ran.values(), run):
+            for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
+                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+                runs.append(replace(run, baselines=ran))
+        run = with_sites(replace(runs[0], repeats=runs[1:]))
+        for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)
         return run
 
-    def steps(self, out: str | Path | None = None, *, every: int = 1) -> Generator[Step, None, Run]:
+    def steps(
+        self, out: str | Path | None = None, *, every: int = 1, budget: Budget | None = None
+    ) -> Generator[Step, None, Run]:
         """Run the job round by round, for your own loop. The noise key stays inside.
 
         If you leave the loop, the run ends there. A folder then has the status "interrupted", and `resume` continues
@@ -229,14 +240,15 @@ class Job:
         Args:
             out: a new or empty folder; by default nothing is written.
             every: rounds between two steps; the start and the last round are always steps.
+            budget: of all runs on these records, charged for all rounds before the first step. Default: none.
 
         Returns:
             Generator of a `Step` (round, released, epsilon, bits) for the start and after each of these rounds. Its
                 return value is the `Run`.
 
         Raises:
-            InputError: `every` is no positive number, the folder cannot be written, or privacy.adversary publishes the
-                final models only, whose ε assumes a fixed number of rounds.
+            InputError: `every` is no positive number, the folder cannot be written, the run exceeds the budget, or
+                privacy.adversary publishes the final models only, whose ε assumes a fixed number of rounds.
 
         Example:
             >>> import decentral_dp
@@ -250,7 +262,7 @@ class Job:
         every = loading.python_value(every)
         if not isinstance(every, int) or every < 1:
             raise InputError(f"every: expected a number of rounds from 1 (got {every!r}).")
-        return runner.steps_of_job(self._with_new_noise(), out, every, _draw)
+        return runner.steps_of_job(self._with_new_noise(), out, every, _draw, budget)
 
     def _with_new_noise(self) -> jobs.PlannedJob:
         # Two runs of one job have different secret noise.
@@ -359,6 +371,7 @@ def run(
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     baselines: bool = False,
+    seeds: int = 1,
     metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
     stop: Callable[[Released], bool] | None = None,
     budget: Budget | None = None,
@@ -373,6 +386,8 @@ def run(
             progress bar. If a callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+        seeds: number of runs with other noise, each with its baselines, for paired intervals (`run.result.sites`).
+            Further ones are in `run.repeats` and in OUT/seeds. Default: 1.
         metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
             rounds; default none. It costs no ε, unless the function reads records.
         stop: function of the last released values that ends the run after an evaluated round if it returns True;
@@ -395,7 +410,9 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, baselines=baselines, metrics=metrics, stop=stop, budget=budget)
+    return job.run(
+        out, callbacks=callbacks, baselines=baselines, seeds=seeds, metrics=metrics, stop=stop, budget=budget
+    )
 
 
 def resume(

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -29,12 +30,11 @@ from decentral_dp.config.arrays import (
 )
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.files.durable import new_salt
 from decentral_dp.formatting import capitalise, epsilon_text
-from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.simulation.budget import Budget, digest_features
+from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
@@ -140,8 +140,13 @@ def _quoting_no_record() -> Iterator[None]:
     if text.startswith("The feature names"):
         sentence = text
     elif "could not convert" in line or "literal" in line:
-        fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories"
-        kind, sentence = InputError, f"X holds text, expected numbers. Fix: encode words, for example by {fix}."
+        fix = "OneHotEncoder(categories=[[…]], sparse_output=False), or declare them in [problem.columns] of a scenario"
+        kind, sentence = InputError, f"X holds text, expected numbers. Fix: encode public categories by {fix}."
+    elif "Sparse data" in line:
+        fix = "X.toarray(), or encoders with sparse_output=False and ColumnTransformer(…, sparse_threshold=0)"
+        kind, sentence = InputError, f"X is sparse, expected a dense array. Fix: use {fix}."
+    elif "X contains NaN" in line:
+        kind, sentence = InputError, f'{sentence} Fix: use SimpleImputer(strategy="constant") with a public fill_value.'
     elif "Reshape your data" in text:
         sentence += ". Reshape your data to (records, features)"
     raise kind(sentence) from None
@@ -202,6 +207,8 @@ class _Decentralised(Private):
     algorithm: str | Mapping[str, Any] = "dp_dsgd"
     rounds: int | Literal["auto"] = "auto"
     clip: float | Literal["auto"] = "auto"
+    colluders: int | None = None
+    weights: Literal["sites", "records"] = "sites"
     l2: float = 0.0
     data_range: tuple[Number, Number] = (-1.0, 1.0)
     budget: Budget | None = None
@@ -233,6 +240,7 @@ class _Decentralised(Private):
             **problem,
             "test": 0.0,
             "l2": self.l2,
+            "weights": self.weights,
             **({} if self.model == "linear" else {"model": self.model}),
         }
         scenario, data = training_scenario(problem, (low, high), features, labels, names, owner)
@@ -246,6 +254,8 @@ class _Decentralised(Private):
         }
         clip = {} if self.clip == "auto" else {"clip": self.clip}
         scenario["privacy"] |= {"epsilon": self.epsilon, "delta": self.delta, **clip}
+        if self.colluders is not None:
+            scenario["privacy"] |= {"correlation": {"between_agents": "pairwise"}, "colluders": self.colluders}
         scenario = self._with_default_parts(scenario, data, topology)
         job = build_job(scenario, data=data, topology=topology)
         if job.n_agents > 1 and not len(job.topology.edges):
@@ -254,15 +264,18 @@ class _Decentralised(Private):
                 "or fit an estimator with agents=1 for each."
             )
         if self.budget is None and seed is None:
-            _warn_of_refits(features, job.budget)
+            fix = 'pass budget=decentral_dp.Budget(epsilon, delta, dataset="NAME")'
+            warn_of_refits(features, float(job.budget.epsilon.max()), job.budget.delta, fix, 4)
         run = run_job(job, budget=self.budget)
         budget, m = job.budget, job.n_agents
         model = run.model if run.model.agents else replace(run.model, agents=counts)
         epsilon = float(budget.epsilon.max())
+        q = self.colluders
+        collusion = "" if q is None else f", if at most {q} agent{'s' * (q != 1)} may collude with the adversary"
         statement = (
             f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
-            f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
-            f"public.{'' if seed is None else SIMULATED}"
+            f"differentially private for replacing one of its records{collusion}; how many of the {n} records an agent "
+            f"has is public.{'' if seed is None else SIMULATED}"
         )
         self._store_cost(FitCost(run.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
@@ -315,18 +328,25 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
         rounds: number of rounds, or "auto".
         clip: clipping norm of a record's gradient, or "auto".
+        colluders: None for independent noise, or the number q of agents that may collude with the adversary: noise is
+            then correlated between neighbours, and smaller at equal ε (`privacy.correlation`, `privacy.colluders`).
+        weights: "sites" weights agents equally, "records" weights records equally, by public counts
+            (`problem.weights`); default "sites".
         l2: strength of l2/2 ‖weights‖²; default 0.
         data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
             it and scaled to [−1, 1]. Default (−1, 1).
         budget: `decentral_dp.Budget` that every `fit` is charged to, also those of a search or a cross-validation;
             default None. Folds are other data sets: set its `dataset`.
         classes: allowed labels; None infers them from y, with a `PrivacyWarning`.
+        class_weight: public weights as {label: number}, by default 1. Predicted probabilities are multiplied by them
+            after training, at no privacy cost (Elkan, "The Foundations of Cost-Sensitive Learning", IJCAI 2001).
         random_state: None for secret noise. An integer seeds noise and partition; the result is then a simulation.
 
     Attributes:
         classes_, n_features_in_: as in scikit-learn.
         coef_, intercept_: weights of a linear model, for unscaled features inside data_range. A score above 0 predicts
             the second of two classes (`decision_function` returns log-odds). More classes have one row each.
+        class_weight_: weight of each class, (c,), which coef_, intercept_ and model_ do not include.
         model_: `TrainedModel`, the mean of the agents' published models; `model_.of_agent(k)` is one of them.
         ledger_: ledger of all releases.
         epsilon_, delta_: privacy cost of all releases, at most the targets.
@@ -346,6 +366,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
     """
 
     classes: Sequence[Any] | None = None
+    class_weight: Mapping[Any, float] | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the classifier, privately.
@@ -362,12 +383,14 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             InputError: a parameter is invalid, or labels are not classes.
 
         Warns:
-            PrivacyWarning: classes were inferred from y, or these records were fitted before without a budget.
+            PrivacyWarning: classes were inferred from y, or some of these records were fitted before in this process
+                without a budget.
             ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
         self.classes_, codes = encode_classes(self.classes, labels)
+        self.class_weight_ = _check_class_weight(self.class_weight, self.classes_)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
         model = self._train(problem, features, codes, agents, "" if self.classes is not None else NAMES)
         self.model_ = replace(model, classes=tuple(self.classes_.tolist()))
@@ -379,7 +402,8 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Return class probabilities, (n, c), in the order of classes_."""
         check_is_fitted(self)
         model: TrainedModel = self.model_
-        return model.predict_proba(validate_features(self, X))
+        shares = model.predict_proba(validate_features(self, X)) * self.class_weight_
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return log-odds of the second of two classes, (n,), or log-probabilities of more classes, (n, c)."""
@@ -403,8 +427,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
             `PrivacyWarning`.
         loss: "squared" or "huber". The Huber loss is linear beyond a tenth of half the label range.
-        agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, budget, random_state: see
-            `DecentralisedClassifier`.
+        agents, topology, epsilon, delta, model, algorithm, rounds, clip, colluders, weights, l2, data_range, budget,
+            random_state: see `DecentralisedClassifier`.
 
     Attributes:
         coef_, intercept_: weights of a linear model, (d,) and a number, for unscaled features and labels inside
@@ -442,8 +466,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             InputError: a parameter is invalid.
 
         Warns:
-            PrivacyWarning: the range of the labels was inferred from y, or these records were fitted before without a
-                budget.
+            PrivacyWarning: the range of the labels was inferred from y, or some of these records were fitted before in
+                this process without a budget.
             ScaleWarning: most of a column lies outside data_range.
         """
         features, labels = validate_records(self, X, y, numbers=True)
@@ -486,22 +510,52 @@ def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, An
     return table, None
 
 
-# Data set → (ε, δ) of its fits in this process with secret noise and without a budget. The key is random.
-_FITS: dict[str, list[tuple[float, float]]] = {}
+def _check_class_weight(class_weight: Any, classes: NDArray[Any]) -> Array:
+    """Return the weight of each class, (c,). Raises InputError."""
+    if isinstance(class_weight, str):
+        raise InputError(
+            f"class_weight: {class_weight!r} reads the class counts, which are private. Fix: pass public weights, as "
+            "{label: number}."
+        )
+    problem, labels = "class_weight: expected {label: number}, finite numbers above 0.", classes.tolist()
+    with converting((TypeError, ValueError), lambda _: problem):
+        table = {} if class_weight is None else dict(class_weight)
+        weights = np.array([float(table.get(label, 1.0)) for label in labels])
+    if not ((weights > 0.0) & (weights < np.inf)).all():
+        raise InputError(problem)
+    if unknown := table.keys() - set(labels):
+        raise InputError(f"class_weight: unknown labels (got {sorted(map(str, unknown))}, expected some of {labels}).")
+    return weights
+
+
+# Keyed digests of the records, ε and δ of each fit in this process with secret noise and without a budget.
+_FITS: list[tuple[NDArray[np.uint64], float, float]] = []
 _FITS_KEY = new_salt()
 
 
-def _warn_of_refits(features: Array, cost: AgentCosts) -> None:
-    """Warn of the composed ε of a further fit on the same records."""
-    fits = _FITS.setdefault(digest_features(features, _FITS_KEY), [])
-    fits.append((float(cost.epsilon.max()), cost.delta))
-    if len(fits) > 1:
-        epsilon, delta = (sum(values) for values in zip(*fits, strict=True))
+def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str, stacklevel: int) -> None:
+    """Warn of the composed ε of the record with the largest cost, if it was in earlier fits.
+
+    Args:
+        features: records (n, d).
+        epsilon, delta: privacy cost of this fit.
+        fix: advice, without a full stop.
+        stacklevel: as of `warnings.warn`.
+    """
+    # Adding 0 turns −0 into 0.
+    rows = b"".join(blake2b((row + 0.0).tobytes(), digest_size=8, key=_FITS_KEY).digest() for row in features)
+    records = np.unique(np.frombuffer(rows, dtype=np.uint64))
+    _FITS.append((records, epsilon, delta))
+    total = np.zeros((3, len(records)))
+    for others, *cost in _FITS:
+        total += np.array([[1.0], *([number] for number in cost)]) * np.isin(records, others, assume_unique=True)
+    fits, epsilon, delta = total[:, total[1].argmax()].tolist()
+    if fits > 1:
         warnings.warn(
-            f"{len(fits)} fits on these records cost epsilon = {epsilon_text(epsilon)}, delta = {delta:g} together "
-            "(basic composition). Fix: pass budget=decentral_dp.Budget(epsilon, delta).",
+            f"{fits:.0f} fits on these records, or on some of them, cost epsilon = {epsilon_text(epsilon)}, delta = "
+            f"{delta:g} together (basic composition). Fix: {fix}.",
             PrivacyWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 

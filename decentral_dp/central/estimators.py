@@ -29,6 +29,7 @@ from decentral_dp.estimators import (
     seed_of,
     validate_features,
     validate_records,
+    warn_of_refits,
 )
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.report import reason_text
@@ -74,7 +75,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             TypeError: an argument is not supported, such as sample_weight.
 
         Warns:
-            PrivacyWarning: classes were inferred from y.
+            PrivacyWarning: classes were inferred from y, or some of these records were fitted before in this process.
             ScaleWarning: columns have very different scales.
         """
         features, labels = validate_records(self, X, y)
@@ -85,6 +86,10 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._warn_of_sizes(features)
         coef, intercept, cost = self._fit_model(features, codes == 1, seed_of(self.random_state))
         self.coef_, self.intercept_ = coef[None, :], np.array([intercept])
+        if self.random_state is None:
+            warn_of_refits(
+                features, cost.epsilon, cost.delta, "choose parameters without these records, and fit once", 3
+            )
         self._store_cost(cost, "" if self.classes is not None else NAMES)
         return self
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperGroup
 
 from decentral_dp.annexes import annex
 from decentral_dp.errors import InputError, Stopped, lacks_memory, option_error, printable, readable
@@ -78,8 +79,44 @@ BudgetFile = Annotated[
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
+# Names of commands in other libraries.
+_OTHER_COMMANDS = {**dict.fromkeys(("train", "fit", "simulate", "start"), "run"), "init": "new"}
+
+
+class Commands(TyperGroup):
+    """Commands, with advice on names of other libraries, and on keys of a scenario that are passed as options."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name."""
+        if ours := _OTHER_COMMANDS.get(cmd_name):
+            raise InputError(f"{cmd_name}: no such command. Fix: use decentral-dp {ours}.")
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            unknown: Any = error
+            # typer does not export the type of an unknown option.
+            if not (hasattr(unknown, "option_name") and hasattr(unknown, "possibilities")):
+                raise
+            from decentral_dp.config.loading import option_hint
+
+            hint = option_hint(unknown.option_name)
+            if not hint or not any("--set" in parameter.opts for parameter in unknown.ctx.command.params):
+                raise
+            raise InputError(f"{unknown.option_name}: no such option. Fix: {hint}.") from None
+
+
 # Commands in the order of the help. Plain text is faster than boxes.
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 
 @app.command("run")
@@ -94,6 +131,9 @@ def invoke_run(
     baselines: Annotated[
         bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
+    seeds: Annotated[
+        int, Option(metavar="N", help="Repeat the run and its baselines with N seeds, for paired intervals.")
+    ] = 1,
     or_resume: Annotated[
         bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
     ] = False,
@@ -125,7 +165,9 @@ def invoke_run(
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines, budget=account),
+            lambda callbacks: api.run(
+                loaded, out=folder, callbacks=callbacks, baselines=baselines, seeds=seeds, budget=account
+            ),
             log,
             shown.quiet,
             folder,

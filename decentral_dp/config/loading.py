@@ -473,7 +473,8 @@ OTHER_TABLES: Mapping[str, str] = MappingProxyType(
 # Unknown key → reason why no key exists.
 KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
     {
-        "class_weight": "there are no class weights: class shares are private. State problem.positive_share if public",
+        "class_weight": "there are no class weights: class counts are private. Estimators in Python take a public "
+        "class_weight, and auc_maximisation takes problem.positive_share",
         "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
         "accountant": "every mechanism has one accountant. privacy.mechanism sets the noise",
         "secure_mode": "noise has a secret key, unless the scenario has a seed",
@@ -494,6 +495,7 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("pg_extra", "pgextra"), "extra"),
         **dict.fromkeys(("admm", "d_admm", "linearised_admm", "linearized_admm"), "dlm"),
         **dict.fromkeys(("d2", "ed", "nids"), "exact_diffusion"),
+        **dict.fromkeys(("mrmtl", "personalised", "personalized"), "mr_mtl"),
     }
 )
 # Graph of networkx or a textbook, without "_graph" → our kind.
@@ -541,6 +543,19 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
     above = _path([name for name in names[:-1] if _is_key(name)])
     same_table = [name for path in paths for table, _, name in [path.rpartition(".")] if table == above]
     return nearest_of(key, [*same_table, *sorted(more)])
+
+
+def option_hint(option: str) -> str:
+    """Return the advice for an unknown option of the command line that is a key of a scenario; "" for others.
+
+    Example:
+        >>> option_hint("--epsilon"), option_hint("--colour")
+        ('use --set KEY=VALUE with the key privacy.epsilon', '')
+    """
+    key = option.lstrip("-").replace("-", "_")
+    paths = [path for path in _key_paths(Scenario) if path.rpartition(".")[2] == key]
+    keys = OTHER_KEYS.get(key) or " or ".join(paths[:3])
+    return f"use --set KEY=VALUE with the key {keys}" if keys else ""
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:

@@ -35,6 +35,8 @@ from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, publ
 from decentral_dp.data.synthetic import construct
 from decentral_dp.errors import InputError
 
+# Agents at most whose held-out records are scored apart.
+_MOST_SITES = 256
 # Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty.
 AgentParts: TypeAlias = tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
 
@@ -388,6 +390,8 @@ class Shards:
         features_cut: feature → fraction of values outside its declared range, computed from records.
         placeholders: sentence about ranges that are still placeholders; else "".
         bounds: (low, high) of every feature before scaling, as in `Dataset`.
+        test_parts: per agent, indices of the held-out records that are its own, by the rule of the partition: for
+            scores per site. Empty for a custom function, and for more than 256 agents.
     """
 
     features: FloatArray
@@ -414,6 +418,7 @@ class Shards:
     features_cut: Mapping[str, float] = field(default_factory=dict)
     placeholders: str = ""
     bounds: tuple[float, float] | None = None
+    test_parts: tuple[IntArray, ...] = ()
 
     def __repr__(self) -> str:
         # Records are private.
@@ -462,7 +467,7 @@ class Shards:
     def pool(self) -> Shards:
         """Return all records with one agent, in the order of their agents."""
         train, validation = (np.concatenate(parts) for parts in (self.train, self.validation))
-        return replace(self, train=(train,), validation=(validation,), by_owner=False)
+        return replace(self, train=(train,), validation=(validation,), by_owner=False, test_parts=())
 
     @property
     def train_counts(self) -> IntArray:
@@ -545,6 +550,9 @@ def make_shards(
         train_parts, validation_parts = split_shards(
             dataset, shards, validation=validation, test=test, seed=seed, levels=levels
         )
+    test_parts: list[IntArray] = []
+    if not callable(partition_spec) and test_index.size and n_agents <= _MOST_SITES:
+        test_parts = _by_rule(dataset, n_agents, partition_spec, seed, test_index, np.arange(dataset.n))
     labels_cut = 0.0
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
@@ -581,6 +589,7 @@ def make_shards(
         placeholders=scaling.placeholder_sentence(scale_spec, label_range),
         has_records=dataset.has_records,
         bounds=dataset.bounds,
+        test_parts=tuple(test_parts),
     )
 
 

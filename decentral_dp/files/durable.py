@@ -126,12 +126,17 @@ def portable_path(path: Path, folder: Path) -> str:
     return f"~/{path.relative_to(home).as_posix()}" if is_in_home else path.as_posix()
 
 
-def require_locks(option: str) -> None:
-    """Raise InputError if this system has no file locks. option: beginning of the message."""
+def require_locks(option: str, files: str = "run folders") -> None:
+    """Raise InputError if this system has no file locks.
+
+    Args:
+        option: beginning of the message.
+        files: files that need the locks.
+    """
     if not HAS_LOCKS:
         raise InputError(
-            f"{option}: run folders need file locks, which this system does not have. Fix: use Linux, macOS or WSL, or "
-            "run in Python without a folder."
+            f"{option}: {files} need file locks, which this system does not have. Fix: use Linux, macOS or WSL, or run "
+            "in Python without a folder or file."
         )
 
 

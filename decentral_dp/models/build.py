@@ -77,7 +77,10 @@ MODELS = ("linear", "mlp", "cnn", "resnet")
 
 def _check_kind(kind: str) -> str:
     if kind not in MODELS and in_module(kind) is None:
-        raise ValueError(f'got {quoted(kind)}, expected {", ".join(map(quoted, MODELS))} or "module:Name"')
+        raise ValueError(
+            f'got {quoted(kind)}, expected {", ".join(map(quoted, MODELS))}, or "net:build" for the function build of '
+            "net.py"
+        )
     return kind
 
 

@@ -1,8 +1,8 @@
 """Torch modules as models: per-example gradients by torch.func, in groups of bounded memory.
 
 The gradient of a record is grad ⟨module(record), c⟩ of a batch with this record only, and vmap computes it for many
-records. So no record reaches the row of another, even if a module mixes its batch. The rows of a group are formed,
-their norms are taken over all parameters, and one product sums them. A change is the difference of two rows.
+records. So no record reaches the row of another, even if a module mixes its batch. The rows of a group are formed for
+each parameter, their norms are taken over all parameters, and a product sums them. A change is the difference of rows.
 
 Parameters without gradient, and buffers, are constants of the model. A module must keep no other state.
 
@@ -18,9 +18,10 @@ The module maps a batch (n, n_features) to (n, outputs), and is converted to flo
 first. The trainable parameters are x. They start as the function makes them, and from the public seed if torch's
 generator draws them. The module stays in training mode, for gradients and for scores.
 
-Tests on synthetic records check that its state does not change, and that outputs and gradients of torch.func equal
-those of the batch. This excludes batch normalisation, dropout and hooks on gradients. Forward hooks and
-parametrizations are allowed. The tests do not detect a module that reads the clock, or that keeps records in a buffer.
+Tests on synthetic records in [−1, 1], the declared range after scaling, check that its state does not change, and that
+outputs and gradients of torch.func equal those of the batch. This excludes batch normalisation, dropout, recurrent
+layers and hooks on gradients. Forward hooks and parametrizations are allowed. The tests do not detect a module that
+reads the clock, or that keeps records in a buffer.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ class TorchModel:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
         n = len(slope.cotangents)
         with quiet_torch(self.device):
-            parts = [to_numpy(self._rows(slope, slice(k, k + self.group))) for k in range(0, n, self.group)]
+            groups = (slice(k, k + self.group) for k in range(0, n, self.group))
+            parts = [to_numpy(torch.cat(self._rows(slope, part), dim=1)) for part in groups]
         return np.concatenate(parts) if parts else np.zeros((0, self.p))
 
     def clipped_sum(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
@@ -147,30 +149,36 @@ class TorchModel:
             total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
-                rows = self._rows(slope, part) if since is None else self._rows(slope, part) - self._rows(since, part)
-                length = to_numpy(torch.linalg.vector_norm(rows, dim=1))
-                norms = np.hypot(length, row_norms(extra[part], "l2"))
+                # Rows of each parameter. Their concatenation would take as long as they.
+                parts = self._rows(slope, part)
+                if since is not None:
+                    parts = [row - old for row, old in zip(parts, self._rows(since, part), strict=True)]
+                lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in parts])
+                norms = np.hypot(to_numpy(torch.linalg.vector_norm(lengths, dim=0)), row_norms(extra[part], "l2"))
                 factors[part] = clip_factors(norms, bound)
                 if not (finite := np.isfinite(norms)).all():
                     # Zero times infinity is NaN: remove infinite rows before the product.
-                    rows = torch.where(shared(finite[:, None], self.device), rows, 0.0)
-                total += self._tensor(factors[part]) @ rows
+                    mask = shared(finite[:, None], self.device)
+                    parts = [torch.where(mask, rows, 0.0) for rows in parts]
+                total += torch.cat([self._tensor(factors[part]) @ rows for rows in parts])
             return to_numpy(total), factors
 
-    def _rows(self, slope: Slope, part: slice) -> Tensor:
-        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
+    def _rows(self, slope: Slope, part: slice) -> list[Tensor]:
+        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter; NaN for a record that raises."""
         x, inputs = slope.tape
-        return _rows_of(partial(self.gradients, x), inputs[part], self._tensor(slope.cotangents[part]), self.p)
+        rows = rows_or_nan(partial(self.gradients, x), inputs[part], self._tensor(slope.cotangents[part]))
+        sizes = [value.numel() for _, value in trainable(self.module)]
+        return list(rows.values()) or list(inputs.new_full((len(inputs[part]), self.p), torch.nan).split(sizes, dim=1))
 
-    def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises exceptions of the module."""
+    def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Parameters:
+        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, name → (n, p_j). Raises exceptions of the module."""
 
         def weighted_output(parameters: Parameters, record: Tensor, cotangent: Tensor) -> Tensor:
             return (self._evaluate(parameters, record) * cotangent).sum()
 
         parameters = dict(self._parameter_views(x))
         by_name = vmap(grad(weighted_output), in_dims=(None, 0, 0))(parameters, records, cotangents)
-        return torch.cat([row.reshape(len(row), -1) for row in by_name.values()], dim=1)
+        return {name: rows.reshape(len(rows), -1) for name, rows in by_name.items()}
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Test on synthetic batches that outputs and gradients depend on their own record only.
@@ -255,8 +263,22 @@ def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra:
     return rows["rows"] if rows else records.new_full((len(records), width), torch.nan)
 
 
-# Number of synthetic records in tests of a module.
-_TRIED_RECORDS = 6
+# Number of synthetic records in tests of a module, and scales of random weights in the test of its outputs.
+_TRIED_RECORDS, _TRIED_WEIGHTS = 6, (1.0, 10.0)
+# Type of a layer, its rate of random zeros if it has one, and the advice if a module with this layer fails a test.
+_LAYERS = (
+    (nn.modules.dropout._DropoutNd, "p", "draws random numbers. Fix: set its rate to 0, or leave it out"),
+    (nn.MultiheadAttention, "dropout", "draws random numbers. Fix: set dropout to 0"),
+    (nn.modules.batchnorm._BatchNorm, "", "mixes the records of a batch. Fix: use nn.GroupNorm or nn.LayerNorm"),
+    (
+        (nn.RNNBase, nn.RNNCellBase),
+        "",
+        "has no per-example gradients in torch.func. Fix: write its cell as a loop of nn.Linear over the steps",
+    ),
+)
+_FIX_OF_IDS = (
+    "undo the scaling of features to [−1, 1], as ((a + 1) / 2 * (K − 1)).round().long().clamp(0, K − 1) for ids below K"
+)
 _FIX = (
     "write it in torch, in float64, as a pure function of a batch: no branches on values, nothing drawn, no .item() or "
     ".numpy()"
@@ -289,10 +311,41 @@ def custom_model(
         module = make(n_features, outputs)
     if not isinstance(module, nn.Module):
         raise InputError(f"{location} returned {type(module).__name__}, expected a torch module. Fix it there.")
-    problem = f"{location}: the module does not run on one record at a time"
-    with quiet_torch(), converting(USER_ERRORS, lambda e: f"{problem}: {reason(e)}. Fix: {_FIX}."):
+    with quiet_torch(), converting(USER_ERRORS, lambda error: _error_of_run(module, location, error)):
         model = _checked_model(module, location, n_features, outputs, seed)
         return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
+
+
+def _error_of_run(module: nn.Module, location: str, error: BaseException) -> str:
+    """Return the sentence for a module that raises on synthetic records."""
+    if advice := _layer_advice(module):
+        return f"{location}: {advice}."
+    has_ids = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules())
+    fix = _FIX_OF_IDS if has_ids and ("index" in str(error) or "indices" in str(error)) else _FIX
+    return f"{location}: the module does not run on one record at a time: {reason(error)}. Fix: {fix}."
+
+
+def _layer_advice(module: nn.Module) -> str:
+    """Return the advice on the first layer that is not supported, without a full stop; "" without such a layer."""
+    for layer in module.modules():
+        for kinds, rate, advice in _LAYERS:
+            if isinstance(layer, kinds) and (not rate or getattr(layer, rate) > 0.0):
+                return f"nn.{type(layer).__name__} {advice}"
+    return ""
+
+
+def refuse_probabilities(model: TorchModel) -> None:
+    """Raise InputError if outputs are in [0, 1] for random weights, as after a softmax or a sigmoid."""
+    draw = np.random.default_rng(0)
+    records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, model.n_features))
+    weights = [model.start + scale * draw.normal(size=model.p) for scale in _TRIED_WEIGHTS]
+    outputs = np.array([model.forward(x, records, keep=False)[0] for x in weights])
+    # A last ReLU may be 0 for all records.
+    if outputs.any() and ((outputs >= 0.0) & (outputs <= 1.0)).all():
+        raise InputError(
+            f"{model.source}: the outputs are probabilities in [0, 1], expected logits. Fix: leave out the last "
+            "Softmax or Sigmoid."
+        )
 
 
 @contextmanager
@@ -305,18 +358,21 @@ def _public_draws(seed: int) -> Iterator[None]:
 
 
 def _checked_model(module: nn.Module, location: str, n_features: int, outputs: int, seed: int) -> TorchModel:
-    """Return the model on the CPU after tests on synthetic records in [0, 1). Raises InputError."""
+    """Return the model on the CPU after tests on synthetic records in [−1, 1]. Raises InputError."""
     draw = np.random.default_rng(0)
-    inputs, cotangents = tensor(draw.random((_TRIED_RECORDS, n_features))), draw.normal(size=(_TRIED_RECORDS, outputs))
+    records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, n_features))
+    # The ends of the range.
+    records[:2] = [[-1.0], [1.0]]
+    inputs, cotangents = tensor(records), draw.normal(size=(_TRIED_RECORDS, outputs))
     module.double().train()
     with _public_draws(seed):
         # Lazy layers get their parameters.
-        module(1.0 - inputs)
+        module(torch.full_like(inputs, 0.5))
     if fault := _fault_of_outputs(module, inputs, outputs):
-        raise InputError(f"{location}: {fault}.")
+        raise InputError(f"{location}: {_layer_advice(module) or fault}.")
     model = as_model(module, n_features, "cpu", location)
     if fault := _fault_of_gradients(model, inputs, cotangents):
-        raise InputError(f"{location}: {fault}.")
+        raise InputError(f"{location}: {_layer_advice(module) or fault}.")
     model.check_rows_apart(COUNTS)
     return model
 
@@ -336,7 +392,7 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
         if name not in state or not torch.equal(state[name], value):
             return (
                 f"the module changes {name!r} when it is used, which keeps records from batch to batch. Fix: use "
-                "layers without state, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
+                "layers without state, such as nn.GroupNorm or nn.LayerNorm"
             )
     shape = (len(inputs), outputs)
     if not isinstance(output, Tensor) or output.shape != shape or output.dtype != torch.float64:

@@ -515,7 +515,13 @@ def _training(
         bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE
         learner = DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
     else:
-        learner = OneByOne(facts.model(outputs, table), f'model = "{kind}"')
+        model = facts.model(outputs, table)
+        if facts.module is not None and n_classes:
+            from decentral_dp.models.module import TorchModel, refuse_probabilities
+
+            if isinstance(model, TorchModel):
+                refuse_probabilities(model)
+        learner = OneByOne(model, f'model = "{kind}"')
     radius = math.inf if facts.l2 is None else facts.l2
     return Training(name, learner, training_loss, facts.n_features, n_classes, l2, radius)
 

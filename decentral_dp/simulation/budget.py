@@ -73,7 +73,9 @@ class Budget:
         A changed, added or removed record makes another data set. Only `dataset` joins these, such as folds of a
         cross-validation. With privacy.unit = "agent", the partition must be the same in all runs. Settings must not
         depend on earlier results, except with Gaussian noise on all records or pure ε. Evaluation and runs without the
-        budget are not covered. A process that can write the file can reset it.
+        budget are not covered. A process that can write the file can reset it. `run`, `resume`, `study`,
+        `Job.steps` and fits of `DecentralisedClassifier` and `DecentralisedRegressor` draw from a budget. Audits,
+        `tune` and the estimators of one trusted server do not.
 
     Args:
         epsilon: largest ε over all runs.
@@ -106,7 +108,7 @@ class Budget:
         self._thread = threading.Lock()
         self._content = self._new_content()
         if self.file is not None:
-            require_locks("budget")
+            require_locks("budget", "budget files")
             with self._locked():
                 if self.file.exists():
                     self._read()

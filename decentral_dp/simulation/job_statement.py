@@ -28,6 +28,7 @@ from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.mr_mtl import MrMtl
 from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Claiming, Counts, StepSize
@@ -217,7 +218,7 @@ def _median(values: Array) -> float | None:
 _MEAN_STEP = StepSize(1.0, decay=60.0)
 
 # Algorithms with one clipped step of the round in every release, by the formulas of `infinite_horizon`.
-OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | Extra | Dlm | GossipSgda | PushSum
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | Extra | Dlm | MrMtl | GossipSgda | PushSum
 
 
 def gossip_statement(job: GossipJob) -> PrivacyStatement:

@@ -12,6 +12,7 @@ published, the scores are those of the exact lower solution at x: `…_unrelease
                     of problems with class probabilities (`problems.class_measures`)
     test_rmse       of numeric labels: root mean squared error, in their unit
     test_r2         1 − mean squared error / variance of the held-out labels
+    site_accuracy, site_absolute_error   of the common model on the held-out records of each agent (`sites`)
     weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
     hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; on request, if
@@ -53,6 +54,7 @@ from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, jo
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective, WarmStart
+from decentral_dp.simulation.sites import Sites
 
 IntArray = NDArray[np.int64]
 # Each evaluation of these solves the lower level.
@@ -160,6 +162,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_calibration": Measure("calibration error on held-out records", _TEST),
         "test_rmse": Measure("root mean squared error on held-out records", _TEST),
         "test_r2": Measure("R² on held-out records", _TEST, better="higher"),
+        "site_accuracy": Measure("accuracy of the common model at one site", _SPREAD, better="higher", axis="flat"),
+        "site_absolute_error": Measure("mean absolute error of the common model at one site", _SPREAD),
+        "worst_site": Measure("score of the common model at the site where it is worst"),
         "test_worst_class_accuracy": Measure("accuracy on the worst class of held-out records", better="higher"),
         "test_robust_loss": Measure("robust loss on held-out records"),
         "test_mspbe": Measure("mean squared projected Bellman error, held out", of="mspbe"),
@@ -247,6 +252,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "rounds": Measure("rounds that were run", reach=FACT),
         "rounds_to_test_accuracy_0.9": Measure(_FIRST, reach=OF_RUNS),
         "seconds": Measure("seconds that the run took", reach=OF_RUNS),
+        "share_of_sites_that_gain": Measure(
+            "share of sites that gain over training alone at the same ε", reach=OF_RUNS, better="higher", axis="flat"
+        ),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
         "test_worst_group_loss": Measure("loss of the worst group of held-out records"),
         "weight_clean": Measure(
@@ -311,6 +319,7 @@ class Evaluator:
         one_level: whether y is trained at a fixed x.
         weights: (m,) factors of the agents' train losses in the objective; None if agents count equally.
         key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
+        sites: held-out records of each agent, for scores per site; default none.
     """
 
     problem: Problem
@@ -327,6 +336,7 @@ class Evaluator:
     key: str = ""
     numbers: IntArray | None = None
     weights: Array | None = None
+    sites: Sites | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -339,6 +349,12 @@ class Evaluator:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
+        if self.sites is not None and "y" in snapshot.published:
+            scored = [site for site in self.sites.scores(snapshot.published) if site.records]
+            scores, agents = np.array([site.score for site in scored]), [str(site.agent) for site in scored]
+            rows += summarise(snapshot.round, self.sites.measure, scores, agents)
+            # The lowest accuracy, or the largest error.
+            rows.append((snapshot.round, "mean", "worst_site", rows[1 if self.sites.unit is None else 2][3]))
         snapshot = select_agents(snapshot, self.numbers)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"

@@ -23,6 +23,7 @@ from decentral_dp.problems import PROBLEMS, TYPES, ProblemType
 from decentral_dp.simulation.events import CallbackFailure
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
 from decentral_dp.simulation.metrics import JUDGES, EvaluatedOn
+from decentral_dp.simulation.sites import SiteScore
 from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -37,6 +38,8 @@ FILES, DIGEST = "files", "digest"
 RUN = "run"
 # Subfolder of a run folder with those of its baselines.
 BASELINES_FOLDER = "baselines"
+# Subfolder with the same run and baselines of each further seed.
+SEEDS_FOLDER = "seeds"
 # Subfolder of a run folder with the models that an adversary of published models receives, and its files.
 PUBLISHED, MODEL, METADATA, STATEMENT = "published", "model.npz", "metadata.json", "statement.json"
 INCOMPLETE = ("running", "interrupted", "failed")
@@ -152,6 +155,9 @@ class RunResult(Mapping[str, Any]):
         problem: the problem, its size and its record counts.
         versions: library → version.
         communication: messages of the run; None with a trusted coordinator.
+        sites: scores of each agent's own held-out records, not covered by ε; empty if they are not scored.
+        personal: whether `sites` has scores of each agent's own model, instead of the common model.
+        seeds: number of seeds in `sites`.
 
     Example:
         >>> import decentral_dp
@@ -193,6 +199,9 @@ class RunResult(Mapping[str, Any]):
     problem: Mapping[str, Any]
     versions: Mapping[str, str]
     communication: Communication | None = None
+    sites: tuple[SiteScore, ...] = ()
+    personal: bool = False
+    seeds: int = 1
 
     def __getitem__(self, key: str) -> Any:
         return self.content[key]
@@ -298,6 +307,12 @@ def is_complete(folder: Path) -> bool:
         return not place.is_dir()
     # The journal of a complete run is removed: the result of another run must not end this one.
     return status not in INCOMPLETE and begun in (None, content.get(RUN))
+
+
+def further_seeds(folder: Path) -> list[Path]:
+    """List the folders of complete runs of further seeds, in the order of the seeds."""
+    paths = [path for path in (folder / SEEDS_FOLDER).glob("*") if is_complete(own(path, folder, str(folder)))]
+    return sorted(paths, key=lambda path: (len(path.name), path.name))
 
 
 def is_published(folder: Path) -> bool:

@@ -66,6 +66,7 @@ from decentral_dp.simulation.result import (
     RUN,
     Divergence,
     RunResult,
+    further_seeds,
     published_values,
     read_result,
     refuse_damaged,
@@ -74,6 +75,7 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
+from decentral_dp.simulation.sites import site_summary
 from decentral_dp.simulation.steps import Step, Watch, check_watch, iterate, read_only
 from decentral_dp.simulation.summary import (
     baselines,
@@ -118,6 +120,7 @@ class Run:
         result: the numbers of `result.json`.
         folder: of the run, or None.
         baselines: "alone", "central", "none" → run for comparison, if requested.
+        repeats: the same run with its baselines for each further seed.
 
     Example:
         >>> import decentral_dp
@@ -136,6 +139,7 @@ class Run:
     result: RunResult
     folder: Path | None
     baselines: Mapping[str, Run] = field(default_factory=dict)
+    repeats: Sequence[Run] = ()
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
@@ -145,7 +149,7 @@ class Run:
             folder: of the run.
 
         Returns:
-            The run: result, metrics, ledger, released and published values, and the baselines of its folder.
+            The run: result, metrics, ledger, released and published values, baselines and runs of further seeds.
 
         Raises:
             InputError: the folder has no complete run, or a file was changed.
@@ -175,6 +179,7 @@ class Run:
                 result=result,
                 folder=folder,
                 baselines={path.name: cls.load(path) for path in sorted((folder / BASELINES_FOLDER).glob("*"))},
+                repeats=[cls.load(path) for path in further_seeds(folder)],
             )
 
     @classmethod
@@ -328,9 +333,15 @@ class Run:
             self.measured,
             self.records.columns_at(drawn_rounds(self.result)),
             self.published.get("x"),
-            {name: run.result for name, run in self.baselines.items()},
+            self.compared,
             text,
         )
+
+    @property
+    def compared(self) -> Sequence[tuple[RunResult, Mapping[str, RunResult]]]:
+        """For each seed, the result of the run, and those of its baselines."""
+        runs = (self, *self.repeats)
+        return [(run.result, {name: each.result for name, each in run.baselines.items()}) for run in runs]
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
@@ -403,6 +414,7 @@ def collect_result(
     average = min(job.scenario.tail_length, max(last_evaluation, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
+    sites = job.scored_sites if "y" in outcome.last_snapshot.published else None
     statement, parameters, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
@@ -428,6 +440,7 @@ def collect_result(
             **({"failed_callbacks": list(map(asdict, failed_callbacks))} if failed_callbacks else {}),
             **learning(job, outcome, metrics, ends),
         },
+        **({} if sites is None else site_summary(sites, sites.scores(outcome.last_snapshot.published))),
         "evaluated_on": job.evaluated_on,
         "averaged": average,
         **({} if job.tunes_x else {"tunes_x": False}),
@@ -556,7 +569,7 @@ def run_job(
 
 
 def steps_of_job(
-    job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None]
+    job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None], budget: Budget | None = None
 ) -> Generator[Step, None, Run]:
     """Run a planned job round by round; as `Job.steps`.
 
@@ -565,13 +578,14 @@ def steps_of_job(
         out: the folder to write, new or empty; None for none.
         every: rounds between two steps.
         draw: function that draws the figures of the finished run.
+        budget: charged before the first step; default none.
     """
     rounds = evaluated_rounds(job.rounds, every)
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     epsilons = spending(job.ledger.select(worst), job.scenario.privacy.delta, rounds)
     bits = [each * job.n_agents for each in count_sent(job, rounds).get("bits", [0.0] * len(rounds))]
     facts = {t: (float(e), round(b)) for t, e, b in zip(rounds, epsilons, bits, strict=True)}
-    running = iterate(lambda visit: run_job(job, out, None, Watch(visit=visit, rounds=rounds)))
+    running = iterate(lambda visit: run_job(job, out, None, Watch(visit=visit, rounds=rounds), budget))
     with closing(running):
         while True:
             try:

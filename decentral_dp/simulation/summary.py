@@ -129,6 +129,7 @@ _METHODS = {
     "saba": "SABA",
     "stocbio": "stocBiO",
     "amigo": "AmIGO",
+    "mr_mtl": "MR-MTL",
 }
 
 

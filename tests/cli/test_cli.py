@@ -153,6 +153,20 @@ def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str])
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["train", MAIN], "Fix: use decentral-dp run."),
+        (["run", MAIN, "--epsilon", "3"], "Fix: use --set KEY=VALUE with the key privacy.epsilon."),
+        (["plan", MAIN, "--epochs", "3"], "key algorithm.rounds: rounds = epochs"),
+    ],
+)
+def test_names_of_other_libraries_get_advice(command: Command, arguments: list[str], advice: str) -> None:
+    said = command(*arguments)
+    assert_one_sentence(said)
+    assert advice in said.err
+
+
 # Plans.
 
 

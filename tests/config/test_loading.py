@@ -339,6 +339,8 @@ def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) ->
         ("network={kind='ring',nodes=3}", r"\[topology\]; for kind: topology.kind; for nodes: topology.agents"),
         ("topology={kind='ring',nodes=3}", "topology.nodes: unknown key. Fix: use topology.agents"),
         ("problem.class_weight=1", "no class weights"),
+        ("problem.model=resnet50", '"net:build" for the function build of net.py'),
+        ("algorithm.kind=fedavg", "use 'federated'"),
         ("privacy.accountant='rdp'", "one accountant"),
         ("privacy.secure_mode=true", "a secret key"),
         ("topology=ring", 'Fix: set topology.kind = "ring"'),

@@ -10,6 +10,7 @@ import pytest
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from decentral_dp import Budget, InputError
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, PrivacyWarning
 
 RNG = np.random.default_rng(11)
@@ -45,6 +46,30 @@ def test_a_refit_without_a_budget_warns_of_the_sum() -> None:
         DecentralisedClassifier(**USUAL, random_state=1).fit(X, Y)
         DecentralisedClassifier(**USUAL, budget=Budget(1.0, 1e-5)).fit(X, Y)
         model.fit(X[1:], Y[1:])
+
+
+def test_a_search_without_a_budget_warns_of_the_record_in_most_fits() -> None:
+    features = np.random.default_rng(12).uniform(-1, 1, size=(300, 3))
+    model = DecentralisedClassifier(**USUAL)
+    with pytest.warns(PrivacyWarning) as warned:
+        cross_val_score(model, features, Y, cv=3, error_score="raise")
+    # Two of three folds are in every fit, so each record is in two fits.
+    assert [str(w.message)[:6] for w in warned] == ["2 fits", "2 fits"]
+    with pytest.warns(PrivacyWarning) as warned:
+        GridSearchCV(model, {"l2": [0.0, 0.1]}, cv=2, error_score="raise").fit(features, Y)
+    # Two candidates on the fold of a record, and the refit.
+    assert "5 fits on these records, or on some of them, cost epsilon = 5.00, delta = 5e-05" in str(warned[-1].message)
+
+
+@pytest.mark.parametrize(
+    "model", [PrivateAUCClassifier(rounds=2, classes=(0, 1)), PrivateLogisticRegressionCV(steps=2, classes=(0, 1))]
+)
+def test_fits_of_one_trusted_server_are_counted_too(model: Any) -> None:
+    features = np.random.default_rng(13 + len(type(model).__name__)).uniform(-1, 1, size=(200, 3))
+    with pytest.warns(
+        PrivacyWarning, match=r"^2 fits .* epsilon = 2\.00, .*Fix: choose parameters without these records"
+    ):
+        cross_val_score(model, features, Y[:200], cv=3, error_score="raise")
 
 
 def test_both_estimators_share_the_account_of_their_records() -> None:

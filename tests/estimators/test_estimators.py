@@ -85,8 +85,8 @@ def test_a_regression_near_that_of_one_place() -> None:
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_what_it_cost_is_said_and_no_record_is_kept(kind: Any) -> None:
-    features, labels = _records(kind)
     # Each kind has its records: a further fit on the same records is warned of.
+    features, labels = _records(kind, seed=5 + BOTH.index(kind))
     features[17] = [0.7310091283746, -0.1234987612345, 0.998877665544 if kind is DecentralisedRegressor else 0.5]
     model = kind(**USUAL | DECLARED[kind]).fit(features, labels)
     assert model.epsilon_ <= 8.0
@@ -133,6 +133,44 @@ def test_the_model_reads_columns_by_name_and_speaks_in_labels(kind: Any) -> None
     np.testing.assert_array_equal(model.model_.predict(frame[["mass", "age", "x0"]]), model.predict(frame))
     each = [np.ravel(model.model_.of_agent(k).weights["weight"]) for k in range(5)]
     np.testing.assert_allclose(np.mean(each, axis=0), np.ravel(model.model_.weights["weight"]))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_weights_of_records_and_shared_noise_raise_the_score(kind: Any) -> None:
+    features, labels = _records(kind)
+    owner = np.repeat([0, 1, 2, 3], [400, 120, 60, 20])
+    options = USUAL | DECLARED[kind] | {"epsilon": 1.0}
+    plain = kind(**options).fit(features, labels, agents=owner)
+    for changed in ({"weights": "records"}, {"weights": "records", "colluders": 1}):
+        model = kind(**options, **changed).fit(features, labels, agents=owner)
+        assert model.score(features, labels) > plain.score(features, labels) + 0.02
+        assert 0.9 < model.epsilon_ <= 1.0
+        assert ("if at most 1 agent may collude" in model.statement_) == ("colluders" in changed)
+    fixed = options | {"clip": 0.1, "algorithm": {"kind": "dp_dsgd", "learning_rate": {"scale": 0.1}}}
+    noise = [kind(**fixed, colluders=q).fit(features, labels).ledger_.to_frame()["scale"].max() for q in (0, 1, 2)]
+    assert noise[0] < noise[1] < noise[2]
+
+
+def test_class_weights_multiply_the_probabilities_and_nothing_else() -> None:
+    features, labels = _records(DecentralisedClassifier)
+    plain = DecentralisedClassifier(**USUAL, classes=("no", "yes")).fit(features, labels)
+    weighted = DecentralisedClassifier(**USUAL, classes=("no", "yes"), class_weight={"yes": 9}).fit(features, labels)
+    np.testing.assert_array_equal(weighted.coef_, plain.coef_)
+    np.testing.assert_array_equal(weighted.class_weight_, [1.0, 9.0])
+    odds = plain.decision_function(features) + np.log(9.0)
+    np.testing.assert_allclose(weighted.decision_function(features), odds, atol=1e-9)
+    np.testing.assert_array_equal(weighted.predict(features) == "yes", odds > 0.0)
+    np.testing.assert_allclose(weighted.predict_proba(features).sum(axis=1), 1.0)
+    for value, problem in {
+        "balanced": "counts, which are private",
+        (1, 2): "expected {label",
+        0.5: "expected {label",
+    }.items():
+        with pytest.raises(InputError, match=f"^class_weight: .*{problem}"):
+            weighted.set_params(class_weight=value).fit(features, labels)
+    for table, problem in (({"yes": 0}, "above 0"), ({"maybe": 1}, r"unknown labels \(got \['maybe'\]")):
+        with pytest.raises(InputError, match=f"^class_weight: .*{problem}"):
+            weighted.set_params(class_weight=table).fit(features, labels)
 
 
 @pytest.mark.parametrize("kind", BOTH)

@@ -34,14 +34,17 @@ def frame(column: Any) -> pd.DataFrame:
 
 WORDS = np.where(Y, "icu777", "b777")
 UNSUITED: dict[str, tuple[Any, str]] = {
-    "category": (frame(pd.Categorical(WORDS)), "X holds text, expected numbers"),
+    "category": (frame(pd.Categorical(WORDS)), r"X holds text, expected numbers\. Fix: .*\[problem\.columns\]"),
     "text": (frame(WORDS), "X holds text, expected numbers"),
     "dates": (frame(pd.Timestamp("1777-07-07")), "DateTime64DType"),
-    "Int64 with a gap": (frame(pd.array([7, None] * (N // 2), dtype="Int64")), "contains NaN"),
+    "Int64 with a gap": (
+        frame(pd.array([7, None] * (N // 2), dtype="Int64")),
+        r"contains NaN\. Fix: use SimpleImputer",
+    ),
     "floats with a gap": (frame(np.where(X[:, 1] > 0, np.nan, 777.5)), "contains NaN"),
     "text in an array": (np.column_stack([WORDS, WORDS]), "X holds text, expected numbers"),
     "masked": (np.ma.masked_array(X, mask=X > 2), "masked array"),
-    "sparse": (scipy.sparse.csr_matrix(X), r"Sparse data .* dense data is required"),
+    "sparse": (scipy.sparse.csr_matrix(X), r"X is sparse, expected a dense array\. Fix: use X\.toarray\(\)"),
     "one axis": (np.full(N, 777.5), "Expected 2D array, got 1D array"),
     "complex": (X + 777.5j, "Complex data not supported"),
     "NaN": (np.where(X > 0.5, np.nan, 777.5), "contains NaN"),

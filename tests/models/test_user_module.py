@@ -38,6 +38,24 @@ def build(n_features, outputs):
 """
 
 
+RECURRENT = """
+import torch
+from torch import nn
+
+
+class Recurrent(nn.Module):
+    def __init__(self, n_features, outputs):
+        super().__init__()
+        self.cell, self.last = nn.Linear(1 + 4, 4), nn.Linear(4, outputs)
+
+    def forward(self, a):
+        h = a.new_zeros(len(a), 4)
+        for t in range(a.shape[1]):
+            h = torch.tanh(self.cell(torch.cat([a[:, t : t + 1], h], dim=1)))
+        return self.last(h)
+"""
+
+
 def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2):
     (tmp_path / "net.py").write_text(head + "".join(f"    {line}\n" for line in body.split("\n")))
     return made(tmp_path, n_features, outputs, seed)
@@ -71,10 +89,11 @@ def refusal(*args, **more):
         ("return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.TransformerEncoderLayer(2, 1, 4, 0.0, batch_first=True), "
          "nn.Flatten(), nn.Linear(6, outputs))", TorchModel),
         ("return Net(n_features, outputs, nn.Dropout(0.0))", TorchModel),
+        ("return Recurrent(n_features, outputs)", TorchModel),
     ],
 )  # fmt: skip
 def test_modules_that_are_taken(tmp_path, body, kind):
-    model = load(tmp_path, body)
+    model = load(tmp_path, body, RECURRENT + HEAD)
     assert isinstance(model, kind)
     rng = np.random.default_rng(0)
     records, cotangents = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
@@ -100,13 +119,16 @@ def test_weights_start_from_the_public_seed_and_torch_is_left_alone(tmp_path):
 
 STATE, ALONE = r"the module changes 'layers\.\d\.", "does not run on one record at a time"
 MIXES = "depends on the other records of its batch"
+NORM = "nn.BatchNorm1d mixes the records of a batch. Fix: use nn.GroupNorm or nn.LayerNorm"
 LAYERS = {
-    "nn.BatchNorm1d(8)": STATE,
-    "nn.BatchNorm1d(8, track_running_stats=False)": ALONE,
-    "nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2, track_running_stats=False), nn.Flatten()": MIXES,
+    "nn.BatchNorm1d(8)": NORM,
+    "nn.BatchNorm1d(8, track_running_stats=False)": NORM,
+    "nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2, track_running_stats=False), nn.Flatten()": NORM,
     "nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten()": STATE,
-    "nn.Dropout(0.1)": ALONE,
-    "nn.LSTM(8, 8)": ALONE,
+    "nn.Dropout(0.1)": r"nn.Dropout draws random numbers. Fix: set its rate to 0",
+    "nn.Unflatten(1, (2, 4)), nn.TransformerEncoderLayer(4, 1, 4, batch_first=True), nn.Flatten()": "Fix: set dropout",
+    "nn.LSTM(8, 8)": "nn.LSTM has no per-example gradients .* Fix: write its cell as a loop of nn.Linear",
+    "nn.GRUCell(8, 8)": "nn.GRUCell has no per-example gradients",
 }
 
 
@@ -115,12 +137,11 @@ def test_layers_that_are_refused(tmp_path, layers):
     assert re.search(LAYERS[layers], refusal(tmp_path, f"return Net(n_features, outputs, {layers})"))
 
 
-def _trained(tmp_path, **privacy):
+def _trained(tmp_path, layers="nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs)", data="breast_cancer", **privacy):
     """A plan of a classifier by a module."""
-    layers = "nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs)"
     text = f"from torch import nn\n\n\ndef build(n, outputs):\n    return nn.Sequential({layers})\n"
     (tmp_path / "net.py").write_text(text)
-    problem = {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "model": "net:build"}
+    problem = {"kind": "classification", "data": data, "scale": "public_ranges", "model": "net:build"}
     content = {
         "problem": problem,
         "topology": {"kind": "ring", "agents": 4},
@@ -171,9 +192,19 @@ FORWARDS = {
     ),
     "no weights": ("return a[:, :2]", "", ALONE),
     "an embedding that changes its weights": (
-        "return self.last(self.first(a) + self.table((3.9 * a[:, 0]).long()))",
+        "return self.last(self.first(a) + self.table((2 * a[:, 0] + 2).long().clamp(0, 3)))",
         "self.table = nn.Embedding(4, 8, max_norm=0.1)",
         "changes 'table.weight'",
+    ),
+    "an embedding of scaled features": (
+        "return self.last(self.first(a) + self.table((3.9 * a[:, 0]).long()))",
+        "self.table = nn.Embedding(4, 8)",
+        r"IndexError: .* Fix: undo the scaling of features to \[−1, 1\], as .*\.clamp\(0, K − 1\)",
+    ),
+    "an embedding of floats": (
+        "return self.last(self.first(a) + self.table(a[:, 0]))",
+        "self.table = nn.Embedding(4, 8)",
+        "undo the scaling of features",
     ),
     "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: leave out a last ReLU"),
     "not a number": (
@@ -206,6 +237,18 @@ def test_modules_that_are_refused(tmp_path, name):
 )
 def test_functions_that_are_refused(tmp_path, body, told):
     assert told in refusal(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("last", "is_refused"), [("Sigmoid()", True), ("Softmax(1)", True), ("LogSoftmax(1)", False), ("Identity()", False)]
+)
+def test_classifiers_return_logits(tmp_path, last, is_refused):
+    layers = f"nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs), nn.{last}"
+    if is_refused:
+        with pytest.raises(InputError, match=r"net:build: the outputs are probabilities .* Fix: leave out the last"):
+            _trained(tmp_path, layers, data="digits", epsilon=1.0, mechanism="gaussian")
+    else:
+        assert _trained(tmp_path, layers, data="digits", epsilon=1.0, mechanism="gaussian").n_agents == 4
 
 
 def test_a_mixture_that_slips_through_moves_no_other_record(tmp_path):

@@ -23,7 +23,7 @@ FIXED = {"kind": "fixed_batch", "batch_size": 3}
 POISSON = {"kind": "poisson", "rate": 0.25}
 ALGORITHMS = (
     *("dp_dsgd", "ldp_single_level", "gradient_tracking", "push_sum", "federated", "exact_diffusion", "extra"),
-    *("choco", "kgt", "random_walk"),
+    *("choco", "kgt", "mr_mtl", "random_walk"),
 )
 
 

@@ -74,7 +74,7 @@ def _terminal(print_something: Any) -> str:
 
 
 def _run_of(result: RunResult) -> Any:
-    return SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None, baselines={})
+    return SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None, compared=[(result, {})])
 
 
 def texts(folder: Path) -> dict[str, str]:

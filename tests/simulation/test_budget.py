@@ -104,6 +104,23 @@ def test_a_file_contains_no_record_and_only_its_owner_reads_it(tmp_path: Path) -
     assert not {n for n in numbers(content) if isinstance(n, float)} & set(features[features % 1.0 > 0.0].tolist())
 
 
+def test_steps_are_charged_for_all_rounds_before_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "budget.json"
+    budget = Budget(ONE + 0.1, 1e-5, file)
+    steps = _job().steps(every=3, budget=budget)
+    assert next(steps).round == 0
+    steps.close()
+    assert [entry["epsilon"] for entry in _entries(file)] == [pytest.approx(ONE, abs=1e-3)]
+    with pytest.raises(InputError, match="exceeds the budget"):
+        next(_job().steps(budget=budget))
+
+
+def test_a_system_without_locks_has_no_budget_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("decentral_dp.files.durable.HAS_LOCKS", False)
+    with pytest.raises(InputError, match=r"^budget: budget files need file locks"):
+        Budget(1.0, 1e-5, tmp_path / "budget.json")
+
+
 def test_a_killed_run_stays_charged_and_its_resumption_costs_nothing(tmp_path: Path) -> None:
     file, folder = tmp_path / "budget.json", tmp_path / "run"
     settings = {**SETTINGS, "seed": None}

@@ -269,7 +269,7 @@ class TestBaselines:
         plain = run_job(
             decentral_dp.build("dp_dsgd_published", set={**SMALL, "privacy.adversary": "all_messages"}).simulation()
         )
-        compared = compare_with_baselines(average.result, {"central": plain.result})
+        compared = compare_with_baselines([(average.result, {"central": plain.result})])
         assert compared is not None
         assert [head for head, _ in compared.table.heads[-2:]] == ["ε of the final average", "ε of all messages"]
         assert compared.table.rows[-2][-2:] == list(

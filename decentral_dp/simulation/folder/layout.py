@@ -31,7 +31,16 @@ from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.regular import is_url, own, regular
 from decentral_dp.privacy.fingerprint import imports_of_folder
-from decentral_dp.simulation.result import FILES, RESULT, read_result, seal, sha256_of_file, text_of
+from decentral_dp.simulation.result import (
+    BASELINES_FOLDER,
+    FILES,
+    RESULT,
+    SEEDS_FOLDER,
+    read_result,
+    seal,
+    sha256_of_file,
+    text_of,
+)
 from decentral_dp.simulation.summary import title_of
 from decentral_dp.topology import Topology
 
@@ -243,7 +252,9 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
         digests = {**result.table(FILES), _STATE: sha256_of_file(public)}
         result_file.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
         # Links are refused: they could upload a file of another folder.
-        paths = sorted(file for file in folder.rglob("*") if file.is_file())
+        # Baselines have a run without noise, and noiseless states.
+        beside = [folder / name for name in (BASELINES_FOLDER, SEEDS_FOLDER)]
+        paths = sorted(f for f in folder.rglob("*") if f.is_file() and not any(map(f.is_relative_to, beside)))
         files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in paths}
         del files[RESULT]
         # Last: an upload with a result is complete.

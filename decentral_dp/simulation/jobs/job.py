@@ -41,7 +41,7 @@ from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.time_factors import TimeFactor
 from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.protocol import Predictor, Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
@@ -52,6 +52,7 @@ from decentral_dp.simulation.metrics import (
     Evaluator,
     Scorer,
 )
+from decentral_dp.simulation.sites import SITE_MEASURES, Sites
 from decentral_dp.topology import Topology
 from decentral_dp.topology.byzantine import STRENGTHS, Aggregation, Attack, honest_agents
 from decentral_dp.topology.compression import Compression
@@ -399,6 +400,17 @@ class PlannedJob(Protocol):
         ...
 
     @property
+    def sites(self) -> Sites | None:
+        """The held-out records of each agent; None if no record has an owner, or the problem predicts nothing."""
+        return None
+
+    @property
+    def scored_sites(self) -> Sites | None:
+        """The sites, if the records have owners or a measure of sites is requested."""
+        by_column = getattr(self.scenario.problem.partition, "kind", None) == "column" or self.shards.by_owner
+        return self.sites if by_column or set(SITE_MEASURES) & set(self.requested) else None
+
+    @property
     def evaluated_on(self) -> EvaluatedOn:
         """The values that are evaluated."""
         ...
@@ -593,6 +605,21 @@ class GossipJob(PlannedJob):
             ]
         return engine.run(nodes, self.rounds, control)
 
+    @property
+    def sites(self) -> Sites | None:
+        shards, entry = self.shards, self.components.problem_entry
+        agents = np.arange(self.n_agents) if self.honest is None else self.honest
+        owned = [np.searchsorted(shards.test, shards.test_parts[k]) for k in agents if shards.test_parts]
+        # Least squares may read classes as numbers.
+        reads_numbers = bool(shards.classes and entry and entry.labels == "numbers")
+        is_scored = shards.has_records and self.n_agents > 1 and any(part.size for part in owned)
+        if not is_scored or reads_numbers or not isinstance(self.posed_problem, Predictor):
+            return None
+        records = shards.features[shards.test], shards.labels[shards.test]
+        # Agents without edges have no common model.
+        personal = getattr(strip_centring(self.algorithm), "personal", not (self.topology.edges.size or self.central))
+        return Sites(self.posed_problem, *records, owned, agents, shards.label_unit, personal)
+
     def evaluator(self) -> Scorer:
         if (make := self.components.problem_type.make_evaluator) is not None:
             evaluator: Scorer = make(self)
@@ -613,6 +640,7 @@ class GossipJob(PlannedJob):
             key=self.reference_key,
             averages=self.publishes_average,
             weights=self.weights,
+            sites=self.scored_sites,
         )
 
     @property

@@ -17,6 +17,7 @@ from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.kgt import Kgt
+from decentral_dp.algorithms.gossip.mr_mtl import MrMtl
 from decentral_dp.algorithms.gossip.single_level import Choco
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
@@ -28,6 +29,8 @@ from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
 NAMES = ("gradient_tracking", "exact_diffusion", "extra", "dlm", "kgt")
+# Models of a personal algorithm do not agree.
+ALL_NAMES = (*NAMES, "mr_mtl")
 GRAPHS = ({"kind": "ring", "agents": 5}, {"kind": "star", "agents": 4})
 
 
@@ -135,6 +138,22 @@ class LocalSteps(Loop):
         return self.told
 
 
+class Own(Loop):
+    """MR-MTL, as the gradient of each agent's loss and its distance to the mixed models."""
+
+    def run(self) -> Told:
+        x, y = self.start("x"), self.start("y")
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                step = 0.3 / (t + 1) ** 0.2
+                pulls = [0.1 * (said[i] - self.toward(i, said[i], said)) for i in range(self.m)]
+                slopes = [self.mean("lower_grad_y", t, i, x[i], said[i], said[i]) for i in range(self.m)]
+                y = [said[i] - step * (slopes[i] + pulls[i]) for i in range(self.m)]
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
 class Plain(Loop):
     """Decentralised SGD, which CHOCO is where messages are whole."""
 
@@ -210,6 +229,21 @@ class HalfKgt(Kgt):
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         return halved(super().planned_releases(public), "y")
+
+
+class HalfMrMtl(MrMtl):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
+class UnnoisedMrMtl(MrMtl):
+    """Continues from its own value as it was before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step = super().step(t, dataset, s)
+        return change_end(step, lambda after, reply: after._replace(y=after.y - (reply.released.y - s.y)))
 
 
 # Conformance ---------------------------------------------------------------------------------------------------------
@@ -306,6 +340,13 @@ class TestKgt(TestExactDiffusion):
         return {"x", "start"}
 
 
+class TestMrMtl(TestExactDiffusion):
+    name, kind, loop = "mr_mtl", MrMtl, Own
+    table = table(name)
+    bugs = (HalfMrMtl, UnnoisedMrMtl)
+    refused = (*TestExactDiffusion.refused, ("strength", -0.1, "algorithm.strength"))
+
+
 class HalfChoco(Choco):
     """Forgets that a replaced record leaves and enters."""
 
@@ -325,7 +366,7 @@ class TestChoco(Corrected):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_NAMES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
     """Bound a release by one clipped mean, times λ in a step: 2C/N, not the 4C/N of a difference of two."""
     content = base(name)
@@ -345,7 +386,7 @@ def test_the_plan_is_the_hand_made_one(name: str, sampling: Any) -> None:
         np.testing.assert_allclose(charged.rate["train"][:, column], rate)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_what_is_released_is_what_is_planned(name: str) -> None:
     """A whole job with noise: no noiseless state enters a later release."""
     job = made("crossed", base(name))
@@ -403,6 +444,12 @@ def oracle(name: str, job: Job, step: float) -> list[np.ndarray]:
             before, now = out[-2:]
             out.append((np.eye(m) + mixing) @ now - half @ before - step * (slopes(now) - slopes(before)))
         return out
+    if name == "mr_mtl":
+        # Gradient steps on the sum of the regularised objectives, with P y instead of the mean.
+        for _ in range(job.rounds):
+            y = y - step * (slopes(y) + 0.1 * (y - mixing @ y))
+            out.append(y)
+        return out
     if name == "dlm":
         # (9) and (10) of the paper with φ_0 = c (I − P) y_0 and one step size.
         laplacian, step = 0.1 * (np.eye(m) - mixing), 1 / (1 / step + 0.2)
@@ -422,7 +469,7 @@ def oracle(name: str, job: Job, step: float) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: str(g["kind"]))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_without_noise_it_is_the_recursion_of_its_paper(name: str, graph: dict[str, Any]) -> None:
     job = smooth(name, graph, 12, 0.4)
     for said, wanted in zip(conversation(job, quiet), oracle(name, job, 0.4), strict=True):
@@ -439,6 +486,25 @@ def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
     assert np.abs(finished(job).last_snapshot.released["y"] - best).max() < 1e-10
     assert np.abs(finished(plain).last_snapshot.released["y"] - best).max() > 1e-4
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.1, 2.0])
+def test_own_models_end_at_the_regularised_minimisers(strength: float) -> None:
+    """On a complete graph with equal weights: H_i y_i − c_i + μ (y_i − ȳ) = 0 for all agents."""
+    content = base("mr_mtl", "none", topology={"kind": "complete", "agents": 4})
+    content["algorithm"] |= {"rounds": 600, "strength": strength, "learning_rate": {"scale": 0.3, "decay": 0.0}}
+    content["problem"] |= {"normalise": "l2", "partition": {"kind": "dirichlet", "alpha": 1.0}}
+    content["problem"]["synthetic"] = {"dimension": 2, "records": 20, "test_records": 8}
+    job = made("quadratic", content)
+    parts, m = moments(job), job.n_agents
+    np.testing.assert_allclose(np.eye(m) + job.topology.mixing.toarray(), 1.0 / m)
+    pull = strength * np.kron(np.eye(m) - 1.0 / m, np.eye(2))
+    matrix, right = pull, np.concatenate([c for _, c in parts])
+    for i, (h, _) in enumerate(parts):
+        matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] += h
+    best = np.linalg.solve(matrix, right).reshape(m, 2)
+    assert np.ptp(best, axis=0).max() > 1e-3
+    np.testing.assert_allclose(finished(job).last_snapshot.released["y"], best, rtol=0, atol=1e-10)
 
 
 def test_noise_of_a_tracker_does_not_add_up() -> None:

@@ -48,6 +48,18 @@ def test_an_upload_is_a_run_folder_without_noiseless_values(store: Any, tmp_path
             np.testing.assert_array_equal(copied[name], arrays[name])
 
 
+def test_baselines_stay(store: Any, tmp_path: Path) -> None:
+    """They have noiseless states, and a run without noise."""
+    few = ["--set", "algorithm.rounds=2", "--set", "run.evaluate_every=2", "--baselines", "--seeds", "2"]
+    command = ["run", "classification", *few, "--out", "here", "--upload", URL]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "here" / "baselines" / "none" / "state.npz").exists()
+    assert (tmp_path / "here" / "seeds" / "2" / "baselines" / "alone" / "result.json").exists()
+    copied = store.find("/bucket/one")
+    assert "/bucket/one/result.json" in copied
+    assert not [name for name in copied if "baselines" in name or "seeds" in name]
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
