@@ -152,6 +152,7 @@ class ClippedSum(NamedTuple):
         rate: sampling rate of a Poisson sample, drawn by each agent; queries of one `Ask` with equal rate and split
             share the sample. Default 1: all records.
         times: public factor on every contribution before clipping; default 1.
+        block: (k, K), to sum over the records with index k modulo K of each agent; default None, all.
     """
 
     term: str
@@ -160,6 +161,7 @@ class ClippedSum(NamedTuple):
     along: Array | None = None
     rate: float = 1.0
     times: float = 1.0
+    block: tuple[int, int] | None = None
 
     @property
     def payload(self) -> tuple[Any, ...]:

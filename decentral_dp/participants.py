@@ -110,17 +110,20 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return list(zip(self.records["train"], self.records["validation"], strict=True))
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
-        """Yield each question's name and clipped sum, with one Poisson sample per split and rate."""
-        batches: dict[tuple[Split, float], Any] = {}
+        """Yield each question's name and clipped sum, with one Poisson sample per split, rate and block."""
+        batches: dict[tuple[Split, float, tuple[int, int] | None], Any] = {}
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
-            if (split, query.rate) not in batches:
+            key = (split, query.rate, query.block)
+            if key not in batches:
                 records = self.records[split][row]
+                if query.block is not None:
+                    records = take(records, slice(query.block[0], None, query.block[1]))
                 if query.rate < 1.0:
                     coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
                     records = take(records, np.flatnonzero(coins < query.rate))
-                batches[split, query.rate] = records
-            yield name, self.clipped_sum(query, batches[split, query.rate])
+                batches[key] = records
+            yield name, self.clipped_sum(query, batches[key])
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
         """Sum the clipped contributions of these records, in a Poisson sample record by record.

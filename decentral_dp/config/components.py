@@ -24,6 +24,7 @@ from decentral_dp.config.outside import (
     KEYS,
     Component,
     build_dataset,
+    callable_with,
     compressor_with,
     dealer,
     instance,
@@ -33,6 +34,7 @@ from decentral_dp.config.outside import (
 )
 from decentral_dp.config.schema import (
     OBJECTS,
+    AggregationTable,
     AlgorithmTable,
     CompressionTable,
     Files,
@@ -54,6 +56,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mec
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED, TYPES, ProblemEntry, ProblemType
 from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.topology.byzantine import AGGREGATIONS, STRENGTHS
 from decentral_dp.topology.compression import KINDS as COMPRESSORS
 from decentral_dp.user_code import component, in_module
 
@@ -65,6 +68,8 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "partition": {"iid": None},
     "model": dict.fromkeys(MODELS),
     "compression": dict.fromkeys(COMPRESSORS),
+    "attack": STRENGTHS,
+    "aggregation": dict.fromkeys(AGGREGATIONS),
 }
 
 
@@ -107,6 +112,8 @@ class Components:
         data: records.
         partition: partition of the records over the agents.
         compression: compressor of messages.
+        attack: attack of Byzantine agents.
+        aggregation: robust aggregation of messages.
         draws_records: whether synthetic data are drawn. Some plans need only the numbers of records.
     """
 
@@ -123,6 +130,8 @@ class Components:
     data: Component
     partition: Component
     compression: Component
+    attack: Component
+    aggregation: Component
     draws_records: bool = True
 
     @property
@@ -178,9 +187,10 @@ class Components:
     @property
     def digests(self) -> dict[str, str]:
         """Custom component → digest of its source, its imports and its values."""
-        # A compressor reads released values only, so ε does not depend on it.
-        compression = () if self.compression.value is None else (self.compression,)
-        return {part.role: digest_of(part.value) for part in (*self._custom, *compression)}
+        # These read released values only, so ε does not depend on them.
+        parts = (self.compression, self.attack, self.aggregation)
+        of_messages = (part for part in parts if part.value is not None)
+        return {part.role: digest_of(part.value) for part in (*self._custom, *of_messages)}
 
     def without_records(self) -> Components:
         """Return components for a plan that draws no synthetic data, if their numbers suffice; else unchanged.
@@ -233,7 +243,8 @@ def resolve(s: Scenario) -> Components:
             "this line."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, model, topology, data, partition, compression = (named_component(s, role) for role in KEYS)
+    named = (named_component(s, role) for role in KEYS)
+    problem, model, topology, data, partition, compression, attack, aggregation = named
     registered = None if problem.value is not None else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     if data.value is not None and s.problem.manifest is not None:
@@ -253,6 +264,10 @@ def resolve(s: Scenario) -> Components:
         partition=replace(partition, make=partial(_partition, partition, s)),
         compression=replace(
             compression, make=partial(compressor_with, compression, getattr(s.topology.compression, "model_extra", {}))
+        ),
+        attack=replace(attack, make=partial(callable_with, attack, {} if s.attack is None else s.attack.options)),
+        aggregation=replace(
+            aggregation, make=partial(callable_with, aggregation, getattr(s.topology.aggregation, "model_extra", {}))
         ),
     )
 
@@ -393,8 +408,8 @@ def named_component(s: Scenario, role: str) -> Component:
     if value is not None:
         return Component(role, s._object_names[role], value, is_object=True)
     table, key = KEYS[role]
-    name = getattr(getattr(s, table), key)
-    if isinstance(name, ModelTable | CompressionTable):
+    name = getattr(getattr(s, table), key, None)
+    if isinstance(name, ModelTable | CompressionTable | AggregationTable):
         name = name.kind
     if not isinstance(name, str) or name in _REGISTRIES[role]:
         return Component(role, str(name))

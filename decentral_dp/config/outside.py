@@ -10,6 +10,10 @@
                                                are keys of [topology]
     topology.compression.kind                  Q(u, generator) → (d,), with bits(d); fields of a class are keys of
                 = "my_compressor:Q"            [topology.compression]
+    attack.kind       = "my_attack:Attack"     f(messages, attackers, generator) → the attackers' messages; fields of a
+                                               class are keys of [attack]
+    topology.aggregation.kind                  f(own, near, weights) → the new value; fields of a class are keys of
+                = "my_rule:Rule"               [topology.aggregation]
     problem.data      = "my_data:load"         load() → (features, labels), a dict of columns, or a `Dataset`
     problem.partition = "my_split:deal"        deal(labels, agents, …) → the agent of each record
 
@@ -51,21 +55,23 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "data": ("problem", "data"),
     "partition": ("problem", "partition"),
     "compression": ("topology", "compression"),
+    "attack": ("attack", "kind"),
+    "aggregation": ("topology", "aggregation"),
 }
 
 
 @dataclass(frozen=True)
 class Component:
-    """A problem, model, graph, data set, partition or compressor of a scenario.
+    """A problem, model, graph, data set, partition, compressor, attack or aggregation of a scenario.
 
     Args:
-        role: "problem", "model", "topology", "data", "partition" or "compression".
+        role: a key of `KEYS`.
         name: name in the scenario; for an object, its name or that of its type.
         value: class, function or object of a custom component; None for registered ones and for files.
         is_object: whether it was passed in Python.
         label: name of the data for display; "" if their source names them.
         make: function that builds the graph; the records, from (agents, certified, drawn); the partition; or a custom
-            problem or compressor.
+            problem, compressor, attack or aggregation.
     """
 
     role: str
@@ -118,13 +124,21 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
 
 def compressor_with(compressor: Component, options: Mapping[str, Any]) -> Any:
     """Build a custom compressor with the options of a scenario. Raises InputError for an invalid one."""
-    key, value = "topology.compression", compressor.value
-    if isinstance(value, FunctionType):
-        _refuse_options(options, key, compressor.name)
-    quantiser = mechanism_with(value, options, key)
-    if not callable(quantiser) or not callable(getattr(quantiser, "bits", None)):
-        raise InputError(f"{key}: {compressor.name} is not callable or has no bits(d). Fix: define both.")
+    quantiser = callable_with(compressor, options)
+    if not callable(getattr(quantiser, "bits", None)):
+        raise InputError(f"topology.compression: {compressor.name} has no bits(d). Fix: define it.")
     return quantiser
+
+
+def callable_with(part: Component, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """Build a custom compressor, attack or aggregation with its options. Raises InputError for an invalid one."""
+    key, value = "attack" if part.role == "attack" else f"topology.{part.role}", part.value
+    if isinstance(value, FunctionType):
+        _refuse_options(options, key, part.name)
+    made: Callable[..., Any] = mechanism_with(value, options, key)
+    if not callable(made):
+        raise InputError(f"{key}: {part.name} is not callable. Fix: define __call__.")
+    return made
 
 
 def mechanism_with(mechanism: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> Any:

@@ -385,7 +385,8 @@ class Recorder:
             if any(amplified_split == split for amplified_split, _ in self._amplified):
                 return (
                     f"still depends on {split} batches that were charged as if forgotten; read all records "
-                    'in every round (problem.sampling = "all"), or take batch(t, kept=True) and plan rates of 1'
+                    'in every round (problem.sampling = "full"), or set keeps_batches = True and take '
+                    "batch(t, kept=True)"
                 )
             self._mixed.add(split)
             return ""

@@ -505,6 +505,15 @@ class CheckedReleaser:
                     f"{sensitivity.sensitivity[row]:.6g}, planned {np.broadcast_to(bound, fits.shape)[row]:.6g}; "
                     f"nothing of this round was released. Fix: {fix}."
                 )
+            planned_rate = line.rate[split][planned_index, line.group] if split in line.rate else 1.0
+            # The rate does not matter at sensitivity 0.
+            is_dearer = (sensitivity.rate > planned_rate) & (sensitivity.sensitivity > 0.0)
+            if (is_dearer if sends is None else is_dearer & sends).any():
+                raise ReleaseRefusedError(
+                    f"{self._step_location(index)} {channel} is planned with amplification by sampling, but depends on "
+                    f"{split} records of several minibatches; nothing of this round was released. Fix: set "
+                    "keeps_batches = True, or plan rates of 1."
+                )
 
     def _step_location(self, index: int) -> str:
         return f"round {-(-index // self._per_round)}: step of {self._algorithm.__name__}:"

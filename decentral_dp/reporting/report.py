@@ -396,14 +396,16 @@ def reason_text(result: RunResult) -> str:
         growth = "grew above 10⁶ times its public scale" if cause.is_finite else "stopped being finite"
         return (
             f"the released value of {cause.name} {growth} at round {result.rounds}; metrics are kept up to the last "
-            "evaluation before it. Use smaller step sizes or a start nearer to 0."
+            "evaluation before it. Use smaller step sizes or a start nearer to 0. "
+            '"decentral-dp plan" warns of unstable step sizes and momentum.'
         )
     if cause.first is None:
         return "what is minimised is not finite at the published x. Use smaller step sizes."
     last = f"{cause.last:.3g}" if cause.is_finite else "a value that is not finite"
     return (
         f"{cause.name} grew from {cause.first:.3g} to {last}, more than 1000 times max(start, 1), by an evaluation "
-        "that no ε covers. Use smaller step sizes or a start nearer to 0."
+        "that no ε covers. Use smaller step sizes or a start nearer to 0. "
+        '"decentral-dp plan" warns of unstable step sizes and momentum.'
     )
 
 

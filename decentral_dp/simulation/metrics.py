@@ -53,7 +53,7 @@ from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
-from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective
+from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective, WarmStart
 from decentral_dp.simulation.sites import Sites
 
 IntArray = NDArray[np.int64]
@@ -179,7 +179,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "gradient_norm": Measure("norm of the gradient of Φ (train)"),
         "auc": Measure("AUC (train)", better="higher"),
         "optimality_gap": Measure(
-            "optimality gap (train)",
+            "optimality gap",
             ("", "_last"),
             axis="log",
             meaning="g(x̄, ȳ) − min g, or F(x̄) − min F of a bilevel problem; computed only if asked for",
@@ -191,7 +191,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             meaning="‖ȳ − y*‖₂, or ‖x̄ − x*‖₂ of a bilevel problem; computed only if asked for",
         ),
         "stationarity": Measure(
-            "squared norm of the gradient (train)",
+            "squared norm of the gradient",
             ("", "_last"),
             axis="log",
             meaning="‖∇_y g(x̄, ȳ)‖₂², or ‖∇F(x̄)‖₂² of a bilevel problem; computed only if asked for",
@@ -369,8 +369,9 @@ class Evaluator:
             for name, per_row in self._scores(values, all_scores=is_published).items():
                 is_agent = is_published and len(per_row) == len(scored_agents(len(names)))
                 rows += summarise(index, name + suffix, per_row, names if is_agent else ())
+        warm: WarmStart = {}
         for values, suffix in ((published, ""), (last, "_last")):
-            measured = {} if values is None else self._reference_scores(values)
+            measured = {} if values is None else self._reference_scores(values, warm)
             for name, value in measured.items():
                 stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
                 rows.append((index, "mean", stem + suffix + end, value))
@@ -389,12 +390,12 @@ class Evaluator:
             lengths["hypergradient_gap"] = np.linalg.norm(gradient - population_gradient)
         return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in requested and np.isfinite(v)]
 
-    def _reference_scores(self, values: Mapping[str, Array]) -> dict[str, float]:
+    def _reference_scores(self, values: Mapping[str, Array], warm: WarmStart) -> dict[str, float]:
         """Compute requested metrics of the reference solution, if all values are finite."""
         if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
             return {}
         objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
-        return objective.measure(values, self.requested, self.agents, self.key)
+        return objective.measure(values, self.requested, self.agents, self.key, warm)
 
     def _scores(self, v: Mapping[str, Array], all_scores: bool) -> dict[str, Array]:
         """Compute the scores of values, or only those of held-out records."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,7 @@ class TrainedModel:
         agents: names of the agents, if they have any.
         agent: the agent whose weights predict; None for the mean.
         linked: whether agents have edges, so that they have a common model; default yes.
+        attackers: numbers of the Byzantine agents, which are not in the mean; default none.
 
     Example:
         >>> import decentral_dp
@@ -95,6 +96,7 @@ class TrainedModel:
     agents: tuple[str, ...] = ()
     agent: int | None = None
     linked: bool = True
+    attackers: Sequence[int] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -220,7 +222,8 @@ class TrainedModel:
         m, target = len(self.published), "numbers"
         if self.classes:
             target = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
-        shared = f"mean of {m} agents" if self.linked else f"of {m} agents without edges"
+        honest = f"{len(self._honest)} honest agents" if self.attackers else f"{m} agents"
+        shared = f"mean of {honest}" if self.linked else f"of {m} agents without edges"
         suffix = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
         return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {target}{suffix}>"
 
@@ -234,7 +237,12 @@ class TrainedModel:
                 f"predict: the {len(self.published)} agents have no edges, and so no model in common. Say whose is to "
                 "predict: predict(table, agent=0), model.of_agent(0), or --agent 0."
             )
-        return np.asarray(self.published.mean(axis=0, keepdims=True))
+        return np.asarray(self._honest.mean(axis=0, keepdims=True))
+
+    @property
+    def _honest(self) -> Array:
+        """Published weights of the honest agents, (h, q)."""
+        return np.delete(self.published, np.array(self.attackers, dtype=np.int64), axis=0)
 
     def _scores(self, table: Any) -> Array:
         """Return probabilities (n, c), or numbers (n,) in the unit of the label."""
@@ -370,6 +378,7 @@ def _make_model(
         None if limits is None or classes else (limits[0], limits[1]),
         names_of_agents,
         linked=len(y) == 1 or linked,
+        attackers=() if scenario.attack is None else scenario.attack.agents,
     )
 
 

@@ -125,6 +125,10 @@ _METHODS = {
     "extra": "EXTRA",
     "dlm": "DLM",
     "kgt": "K-GT",
+    "soba": "SOBA",
+    "saba": "SABA",
+    "stocbio": "stocBiO",
+    "amigo": "AmIGO",
     "mr_mtl": "MR-MTL",
 }
 

@@ -217,6 +217,69 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     assert run.result["privacy"]["epsilon_max"] == pytest.approx(4.0, rel=1e-2)
 
 
+TRACKING = """
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Gossip
+
+
+class State(NamedTuple):
+    x: Any
+    y: Any
+    u: Any
+    gradient: Any
+
+
+@dataclass(frozen=True)
+class Tracking:
+    \"\"\"Gradient tracking with the gradient of the last minibatch.\"\"\"
+
+    learning_rate: StepSize = option("λ")
+
+    channels = ("x", "y", "u")
+    RELEASES = {"x": {}, "y": {}, "u": {"lower_grad_y": "means"}}
+    WIDTHS = {"u": "q"}
+    keeps_batches = True
+
+    def means(self, t):
+        return 1.0 if t == 0 else 2.0
+
+    def init(self, dataset, x, y):
+        return State(x, y, dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.q))
+
+    def step(self, t, dataset, s):
+        own, near = yield Gossip(x=s.x, y=s.y, u=s.u)
+        y, u = ((1.0 - dataset.neighbour_weight) * own[c] + near[c] for c in ("y", "u"))
+        y = y - self.learning_rate(t) * u
+        gradient = dataset.batch(t, kept=True).lower_grad_y(s.x, y)
+        return State(s.x, y, u + gradient - s.gradient, gradient)
+"""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_kept_gradients_of_minibatches_are_accounted_without_amplification(folder: Path, keeps: bool) -> None:
+    (folder / "tracking.py").write_text(TRACKING.replace("keeps_batches = True", f"keeps_batches = {keeps}"))
+    content = tomllib.loads(BLOCKS["momentum.toml"])
+    content["algorithm"] = {"kind": "tracking:Tracking", "rounds": 5, "learning_rate": 0.1}
+    content["problem"]["sampling"] = {"kind": "fixed_batch", "batch_size": 4}
+    scenario = load(content, folder=folder)
+    if not keeps:
+        with pytest.raises(UserCodeError, match=r"round 1: .* u is planned with amplification by sampling"):
+            decentral_dp.run(scenario)
+        return
+    job = build(scenario)
+    plan = next(c for c in job.ledger.channels if c.channel == "u")
+    clip = content["privacy"]["clip"]
+    np.testing.assert_allclose(plan.sensitivity["train"][:, 0], 2.0 * clip / 4 * np.array([1, 2, 2, 2, 2]), rtol=1e-9)
+    assert (plan.rate["train"] == 1.0).all()
+    run = decentral_dp.run(scenario)
+    assert run.result["status"] == "ok"
+    assert run.records.costs_within(job.ledger)
+
+
 @pytest.mark.parametrize("engine", ["local", "ray"])
 @pytest.mark.parametrize(
     ("old", "new", "said"),

@@ -98,7 +98,7 @@ def test_keys_of_no_minimax_problem_are_refused(key: str, value: Any) -> None:
     [
         ("pp_ift", {"algorithm.solver": "newton"}, "^algorithm.solver"),
         ("pp_ift", {"privacy.delta": 0.0}, "no pure guarantee"),
-        ("second_order_dp_bilevel", {"algorithm.rate": 0.5}, "not supported by .*, only by dp_bilevel"),
+        ("second_order_dp_bilevel", {"algorithm.rate": 0.5}, "not supported by .*, only by amigo, dp_bilevel"),
         ("second_order_dp_bilevel", {"privacy.clip": {"y": 1.0}}, "clips nothing"),
         ("second_order_dp_bilevel", {"problem.normalise": None, "problem.scale": None}, "^problem.normalise"),
     ],
@@ -162,12 +162,12 @@ def test_every_claim_belongs_to_a_program_with_a_calibration() -> None:
         changes: dict[str, Any] = {"privacy.guarantee": "as_published"}
         if kind in (*once, "regularisation_tuner"):
             changes["algorithm.rounds"] = 1
-        if kind in ("soba", "stocbio"):
+        if kind in ("amigo", "saba", "soba", "stocbio"):
             changes |= {"algorithm.x": {"scale": 1.0}, "algorithm.y": {"scale": 1.0}}
-            changes |= {"algorithm.z": {"scale": 1.0}} if kind == "soba" else {}
-            changes |= (
-                {"algorithm.inner": 2, "algorithm.inverse": 2, "algorithm.smoothness": 1.0} if kind == "stocbio" else {}
-            )
+            changes |= {"algorithm.z": {"scale": 1.0}} if kind != "stocbio" else {}
+            changes |= {"algorithm.inner": 2, "algorithm.inverse": 2} if kind in ("amigo", "stocbio") else {}
+            changes |= {"algorithm.blocks": 2} if kind == "saba" else {}
+            changes |= {"algorithm.smoothness": 1.0} if kind == "stocbio" else {}
         if kind == "regularised_exponential_mechanism":
             # Its published strength is below the one that keeps the upper level convex.
             assert refusal(bilevel(kind, **changes)).startswith("algorithm.strength")

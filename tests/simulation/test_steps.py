@@ -102,8 +102,12 @@ def test_metrics_of_released_values_are_recorded(job: decentral_dp.Job, tmp_path
     own = run.metrics[run.metrics["name"] == "norm"]
     assert own["round"].tolist() == [0, 4, 8, ROUNDS]
     assert own["value"].iloc[-1] == norm(run.released) == run.result.metrics["norm"]
-    with pytest.raises(InputError, match=r"^metrics: every run has 'test_accuracy'"):
-        job.run(metrics={"test_accuracy": norm})
+    budget = decentral_dp.Budget(10.0, 1e-5, tmp_path / "budget.json")
+    unspent = (tmp_path / "budget.json").read_text()
+    for name in ("test_accuracy", "epsilon_spent", "consensus_y_max"):
+        with pytest.raises(InputError, match=rf"^metrics: '{name}' is a name in \"decentral-dp list measures\""):
+            job.run(metrics={name: norm}, budget=budget)
+    assert (tmp_path / "budget.json").read_text() == unspent
     with pytest.raises(UserCodeError, match=r"^norm: fails after round 0: KeyError"):
         job.run(metrics={"norm": lambda released: norm({"y": released["z"]})})
 

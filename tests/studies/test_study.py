@@ -242,6 +242,8 @@ def test_a_failed_combination_is_in_every_table(mixed: Findings) -> None:
     failed = by_row["complete", "constant"]
     assert (failed["ended ok"], failed["test_accuracy"]) == ("0 of 2 (2 refused)", "failed")
     assert by_row["ring", "constant"]["ended ok"] == "2 of 2"
+    # Refused cells have no algorithm.
+    assert words[-1].endswith("Algorithms: LDP-DSBO (bilevel) + tail average.")
     page = (mixed.folder / "report.html").read_text()
     assert page.count("0 of 2 (2 refused)") == 1
     assert not re.search(r'src="(?!data:)|href="(?:[a-z]+:)?//', page)

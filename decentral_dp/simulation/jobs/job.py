@@ -509,8 +509,10 @@ class GossipJob(PlannedJob):
         table = self.scenario.attack
         if table is None:
             return None
-        strength = STRENGTHS[table.kind] if table.strength is None else table.strength
-        return Attack(tuple(sorted(set(table.agents))), table.kind, strength, self.scenario.public_seed)
+        agents, custom = tuple(sorted(set(table.agents))), self.components.attack
+        strength = table.strength or STRENGTHS.get(table.kind, 1.0)
+        made = None if custom.value is None else custom.make()
+        return Attack(agents, table.kind, strength, self.scenario.public_seed, made)
 
     @property
     def honest(self) -> NDArray[np.int64] | None:
@@ -520,7 +522,11 @@ class GossipJob(PlannedJob):
     def aggregation(self) -> Aggregation | None:
         """The robust aggregation of messages; None for weighted sums."""
         table = self.scenario.topology.aggregation
-        return None if table is None else Aggregation(**table.model_dump(exclude_none=True))
+        if table is None:
+            return None
+        custom = self.components.aggregation
+        keys = table.model_dump(include={"kind", "radius", "trim"}, exclude_none=True)
+        return Aggregation(**keys, custom=None if custom.value is None else custom.make())
 
     @property
     def compression(self) -> Compression | None:
