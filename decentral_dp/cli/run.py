@@ -138,7 +138,7 @@ _SCORES = (
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
 # Metrics of the report only.
-_REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
+_REPORTED = ("consensus_", "stationarity", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Rows of the table of scores without --verbose.
 _MOST_SCORES = 4

@@ -291,7 +291,7 @@ class Run:
         """Draw a figure of this run; notebooks show it, `save` writes it.
 
         Args:
-            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "hypergradient", "consensus",
+            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity", "consensus",
                 "primal", "gradient", "epsilon", "noise" or "topology".
 
         Returns:
@@ -423,7 +423,6 @@ def collect_result(
             **({} if (skew := job.shards.label_skew) is None else {"label_skew": skew}),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"skips_hypergradient": True} if job.skips_hypergradient else {}),
             **({"absent_measures": missing} if missing else {}),
             **({"failed_callbacks": list(map(asdict, failed_callbacks))} if failed_callbacks else {}),
             **learning(job, outcome, metrics, ends),
