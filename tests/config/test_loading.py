@@ -12,7 +12,6 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decentral_dp
@@ -266,36 +265,6 @@ def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str,
             finite = all(np.isfinite(v).all() for v in done.released.values())
             assert diverged or finite
             assert not diverged or re.search(r"at round \d|grew from|ended at", reason_text(done.result))
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(KEYS).map(lambda key: key.split(".")) | st.lists(text, min_size=2, max_size=2), value
-        ),
-        min_size=1,
-        max_size=2,
-    )
-)
-def test_garbage_is_refused_or_runs(scenario: Make, changes: list[tuple[list[str], Any]]) -> None:
-    content: Any = scenario(algorithm={"rounds": 2})
-    for path, new in changes:
-        table = content
-        for key in path[:-1]:
-            if not isinstance(table.get(key), dict):
-                table[key] = {}
-            table = table[key]
-        table[path[-1]] = new
-    with suppress(InputError):
-        build(load(content))
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(max_size=30) | st.builds(lambda k, v: f"{k}={v}", text, text))
-def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) -> None:
-    with suppress(InputError):
-        load(scenario(), [override])
 
 
 # Suggestions.

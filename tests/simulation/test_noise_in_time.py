@@ -321,18 +321,6 @@ def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
         decentral_dp.plan(scenario(), set=changed)
 
 
-def test_a_state_that_is_never_noised_is_refused() -> None:
-    with pytest.raises(InputError, match="depends on releases only"):
-        decentral_dp.plan(
-            "ring_breast_cancer",
-            set={
-                "privacy.mechanism": "gaussian",
-                "algorithm.protocol": "private",
-                "privacy.correlation": {"over_rounds": "banded_square_root"},
-            },
-        )
-
-
 ONE_MEAN = ("dp_dsgd", "gradient_tracking", "exact_diffusion", "choco", "push_sum", "ldp_single_level")
 
 
