@@ -1,7 +1,7 @@
 """Subtle ways to lose privacy: each is reproduced, and compared with the package.
 
 Elsewhere: one-point swaps and radial clips (test_private_state), amplification by channel and a record of both kinds
-(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_ldp_dsbo).
+(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_single_loops).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.adasdbo import Adasdbo
 from decentral_dp.algorithms.gossip.dsoba import Dsoba
 from decentral_dp.algorithms.gossip.f2sa import F2sa
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
@@ -26,6 +27,34 @@ STEPS = {"x": {"scale": 0.4, "decay": 0.5}, "y": {"scale": 0.3, "decay": 0.2}, "
 
 
 # Naive loops ---------------------------------------------------------------------------------------------------------
+
+
+class Paper(Loop):
+    """LDP-DSBO: a private state is used without its noise, and gradients of the published form are at that state."""
+
+    def run(self) -> Told:
+        protocol, agents = self.algorithm.protocol, range(self.m)
+        state = {c: self.start(c) for c in "xyz"}
+        for t in range(self.job.rounds + 1):
+            hides = protocol == "private" or t > 0
+            noised = {c: self.printed or (hides and (c != "x" or self.reads_x)) for c in "xyz"}
+            sent = {c: self.say(t, c, state[c], noised[c]) for c in "xyz"}
+            if t == self.job.rounds:
+                break
+            own, point = sent if protocol == "released" else state, state if self.printed else sent
+            new: dict[str, list[np.ndarray]] = {c: [] for c in "xyz"}
+            for i in agents:
+                at = tuple(point[c][i] for c in "xyz")
+                directions = {
+                    "x": self.mean("upper_grad_x", t, i, *at) - self.mean("lower_jvp", t, i, *at),
+                    "y": self.mean("lower_grad_y", t, i, *at),
+                    "z": self.mean("lower_hvp", t, i, *at) - self.mean("upper_grad_y", t, i, *at),
+                }
+                steps = {"x": 0.4 / (t + 1) ** 0.5, "y": 0.3 / (t + 1) ** 0.2, "z": 0.2}
+                for c in "xyz":
+                    new[c].append(self.toward(i, own[c][i], sent[c]) - steps[c] * directions[c])
+            state = new
+        return self.told
 
 
 class Averaged(Loop):
@@ -142,6 +171,37 @@ class SingleLoop(GossipConformance):
         return {"x"} if kind == "logistic_hyperparameter" else set()
 
 
+class TestLdpDsbo(SingleLoop):
+    loop = Paper
+    table = MappingProxyType({"kind": "ldp_dsbo", **STEPS})
+    test_printed_has_its_noise_where_the_paper_has_it = (
+        GossipConformance.test_printed_has_its_noise_where_the_paper_has_it
+    )
+
+    def certified(self) -> LdpDsbo:
+        return LdpDsbo(StepSize(0.5, 0.3), StepSize(0.4, 0.2), StepSize(0.3), start={"x": 1.0})
+
+    def scene(self, worst: bool) -> Any:
+        """At worst products with Hessians and Jacobians are as large as their clips."""
+
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            own = {c: np.full((1, 2), 50.0) if worst else rng.normal(size=(1, 2)) * 5 for c in "xyz"}
+            return own, rng.normal(size=(1, 6)) * 5
+
+        return say
+
+    def reached(self, kind: str, sampling: str, every: Shares) -> None:
+        assert all(largest(every, channel).max() > 0.999 for channel in self.moved[kind])
+
+
+class TestLdpDsboOfPrivateStates(TestLdpDsbo):
+    table = MappingProxyType({"kind": "ldp_dsbo", "protocol": "private", **STEPS})
+    test_printed_has_its_noise_where_the_paper_has_it = None
+
+    def certified(self) -> LdpDsbo:
+        return LdpDsbo(StepSize(0.5, 0.3), StepSize(0.4, 0.2), StepSize(0.3), "private", start={"x": 1.0})
+
+
 class TestDsoba(SingleLoop):
     loop = Averaged
     table = MappingProxyType({"kind": "dsoba", **STEPS, "theta": 0.6})
@@ -234,6 +294,7 @@ def test_a_custom_algorithm_releases_clipped_differences(tmp_path: Path, samplin
         ({"kind": "dsoba", **dict.fromkeys("xyz", 0.3)}, 1e-8),
         ({"kind": "adasdbo"}, 1e-3),
         ({"kind": "f2sa", **dict.fromkeys("xyz", 0.3), "penalty": 100.0}, 0.05),
+        ({"kind": "ldp_dsbo", **dict.fromkeys("xyz", 0.3)}, 1e-6),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
