@@ -58,7 +58,6 @@ from decentral_dp.simulation.jobs.published import (
     published_rounds,
     sent_messages,
 )
-from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import find_symmetries
 
@@ -278,27 +277,6 @@ class NetworkView:
         is_outside = ~np.isnan(values)
         distance, outside = self.distance[is_outside], values[is_outside]
         return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all ε with their context as JSON values: rows are adversaries, columns are victims; infinity is "inf".
-
-        An entry is None if the victim is a member of the adversary. Training has "epsilon_linear", which is no bound,
-        instead of "epsilon_exact".
-        """
-        training = self.linear is not None
-        content = {
-            "delta": self.delta,
-            "adjacency": "replace one train record of one agent",
-            "agents": self.labels,
-            "adversaries": [[self.labels[i] for i in members] for members in self.pairs.observers],
-            "distance": self.distance,
-            "epsilon_certified": self.certified,
-            "epsilon_exact": None if training else self.epsilon,
-            "epsilon_linear": self.reference if training else None,
-            "all_messages": {"epsilon_certified": self.certified_total, "epsilon_exact": self.epsilon_total},
-            "assumptions": self.assumptions,
-        }
-        return cast(dict[str, Any], plain(content))
 
     def to_frame(self) -> pd.DataFrame:
         """Tabulate one row for each adversary and each victim outside it: the columns of `network.parquet`.

@@ -292,10 +292,3 @@ def test_jobs_without_factors_are_refused(key: str) -> None:
     with pytest.raises(InputError) as caught:
         prepare(job_of(**{key: value}))
     assert str(caught.value).startswith(sentence)
-
-
-def test_all_unsupported_settings_are_named() -> None:
-    with pytest.raises(InputError, match=r"^algorithm\.momentum, algorithm\.centring: "):
-        decentral_dp.network_view("classification")
-    settings = {"algorithm.momentum": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
-    assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()

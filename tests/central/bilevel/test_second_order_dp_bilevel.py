@@ -168,21 +168,6 @@ def test_penalty_estimate_agrees_with_independent_loop(content: Make) -> None:
     assert run.released["x"][0, 0] == pytest.approx(path[2], abs=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"algorithm": {"method": "magic"}}, "algorithm.method"),
-        ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
-        ({"algorithm": {"method": "penalty", "penalty": 0.0}}, "algorithm.penalty"),
-        ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
-        ({"privacy": {"guarantee": "as_published"}}, "privacy.guarantee"),
-    ],
-)
-def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        build(load(content("regularisation_tuner", **changes)))
-
-
 def test_unbounded_domain_requires_step(content: Make) -> None:
     table = content()
     del table["algorithm"]["domain"]
