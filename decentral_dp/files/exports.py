@@ -63,4 +63,3 @@ def _strings(texts: Sequence[str]) -> pa.Array:
     ends = np.cumsum([0, *map(len, byte_strings)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(byte_strings))]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
-

@@ -27,7 +27,7 @@ from decentral_dp.config.loading import load_scenario, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, lacks_memory, quoted
+from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, quoted
 from decentral_dp.files.durable import OWNERS, require_locks, write_whole
 from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
@@ -652,7 +652,7 @@ def _run_in_folder(
             run_error = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
         elif isinstance(error, OSError):
             run_error = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
-        elif lacks_memory(error):
+        elif isinstance(error, MemoryError):
             run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
             run_error = UserCodeError(f"{error} {released}, and is on record in {folder}.")
