@@ -244,14 +244,3 @@ def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
     assert len(_entries(file)) == 2
     # A cell that the budget refused is computed later, the others are kept.
     assert decentral_dp.study(study, workers=1, out=tmp_path / "out").computed == 1
-
-
-def test_a_cell_that_a_budget_cannot_charge_is_computed_later(tmp_path: Path) -> None:
-    budget = Budget(9.0, 1e-5, tmp_path / "budget.json")
-    _job(**{"privacy.neighbours": "zero_out"}).run(budget=budget)
-    study = {"scenario": "classification", "set": SETTINGS, "measure": ["epsilon_max"]}
-    refused = decentral_dp.study(study, workers=1, out=tmp_path / "out", budget=budget)
-    assert refused.cells["status"].tolist() == ["failed"]
-    assert "adjacencies of runs differ" in refused.cells["reason"][0]
-    found = decentral_dp.study(study, workers=1, out=tmp_path / "out")
-    assert (found.computed, found.cells["status"].tolist()) == (1, ["ok"])

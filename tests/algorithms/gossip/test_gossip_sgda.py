@@ -25,7 +25,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.user_code import UserCodeError
 from tests.conformance.gossip import with_fields_of
 from tests.support import minimax_loop as oracle
-from tests.support.naive import finished, misheard
+from tests.support.naive import finished
 from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change, replay
 
 CLIPS = {"x": 0.2, "y": 0.3}
@@ -211,40 +211,11 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near() -> None:
     assert min(largest.values()) > 0.95, largest
 
 
-class Forgetful(Saddle):
-    """Clips nothing."""
-
-    def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = ()) -> Any:
-        return super().terms(x, y, z, train, validation, Clip("l2"), wanted)
-
-
-def test_a_forgotten_clip_exceeds_the_certificate() -> None:
-    found = [changes(seed, problem=Forgetful(PROBLEM.posed)) for seed in range(4)]
-    for channel in ("x", "y"):
-        assert max(float((realised[channel] / stated[channel]).max()) for realised, stated in found) > 1.5
-
-
-class Unseen(GossipSgda):
-    """Goes on from its own y before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        opened = getattr(s.y, "value", s.y)
-        return misheard(
-            super().step(t, dataset, s),
-            lambda _, reply: reply._replace(released=type(reply.released)({"x": reply.released.x, "y": opened})),
-        )
-
-
 class Unprojected(GossipSgda):
     """Projects what is not released yet."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         return (yield from super().step(t, dataset, s._replace(y=dataset.project(s.x, s.y)[1])))
-
-
-def test_a_state_before_noise_is_seen_by_the_replay() -> None:
-    with pytest.raises(ValueError, match="counts as public"):
-        changes(2, with_fields_of(Unseen, ALGORITHM))
 
 
 def test_what_depends_on_records_is_not_projected() -> None:

@@ -349,7 +349,7 @@ def test_a_run_without_memory_at_the_end_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "collect_result", failing)
-        with pytest.raises(MemoryError, match="MemoryError: .*resume .*resumes it"):
+        with pytest.raises(MemoryError, match=r"MemoryError: .*resume .*resumes it"):
             decentral_dp.run(small, out=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
