@@ -277,10 +277,7 @@ def test_cyclic_graphs_and_functions_have_a_view() -> None:
 
 
 REFUSED = {
-    "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: "),
     "problem.sampling": ({"kind": "poisson", "rate": 0.1}, "problem.sampling: "),
-    "algorithm.momentum": (0.5, "algorithm.momentum: "),
-    "topology.kind": ("isolated", "topology: "),
     "algorithm.centring": (True, "algorithm.centring: "),
     "topology.delay": (2, "topology.delay: "),
 }

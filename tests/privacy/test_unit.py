@@ -430,8 +430,6 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"privacy": {"mechanism": "laplace"}}, "under Gaussian noise only"),
-        ({"privacy": {"unit": "agent"}}, "not for an agent"),
         ({"problem": {"sampling": {"kind": "poisson"}}}, "needs rate"),
         ({"problem": {"sampling": {"kind": "poisson", "rate": 0.5, "batch_size": 2}}}, "takes no batch"),
         ({"problem": {"sampling": {"kind": "fixed_batch", "rate": 0.5, "batch_size": 2}}}, "takes no rate"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import json
 import pickle
 import subprocess
@@ -218,15 +217,6 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(InputError, match="was removed"):
         job.run(budget=budget)
-
-
-def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("decentral_dp.simulation.budget.lock_file", fail)
-    with pytest.raises(InputError, match=r"^budget: .* cannot be written or locked .*No locks available"):
-        Budget(1.0, 1e-5, tmp_path / "budget.json")
 
 
 def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
