@@ -76,4 +76,4 @@ def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
         wanted -= {"upper_loss"} if run.simulation().problem.p else {"upper_loss", "consensus_x"}
         names = ("auc", "balanced_accuracy", "f1", "recall", "precision", "brier", "calibration")
         own = {f"test_{name}" for name in names}
-    assert wanted <= plain <= wanted | {"test_accuracy", "epsilon_spent"} | own
+    assert wanted <= plain <= wanted | {"test_accuracy", "epsilon_spent", "stationarity"} | own
