@@ -144,19 +144,6 @@ class Stopped(Exception):  # noqa: N818 # an interrupt is no error
     """Interrupted run or study. The message lists the kept results."""
 
 
-def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error probably reports a lack of memory.
-
-    C libraries report it as a SystemError or ImportError.
-
-    Example:
-        >>> lacks_memory(SystemError("error return without exception set")), lacks_memory(ModuleNotFoundError("torch"))
-        (True, False)
-    """
-    loading = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
-    return loading or isinstance(error, MemoryError | SystemError)
-
-
 def missing_package(error: BaseException) -> str | None:
     """Return the missing optional package of an import error, with its extra.
 

@@ -213,7 +213,8 @@ def network_command(
     title, graph, privacy = title_of(job.scenario), topology_summary(job), statement_of(job)
     if as_json:
         context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}
-        return _print_json(plain({**context, "network": view.to_dict()}))
+        pairs = view.to_frame().to_dict("records")
+        return _print_json(plain({**context, "assumptions": view.assumptions, "pairs": pairs}))
     print_view(view, title, graph_line(graph))
     console().print(Text(f"Against all messages: {summary_text(privacy)}"))
     _print_paths(paths)

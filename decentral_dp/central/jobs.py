@@ -505,7 +505,6 @@ class CoordinatorBilevelJob(_Coordinated):
             label_unit=self.shards.label_unit,
             names=("coordinator",),
             reads_state=False,
-            hypergradient=self.tunes_x and not self.skips_hypergradient,
             measures=self.scenario.run.measures,
             requested=self.requested,
             one_level=self.components.one_level or not self.tunes_x,

@@ -18,7 +18,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from decentral_dp.annexes import annex
-from decentral_dp.errors import InputError, Stopped, lacks_memory, option_error, printable, readable
+from decentral_dp.errors import InputError, Stopped, option_error, printable, readable
 
 if TYPE_CHECKING:
     from decentral_dp.config.schema import Scenario
@@ -617,9 +617,7 @@ def main() -> None:
         if end.code == 130:
             typer.echo(_INTERRUPTED, err=True)
         raise
-    except (MemoryError, SystemError, ImportError) as error:
-        if not lacks_memory(error):
-            raise
+    except MemoryError as error:
         fix = "use fewer agents, records or rounds, or a smaller model"
         typer.echo(f"Error: not enough memory ({readable(str(error))}). Fix: {fix}.", err=True)
         sys.exit(1)

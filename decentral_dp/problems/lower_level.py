@@ -1,4 +1,4 @@
-"""Exact lower solution, z* and hypergradient of any problem, for the metric `hypergradient_norm`.
+"""Exact lower solution, z* and hypergradient of any problem, for its metrics.
 
     y*(x) = argmin_y g(x, y),     z*(x) = (∇²_yy g)⁻¹ ∇_y f,     ∇F(x) = ∇_x f − ∇²_xy g·z*,
 
@@ -31,9 +31,6 @@ MOST_CG_STEPS = 1000
 MOST_FORMED = 128
 
 
-# A product with a Hessian that has no closed form makes a row for each record, and a solve takes up to thousands of
-# products. Beyond this size of all rows it takes minutes.
-MOST_NUMBERS = 10**6
 # Records per call of a mean.
 CHUNK = 2048
 UNCLIPPED = Clip("l2")
@@ -128,11 +125,6 @@ class Share(NamedTuple):
     weight: float
     train: Any
     validation: Any
-
-
-def solved_quickly(problem: Problem, records: int) -> bool:
-    """Return whether an exact lower solution takes seconds at most. records: Number of all train records."""
-    return as_stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
 
 
 def join_alike(agents: Agents, weights: Array | None = None) -> list[Share]:
@@ -303,23 +295,6 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
         tolerance: relative tolerance of the solve; default 1e-10.
     """
     return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)
-
-
-def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
-    """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
-
-    Args:
-        problem: any bilevel problem.
-        x: (p,).
-        shares: records that `join_alike` has joined.
-        tolerance: relative tolerance of both solves; default 1e-10.
-
-    Returns:
-        The hypergradient, (p,); NaN if a solve does not converge.
-    """
-    level = LowerLevel.from_point(problem, x, shares)
-    y = level.minimiser(tolerance)
-    return partial_hypergradient(problem, x, y, level.inverse_hvp(y, tolerance), shares)
 
 
 def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:

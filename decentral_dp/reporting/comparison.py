@@ -51,7 +51,7 @@ _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 # Metrics in the order of their panels.
 _DRAWN_METRICS = (
     *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
-    *("hypergradient_norm", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
+    *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
 _MOST_PANELS, _COLUMNS = 6, 2
 # Longer names of runs lose the parts that all names have.

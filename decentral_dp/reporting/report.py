@@ -512,7 +512,7 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
 
 def _warnings(result: RunResult) -> list[str]:
     """Return sentences on metrics that were not computed, on failed callbacks, and on a run that learned little."""
-    out = [hypergradient_note(result.problem)] if result.skips_hypergradient else []
+    out = []
     if result.absent_measures:
         out.append(f"Not measured, for this run has none: {', '.join(result.absent_measures)} (run.measures).")
     for failure in result.failed_callbacks:
@@ -543,15 +543,6 @@ def _warnings(result: RunResult) -> list[str]:
     return out
 
 
-def hypergradient_note(problem: Mapping[str, Any]) -> str:
-    """Return the reason why the hypergradient is not computed, from a summary of a problem."""
-    return (
-        "The hypergradient is not measured: it takes the exact lower solution, and for "
-        f"{problem['q']} coordinates of y on {sum(problem['records']['train'])} train records that would take minutes "
-        "each time."
-    )
-
-
 def evaluated_text(result: RunResult) -> str:
     """Return the evaluated values, in words."""
     n = result.topology["agents"]
@@ -569,7 +560,7 @@ def evaluated_text(result: RunResult) -> str:
 
 
 # There is no upper level where x is not tuned, and agents never differ in x.
-_OF_X = ("upper_loss", "consensus_x", "hypergradient_")
+_OF_X = ("upper_loss", "consensus_x")
 
 
 def _tabulate_scores(result: RunResult) -> ScoreTable:

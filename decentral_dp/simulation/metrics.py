@@ -15,10 +15,7 @@ published, the scores are those of the exact lower solution at x: `…_unrelease
     site_accuracy, site_absolute_error   of the common model on the held-out records of each agent (`sites`)
     weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; on request, if
-                        x is tuned and it takes no minutes (`problems.lower_level.solved_quickly`)
-    hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
-                        records and population, including the sampling error of P (of trusted coordinators)
+    stationarity, …     of `problems.reference`, on request
 
 Minimax problems have
 
@@ -30,8 +27,8 @@ and `epsilon_spent` follows from the plan. The descriptions of problems list the
 records read these records too.
 
 If the records stay with their agents, agents send sums over them when `run.agent_scores` is set; else only metrics that
-read no record are computed. Hypergradients, exact lower solutions, R² and unreleased states are left out then, since
-they need more than sums.
+read no record are computed. Reference measures, exact lower solutions, R² and unreleased states need more than sums,
+and are left out then.
 """
 
 from __future__ import annotations
@@ -50,15 +47,13 @@ from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.files.exports import Columns
 from decentral_dp.problems.class_measures import measure_classes
-from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
+from decentral_dp.problems.lower_level import Share, join_alike, solve_lower
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective, WarmStart
 from decentral_dp.simulation.sites import Sites
 
 IntArray = NDArray[np.int64]
-# Each evaluation of these solves the lower level.
-HYPERGRADIENTS = ("hypergradient_norm", "hypergradient_gap")
 # Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
 # Evaluated values: those of each agent or their average, or those of a coordinator; if it publishes only x, the exact
@@ -213,13 +208,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             ("", "_last"),
             meaning="F(x̄) = f(x̄, y*(x̄)) of a bilevel problem; computed only if asked for",
         ),
-        "hypergradient_norm": Measure(
-            "norm of the hypergradient, ‖∇F‖₂", meaning="norm of the hypergradient ‖∇F‖₂; computed only if asked for"
-        ),
-        "hypergradient_gap": Measure(
-            "‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records",
-            meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; computed only if asked for",
-        ),
         "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
         "consensus_y": Measure("consensus error of y (ℓ2)", _SPREAD),
         "consensus_z": Measure("consensus error of z (ℓ2)", _SPREAD),
@@ -307,14 +295,13 @@ class Evaluator:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether a requested hypergradient is computed; default yes.
         names: names of the rows of a value; by default their numbers.
         numbers: scored rows of a value, with the records of `agents`; by default all. Byzantine agents are not scored.
         reads_state: whether agents have an unreleased state; default yes.
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
-        requested: metrics that are computed on request: of `CLASS_MEASURES`, `REFERENCE_MEASURES` and
-            `HYPERGRADIENTS`; by default none.
+        requested: metrics that are computed on request: of `CLASS_MEASURES` and `REFERENCE_MEASURES`; by default
+            none.
         averages: whether the average of the agents' values is scored; by default each agent's values are.
         one_level: whether y is trained at a fixed x.
         weights: (m,) factors of the agents' train losses in the objective; None if agents count equally.
@@ -325,7 +312,6 @@ class Evaluator:
     problem: Problem
     agents: Sequence[tuple[Any, Any]]
     test: Any | None
-    hypergradient: bool = True
     names: Sequence[str] | None = None
     reads_state: bool = True
     label_unit: float | None = None
@@ -375,20 +361,7 @@ class Evaluator:
             for name, value in measured.items():
                 stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
                 rows.append((index, "mean", stem + suffix + end, value))
-        requested = [name for name in HYPERGRADIENTS if name in self.requested and self.hypergradient]
-        if not requested or not np.isfinite(published["x"]).all():
-            return rows
-        x = published["x"].mean(axis=0)
-        gradient = hypergradient_of_joined(self.problem, x, self._shares)
-        # Not finite if the lower level could not be solved at x̄.
-        if not np.isfinite(gradient).all():
-            return rows
-        lengths = {"hypergradient_norm": np.linalg.norm(gradient)}
-        # Held-out records have no index that a problem could count them by.
-        if "hypergradient_gap" in requested and self.test is not None and not hasattr(self.problem, "place_records"):
-            population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-            lengths["hypergradient_gap"] = np.linalg.norm(gradient - population_gradient)
-        return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in requested and np.isfinite(v)]
+        return rows
 
     def _reference_scores(self, values: Mapping[str, Array], warm: WarmStart) -> dict[str, float]:
         """Compute requested metrics of the reference solution, if all values are finite."""

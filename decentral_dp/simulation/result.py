@@ -140,7 +140,6 @@ class RunResult(Mapping[str, Any]):
         averaged: number of last released values whose mean is evaluated.
         baselines: metric → its value for the majority class, or for the mean label.
         tunes_x: whether x is tuned; False if only the lower level is solved.
-        skips_hypergradient: whether it was not computed because it takes too long.
         absent_measures: names of `run.measures` that the run does not have.
         label_skew: mean total variation between an agent's labels and those of all, not covered by ε; None for numbers.
         labels_cut: share of the labels outside problem.label_range, which were clipped.
@@ -184,7 +183,6 @@ class RunResult(Mapping[str, Any]):
     averaged: int = 1
     baselines: Mapping[str, float] = field(default_factory=dict)
     tunes_x: bool = True
-    skips_hypergradient: bool = False
     absent_measures: tuple[str, ...] = ()
     label_skew: float | None = None
     labels_cut: float = 0.0

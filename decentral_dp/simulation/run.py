@@ -27,7 +27,7 @@ from decentral_dp.config.loading import load_scenario, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, lacks_memory, quoted
+from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, quoted
 from decentral_dp.files.durable import OWNERS, require_locks, write_whole
 from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
@@ -296,7 +296,7 @@ class Run:
         """Draw a figure of this run; notebooks show it, `save` writes it.
 
         Args:
-            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "hypergradient", "consensus",
+            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity", "consensus",
                 "primal", "gradient", "epsilon", "noise" or "topology".
 
         Returns:
@@ -435,7 +435,6 @@ def collect_result(
             **({} if (skew := job.shards.label_skew) is None else {"label_skew": skew}),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"skips_hypergradient": True} if job.skips_hypergradient else {}),
             **({"absent_measures": missing} if missing else {}),
             **({"failed_callbacks": list(map(asdict, failed_callbacks))} if failed_callbacks else {}),
             **learning(job, outcome, metrics, ends),
@@ -667,7 +666,7 @@ def _run_in_folder(
             run_error = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
         elif isinstance(error, OSError):
             run_error = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
-        elif lacks_memory(error):
+        elif isinstance(error, MemoryError):
             run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
             run_error = UserCodeError(f"{error} {released}, and is on record in {folder}.")

@@ -188,11 +188,6 @@ def test_an_attack_refutes_a_claim_of_published_noise() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["quadratic", "--runs", 19], "20"),
-        (["quadratic", "--adversary", "nobody"], "adversary"),
-        (["quadratic", "--adversary", "agent:8"], "agent:7"),
-        (["dp_sgda", "--adversary", "agent:0"], "published"),
-        (["quadratic", "--confidence", 1.0], "confidence"),
         (["quadratic", "--out", "missing/audit.json"], "no folder"),
         (["."], "result.json"),
     ],

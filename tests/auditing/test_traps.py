@@ -1,7 +1,7 @@
 """Subtle ways to lose privacy: each is reproduced, and compared with the package.
 
 Elsewhere: one-point swaps and radial clips (test_private_state), amplification by channel and a record of both kinds
-(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_ldp_dsbo).
+(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_single_loops).
 """
 
 from __future__ import annotations
@@ -78,9 +78,6 @@ def test_boxing_only_z_does_not_bound_the_published_protocol() -> None:
         box = {c: v for c, v in {"x": 0.0, "y": 1.0, "z": 1.0}.items() if c != missing}
         assert lipschitz_constants(problem, box, 1.0) is None
     assert lipschitz_constants(problem, {"x": 0.0, "y": 1.0, "z": 1.0}, None) is None
-
-
-# Adjacency ----------------------------------------------------------------------------------------------------------
 
 
 # Rounding -----------------------------------------------------------------------------------------------------------

@@ -239,29 +239,6 @@ def test_report_draws_again(command: Command, finished: Path, tmp_path: Path) ->
         assert_one_sentence(command("report", wrong))
 
 
-@pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "result.json"])
-@pytest.mark.parametrize("left", [None, 0.5])
-def test_report_refuses_a_folder_that_lost_a_part(
-    command: Command, finished: Path, tmp_path: Path, name: str, left: float | None
-) -> None:
-    """A page without the ledger would be wrong."""
-    import shutil
-
-    copy = shutil.copytree(finished, tmp_path / "copy")
-    (copy / "report.html").unlink()
-    shutil.rmtree(copy / "plots")
-    whole = (copy / name).read_bytes()
-    if left is None:
-        (copy / name).unlink()
-    else:
-        (copy / name).write_bytes(whole[: int(left * len(whole))])
-    before = {p.name for p in copy.iterdir()}
-    said = command("report", copy)
-    assert_one_sentence(said)
-    assert name in said.err
-    assert {p.name for p in copy.iterdir()} == before
-
-
 # Refusals and failures.
 
 
@@ -294,27 +271,6 @@ def test_mistakes_are_one_sentence_and_change_no_file(command: Command, tmp_path
     assert_one_sentence(command("run", *arguments))
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.csv", "kept"}
-
-
-def test_a_run_resumes_after_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("decentral_dp.simulation.run.np.savez", full)
-        said = command("run", MAIN, "--out", "deep/a", *SMALL)
-    assert said.code == 1
-    assert said.err.count("\n") == 1
-    assert "No space left on device" in said.err
-    assert '"decentral-dp resume deep/a" resumes it' in said.err
-    assert json.loads(Path("deep/a/result.json").read_text())["status"] == "failed"
-    for other in (["report"], ["audit", "--membership"]):
-        assert "not complete" in command(*other, "deep/a").err
-    assert command("resume", "deep/a").code == 0
-    assert json.loads(Path("deep/a/result.json").read_text())["status"] == "ok"
-    again = command("resume", "deep/a")
-    assert (again.code, again.err.count("\n")) == (2, 1)
-    assert "is complete" in again.err
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])

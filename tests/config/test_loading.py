@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decentral_dp
@@ -21,7 +18,6 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config import loading
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
-from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.topology import GENERATORS
 from tests.conftest import BASE
@@ -235,67 +231,6 @@ plain = (
     | st.dates()
 )
 value = st.recursive(plain, lambda v: st.lists(v, max_size=3) | st.dictionaries(text, v, max_size=3), max_leaves=5)
-
-
-NUMBERS = [0, 1, 2, 7, 0.0, 1e-300, 1e-12, 0.5, 0.999999, 1e6, 1e12, 1e200, 1.7e308, float("inf"), float("nan"), -1.0]
-NUMERIC = [
-    "seed", "problem.validation", "problem.test", "topology.agents", "algorithm.x.scale", "algorithm.x.decay",
-    "algorithm.y.scale", "algorithm.y.decay", "algorithm.z.scale", "algorithm.z.decay", "algorithm.init.x",
-    "algorithm.init.y", "privacy.epsilon", "privacy.delta", "privacy.clip.y", "privacy.share.y", "privacy.y.decay",
-    "privacy.y.decay_per_agent", "run.average", "run.blocks",
-]  # fmt: skip
-
-
-# Keys without a mechanism are tested with one.
-@pytest.mark.parametrize(
-    ("key", "mechanism"),
-    [
-        (k, m)
-        for k in NUMERIC
-        for m in ("laplace", "gaussian")
-        if m == "laplace" or k.startswith(("algorithm", "privacy"))
-    ],
-)
-def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str, mechanism: str) -> None:
-    content = scenario(algorithm={"rounds": 2}, privacy={"mechanism": mechanism, "share": {"y": 0.5, "z": 0.5}})
-    for number in NUMBERS:
-        with suppress(InputError):
-            done = decentral_dp.run(load(content, [f"{key}={number}"]))
-            assert done.result["status"] in ("ok", "diverged")
-            diverged = done.result["status"] == "diverged"
-            finite = all(np.isfinite(v).all() for v in done.released.values())
-            assert diverged or finite
-            assert not diverged or re.search(r"at round \d|grew from|ended at", reason_text(done.result))
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(KEYS).map(lambda key: key.split(".")) | st.lists(text, min_size=2, max_size=2), value
-        ),
-        min_size=1,
-        max_size=2,
-    )
-)
-def test_garbage_is_refused_or_runs(scenario: Make, changes: list[tuple[list[str], Any]]) -> None:
-    content: Any = scenario(algorithm={"rounds": 2})
-    for path, new in changes:
-        table = content
-        for key in path[:-1]:
-            if not isinstance(table.get(key), dict):
-                table[key] = {}
-            table = table[key]
-        table[path[-1]] = new
-    with suppress(InputError):
-        build(load(content))
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(max_size=30) | st.builds(lambda k, v: f"{k}={v}", text, text))
-def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) -> None:
-    with suppress(InputError):
-        load(scenario(), [override])
 
 
 # Suggestions.

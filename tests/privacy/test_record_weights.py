@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression
 
 import decentral_dp
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import GossipJob
 from tests.support.units import KEYS, data_sets, replayed, with_train
@@ -238,22 +237,3 @@ def test_defaults_follow_from_the_mean_count() -> None:
 
     assert clip("records", SIZES) == pytest.approx(clip("records", EVEN))
     assert clip("sites", SIZES) < clip("records", SIZES)
-
-
-@pytest.mark.parametrize(
-    ("scenario", "changes"),
-    [
-        ("ring_breast_cancer", {}),
-        ("dp_sgda", {}),
-        ("classification", {"algorithm.kind": "alone"}),
-        ("classification", {"algorithm.kind": "central"}),
-        ("classification", {"privacy.unit": "agent", "algorithm.local_steps": 2}),
-        ("classification", {"problem.sampling": {"kind": "streaming", "batch_size": 2}}),
-        ("classification", {"topology.aggregation": {"kind": "trimmed_mean", "trim": 1}}),
-        ("classification", {"privacy.adversary": "final_average"}),
-    ],
-    ids=str,
-)
-def test_unsupported_weights_are_refused(scenario: str, changes: Mapping[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"problem\.weights"):
-        decentral_dp.build(scenario, set={"problem.weights": "records", **changes})

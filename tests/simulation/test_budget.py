@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import json
 import pickle
 import subprocess
@@ -237,15 +236,6 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
         job.run(budget=budget)
 
 
-def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("decentral_dp.simulation.budget.lock_file", fail)
-    with pytest.raises(InputError, match=r"^budget: .* cannot be written or locked .*No locks available"):
-        Budget(1.0, 1e-5, tmp_path / "budget.json")
-
-
 def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
     study = {
         "scenario": "classification",
@@ -261,14 +251,3 @@ def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
     assert len(_entries(file)) == 2
     # A cell that the budget refused is computed later, the others are kept.
     assert decentral_dp.study(study, workers=1, out=tmp_path / "out").computed == 1
-
-
-def test_a_cell_that_a_budget_cannot_charge_is_computed_later(tmp_path: Path) -> None:
-    budget = Budget(9.0, 1e-5, tmp_path / "budget.json")
-    _job(**{"privacy.neighbours": "zero_out"}).run(budget=budget)
-    study = {"scenario": "classification", "set": SETTINGS, "measure": ["epsilon_max"]}
-    refused = decentral_dp.study(study, workers=1, out=tmp_path / "out", budget=budget)
-    assert refused.cells["status"].tolist() == ["failed"]
-    assert "adjacencies of runs differ" in refused.cells["reason"][0]
-    found = decentral_dp.study(study, workers=1, out=tmp_path / "out")
-    assert (found.computed, found.cells["status"].tolist()) == (1, ["ok"])

@@ -24,7 +24,7 @@ from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.problems.reference import REFERENCE_MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.metrics import HYPERGRADIENTS, MEASURES
+from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.sites import SITE_MEASURES
 from decentral_dp.simulation.summary import setting_of
 
@@ -134,7 +134,7 @@ def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
     """
     text = " ".join(names)
     of_classes = (name for name in CLASS_MEASURES if f"test_{name}" in text)
-    return (*of_classes, *(name for name in (*REFERENCE_MEASURES, *HYPERGRADIENTS, *SITE_MEASURES) if name in text))
+    return (*of_classes, *(name for name in (*REFERENCE_MEASURES, *SITE_MEASURES) if name in text))
 
 
 def _check_probabilities(job: PlannedJob) -> None:

@@ -40,12 +40,10 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.time_factors import TimeFactor
-from decentral_dp.problems.lower_level import solved_quickly
 from decentral_dp.problems.protocol import Predictor, Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
-    HYPERGRADIENTS,
     AgentEvaluator,
     AgentScorer,
     EvaluatedOn,
@@ -309,14 +307,6 @@ class PlannedJob(Protocol):
     def tunes_x(self) -> bool:
         """Whether x depends on records; if not, only the lower level is solved."""
         return True
-
-    @property
-    def skips_hypergradient(self) -> bool:
-        """Whether a requested hypergradient is not computed because it takes too long, by public counts."""
-        if not set(HYPERGRADIENTS) & set(self.requested):
-            return False
-        is_measured = self.components.problem_type.levels == 2 and self.tunes_x and self.holds_records
-        return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
 
     @property
     def reference_key(self) -> str:
@@ -631,7 +621,6 @@ class GossipJob(PlannedJob):
             self.problem,
             RecordPairs(records["train"], records["validation"]),
             self.test,
-            self.tunes_x and not self.skips_hypergradient,
             numbers=self.honest,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,

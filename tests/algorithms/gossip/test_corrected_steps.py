@@ -19,12 +19,12 @@ from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.kgt import Kgt
 from decentral_dp.algorithms.gossip.mr_mtl import MrMtl
 from decentral_dp.algorithms.gossip.single_level import Choco
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
-from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, change_end, finished, made
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest
+from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
 from tests.support.replay import conversation, quiet
 from tests.support.single_level import CLIP, base, moments, only_y, table
 
@@ -169,83 +169,6 @@ class Plain(Loop):
         return self.told
 
 
-# Planted bugs --------------------------------------------------------------------------------------------------------
-
-
-class HalfTracking(GradientTracking):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "s")
-
-
-class UnnoisedTracking(GradientTracking):
-    """Takes off its gradient of the round before without the noise that it was released with."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        return change_end(step, lambda after, reply: after._replace(s=after.s + (reply.released.s - s.s)))
-
-
-class HalfExact(ExactDiffusion):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
-
-
-class UnnoisedExact(ExactDiffusion):
-    """Corrects by ψ as it was before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        return change_end(step, lambda after, reply: after._replace(y=after.y + (reply.released.y - s.y)))
-
-
-class HalfExtra(Extra):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
-
-
-class UnnoisedExtra(Extra):
-    """Mixes its own value as it was before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        return change_end(step, lambda after, reply: after._replace(y=after.y - (reply.released.y - s.y)))
-
-
-class HalfDlm(Dlm):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
-
-
-class HalfKgt(Kgt):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
-
-
-class HalfMrMtl(MrMtl):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
-
-
-class UnnoisedMrMtl(MrMtl):
-    """Continues from its own value as it was before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        return change_end(step, lambda after, reply: after._replace(y=after.y - (reply.released.y - s.y)))
-
-
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 
@@ -289,12 +212,6 @@ class TestGradientTracking(Corrected):
     name, kind, loop, channel = "gradient_tracking", GradientTracking, Tracking, "s"
     table = table(name)
     moved = MappingProxyType({"train": {"s"}, "validation": set()})
-    bugs = (HalfTracking, UnnoisedTracking)
-    refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: not supported by gradient_tracking"),
-        ("learning_rate", None, "algorithm.learning_rate: missing"),
-        ("protocol", "private", "only by ldp_dsbo"),
-    )
 
     def free(self, kind: str) -> set[str]:
         return {"x", "y"}
@@ -304,11 +221,6 @@ class TestExactDiffusion(Corrected):
     name, kind, loop, channel = "exact_diffusion", ExactDiffusion, Exact, "y"
     table = table(name)
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
-    bugs = (HalfExact, UnnoisedExact)
-    refused = (
-        ("momentum", 0.5, "algorithm.momentum"),
-        ("protocol", "private", "only by ldp_dsbo"),
-    )
 
     def free(self, kind: str) -> set[str]:
         return {"x"}
@@ -317,21 +229,16 @@ class TestExactDiffusion(Corrected):
 class TestExtra(TestExactDiffusion):
     name, kind, loop = "extra", Extra, Extrapolated
     table = table(name)
-    bugs = (HalfExtra, UnnoisedExtra)
 
 
 class TestDlm(TestExactDiffusion):
     name, kind, loop = "dlm", Dlm, Multipliers
     table = table(name)
-    bugs = (HalfDlm,)
-    refused = (*TestExactDiffusion.refused, ("penalty", 0.0, "algorithm.penalty"))
 
 
 class TestKgt(TestExactDiffusion):
     name, kind, loop = "kgt", Kgt, LocalSteps
     table = table(name) | {"period": 2}
-    bugs = (HalfKgt,)
-    refused = (("period", 0, "algorithm.period"),)
 
     def certified(self) -> Any:
         return Kgt(StepSize(0.5, 0.3), start={"x": 1.0}, period=2)
@@ -343,23 +250,13 @@ class TestKgt(TestExactDiffusion):
 class TestMrMtl(TestExactDiffusion):
     name, kind, loop = "mr_mtl", MrMtl, Own
     table = table(name)
-    bugs = (HalfMrMtl, UnnoisedMrMtl)
     refused = (*TestExactDiffusion.refused, ("strength", -0.1, "algorithm.strength"))
-
-
-class HalfChoco(Choco):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
 
 
 class TestChoco(Corrected):
     name, kind, loop, channel = "choco", Choco, Plain, "y"
     table = table(name)
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
-    bugs = (HalfChoco,)
-    refused = (("momentum", 0.5, "algorithm.momentum"),)
 
     def free(self, kind: str) -> set[str]:
         return {"x"}
@@ -555,14 +452,6 @@ def test_local_rounds_send_no_messages() -> None:
     assert count_sent(job, [2, 3, 6])["messages"] == [0.0, 2 * edges / job.n_agents, 4 * edges / job.n_agents]
     (charged,) = job.ledger.charged_channels
     assert charged.rounds.tolist() == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("key", ["compression", "delay"])
-def test_local_rounds_are_refused_with_late_and_compressed_messages(key: str) -> None:
-    """Both would carry values of local rounds."""
-    value = {"compression": {"kind": "top_k", "share": 0.5}, "delay": 1}[key]
-    with pytest.raises(InputError, match=rf"topology\.{key}: kgt has rounds that send no messages"):
-        decentral_dp.plan("kgt", set={f"topology.{key}": value})
 
 
 # K-GT in a separate file, with the names that docs/add_an_algorithm.md teaches.

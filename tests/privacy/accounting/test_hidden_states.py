@@ -240,16 +240,6 @@ def test_few_free_rounds_give_a_bound_that_is_little_larger() -> None:
     assert (quick > exact).any()
 
 
-def test_inputs_of_members_must_be_seen() -> None:
-    seen = np.zeros((3, 4), dtype=bool)
-    seen[:, 0] = True
-    noise = np.ones((3, 4))
-    noise[:, 0] = np.inf
-    rounds = HiddenRounds(ring(4)[None], np.zeros(3, dtype=np.int64), noise, seen, np.zeros((3, 4)), np.zeros(4))
-    with pytest.raises(ValueError, match="inputs of its members"):
-        hidden_mu(rounds, [2], np.ones((3, 4)))
-
-
 def pairwise(graph: Any, square: float) -> Array:
     """Covariance of own noise 1, and pairwise noise of this square for every edge."""
     adjacency = nx.to_numpy_array(graph)

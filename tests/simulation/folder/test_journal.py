@@ -341,16 +341,15 @@ def test_a_full_disk_at_any_write_loses_no_release(
         assert not folder.exists()
 
 
-@pytest.mark.parametrize("kind", [MemoryError, SystemError, ImportError])
 def test_a_run_without_memory_at_the_end_resumes(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: Any) -> Any:
-        raise kind("error return without exception set")
+        raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "collect_result", failing)
-        with pytest.raises(MemoryError, match=f"{kind.__name__}: .*resume .*resumes it"):
+        with pytest.raises(MemoryError, match=r"MemoryError: .*resume .*resumes it"):
             decentral_dp.run(small, out=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
     _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))

@@ -164,11 +164,7 @@ def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("problem.partition='iid'", "problem.partition: not supported with problem.manifest"),
-        ("problem.test=0.1", "problem.test: not supported with problem.manifest"),
-        ("problem.validation=0.5", "problem.validation: not supported with problem.manifest"),
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
-        ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),
         ("topology.agents=5", "problem.manifest: lists 4 agents"),
     ],
 )

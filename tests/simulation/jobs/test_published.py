@@ -13,7 +13,6 @@ from scipy.optimize import lsq_linear
 import decentral_dp
 from decentral_dp.auditing.network_view import prepare
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.jobs import published
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -379,42 +378,3 @@ def test_steps_on_envelopes_do_not_grow_and_their_errors_count(monkeypatch: pyte
     added = compute_steps(job).rounding - steps.rounding
     error = 2.0 * job.algorithm.learning_rate.scale * 1e-4 * job.problem.length
     assert (added >= 0.999 * error).all()
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "algorithm": ({"algorithm.kind": "push_sum"}, "privacy.adversary", "push_sum"),
-    "mechanism": ({"privacy.mechanism": "laplace"}, "privacy.adversary", "Gaussian noise"),
-    "delta": ({"privacy.delta": 0.0}, "privacy.delta", "δ = 0"),
-    "model": ({"problem.model": {"kind": "mlp", "hidden": [4]}}, "privacy.adversary", "neural network"),
-    "momentum": ({"algorithm.momentum": 0.9}, "algorithm.momentum", "two rounds"),
-    "unit": ({"privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
-    "local steps": ({"algorithm.local_steps": 2, "privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
-    "Poisson": ({"problem.sampling": {"kind": "poisson", "rate": 0.1}}, "problem.sampling", "larger than its divisor"),
-    "correlation": ({"privacy.correlation": {"over_rounds": 1}}, "privacy.correlation", "independent over rounds"),
-    "pairs that change": (
-        {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}, "topology.over_time": "matching"},
-        "privacy.correlation",
-        "network that changes",
-    ),
-    "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receives every message"),
-    "many sets of colluders": (
-        {"privacy.colluders": 8, "topology.agents": 24, "topology.over_time": "matching"},
-        "privacy.colluders",
-        "takes too long",
-    ),
-    "delay": ({"topology.delay": 1}, "topology", "delayed"),
-    "compression": ({"topology.compression": {"kind": "sign"}}, "topology", "compressed"),
-    "box": ({"privacy.box": {"y": 1.0}}, "privacy.box", "projected"),
-    "tail mean": ({"run.average": 3}, "run.average", "last models"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_jobs_without_a_derivation_are_refused(name: str) -> None:
-    changes, key, reason = REFUSED[name]
-    # The same job is planned against an adversary that observes all messages.
-    assert job_of("all_messages", **changes).published is None
-    with pytest.raises(InputError) as caught:
-        job_of(**changes)
-    assert str(caught.value).startswith(f"{key}: ")
-    assert reason in str(caught.value)
