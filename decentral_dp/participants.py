@@ -33,6 +33,7 @@ from decentral_dp.bounded import (
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Sampling, draw_batch
 from decentral_dp.exchange import ClippedSum, Value
+from decentral_dp.models.linear_terms import BLOCK
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.protocol import (
@@ -47,7 +48,7 @@ from decentral_dp.problems.protocol import (
     split_read,
     term_shapes,
 )
-from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.records import count_records, join, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
@@ -331,6 +332,7 @@ class LocalDataset:
         # Cached, since a protocol check takes as long as a small round.
         self._stackable = as_stacked(problem)
         self._steepening = problem if hasattr(problem, "largest_x") else None
+        self._joins: bool = getattr(problem, "joins_agents", False)
         self._reads = dict(problem.reads_records)
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
         # Caches that are valid as long as the numbers of averaged records stay the same.
@@ -538,7 +540,7 @@ class LocalDataset:
         return Directions(*out)
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
-        """Return the records of this round, in groups of agents with equal numbers of records."""
+        """Return the records of this round, in groups of agents with equal numbers of records, or joined."""
         counts = self.averaged_counts(t)[split]
         cached_counts, groups = self._groups_of.get(split, (None, []))
         if cached_counts is counts and not self._picks:
@@ -555,6 +557,11 @@ class LocalDataset:
             chosen, member_index = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
             stack = type(records)(*(a[member_index, chosen] for a in records))
             groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
+        if len(groups) > 1 and not self._picks and self._joins and sum(g.records[0].size for g in groups) <= BLOCK // 2:
+            # One call for all agents: for small ones a call takes longer than their arithmetic.
+            order = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
+            records = join([g.records for g in groups], counts[order])
+            groups = [Group(order, records, np.ones(order.size))]
         self._groups_of[split] = counts, groups
         return groups
 
@@ -597,11 +604,11 @@ class LocalDataset:
 
 
 class Group(NamedTuple):
-    """Agents with equal numbers of records.
+    """Agents with equal numbers of records, or with joined records.
 
     Attributes:
         rows: rows of the block.
-        records: arrays (g, n, …).
+        records: arrays (g, n, …), or as by `join`.
         rates: stated sampling rates, (g,).
     """
 

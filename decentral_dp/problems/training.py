@@ -53,7 +53,7 @@ from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import Learner, ModelTable, OneByOne
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.envelope import envelope_slopes
-from decentral_dp.models.linear_terms import as_features, class_index, tiles
+from decentral_dp.models.linear_terms import as_features, class_index, divisor_of, tiles
 from decentral_dp.models.protocol import norm_sums
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
@@ -237,6 +237,11 @@ class Training(StackedProblem):
         square = float(np.square(sums).sum(axis=1).mean())
         return self.loss.curvature * square + self.l2
 
+    @property
+    def joins_agents(self) -> bool:
+        """Whether the model is linear with one output, and reads features without a centre."""
+        return self.length is not None and self.model.outputs == 1 and not self.p
+
     def step_facts(self) -> StepFacts:
         weights = self.model.start
         start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
@@ -307,7 +312,7 @@ class Training(StackedProblem):
             )
         else:
             total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
-        total /= max(records.label.shape[1], 1)
+        total /= divisor_of(records.features)
         return Terms(lower_grad_y=total)
 
     @property
