@@ -340,6 +340,7 @@ class LocalDataset:
         self._averaged: dict[Split, NDArray[np.int64]] = {}
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
         self._sensitivities: dict[str, Sensitivity] = {}
+        self._full_batch: Batch | None = None
         # Cyclic batches: agent and split → public order of the records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
@@ -466,6 +467,10 @@ class LocalDataset:
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
         counts = self.averaged_counts(t)
+        # Records and sensitivities do not change between rounds as long as the clip and the counts do not.
+        repeats = self._stream.kind == "full" and clip is self._clip
+        if repeats and self._full_batch is not None:
+            return self._full_batch
 
         def records_of(split: Split, row: int) -> tuple[Any, float]:
             records, n = self._records[split][row], int(counts[split][row])
@@ -483,10 +488,11 @@ class LocalDataset:
         draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
-        # Sensitivities do not change between rounds as long as the clip and the counts do not.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
         facts = (counts, draw_number, groups, self._unit, block, sensitivities, self.weights)
-        return Batch(self._problem, clip, records_of, *facts)
+        batch = Batch(self._problem, clip, records_of, *facts)
+        self._full_batch = batch if repeats else None
+        return batch
 
     def feature_mean(self) -> Bounded:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
@@ -595,6 +601,9 @@ class LocalDataset:
         if self._draw is None:
             return draw_batch(int(self.counts[split][row]), n, generator)
         return self._draw(split, int(self.counts[split][row]), n, generator)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_full_batch": None}
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
         """Return the same records with another sampler of minibatches, for audits."""

@@ -199,8 +199,10 @@ class DenseLayers:
                     norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
                     bias_factors = clip_factors(self.bias * size, share * bound)
                 else:
-                    norms = size * (by_features + self.bias) if norm == "l1" else np.sqrt(
-                        size * size * (by_features + self.bias**2)
+                    norms = (
+                        size * (by_features + self.bias)
+                        if norm == "l1"
+                        else np.sqrt(size * size * (by_features + self.bias**2))
                     )
                     norms += UNDERFLOW
                     if whole:

@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split, shared_zeros
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import NonNegative
@@ -189,12 +189,12 @@ class Training(StackedProblem):
     def reads_records(self) -> Mapping[str, Split]:
         return _CENTRED_TERMS if self.p else _PLAIN_TERMS
 
-    @property
+    @cached_property
     def p(self) -> int:
         """d with centred features, else 0."""
         return self.n_features if self.length is not None and math.isfinite(self.clip.x) else 0
 
-    @property
+    @cached_property
     def length(self) -> float | None:
         """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network, which has none."""
         lengths = self.centred_lengths(0.0)
@@ -213,7 +213,7 @@ class Training(StackedProblem):
             return None
         return self.largest_norm + centre, self.model.bias
 
-    @property
+    @cached_property
     def largest_norm(self) -> float:
         """Bound on ‖a‖₂ of every possible record, times the model's gain."""
         return self.radius * (self.model.gain if isinstance(self.model, DenseLayers) else 1.0)
@@ -330,8 +330,7 @@ class Training(StackedProblem):
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         if not self.l2:
-            # Views of one number, without memory.
-            return Regulariser(np.broadcast_to(0.0, y.shape), np.broadcast_to(0.0, z.shape), np.zeros((len(y), 0)))
+            return Regulariser(shared_zeros(y.shape), shared_zeros(z.shape), shared_zeros((len(y), 0)))
         return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
