@@ -183,7 +183,8 @@ class DenseLayers:
         """Return `clipped_sums` of a linear model with one output, by a coefficient of each record."""
         total, remaining_clip = np.zeros((len(weights), self.p)), rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
-            for agents, part in tiles(*inputs.shape[:2], self.p):
+            for agents, part in tiles(inputs.shape[0], inputs.shape[1], self.p):
+                rows: Rows
                 if isinstance(inputs, Joined):
                     agents, rows = slice(None), inputs
                 else:
