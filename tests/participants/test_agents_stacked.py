@@ -122,9 +122,14 @@ def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
 def test_agents_with_unequal_counts_share_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem: Any = PROBLEMS[name]
     records = {"train": shards(problem, TRAIN, 1, True), "validation": shards(problem, VALIDATION, 2, False)}
-    calls, terms = [], type(problem).stacked_terms
+    calls, terms = list[Any](), type(problem).stacked_terms
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments[-1])
+        return terms(*arguments)
+
     monkeypatch.setattr(type(problem), "joins_agents", True)
-    monkeypatch.setattr(type(problem), "stacked_terms", lambda *a: calls.append(a[-1]) or terms(*a))
+    monkeypatch.setattr(type(problem), "stacked_terms", counted)
     directions(problem, np.arange(len(TRAIN)), records, Sampling("full"))
     assert len(calls) == len(set(problem.reads_records.values()))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.centring import strip_centring
@@ -572,6 +573,25 @@ class GossipJob(PlannedJob):
             node._replace(over_time=over_time, columns=numbers) for node, numbers in zip(nodes, columns, strict=True)
         ]
 
+    def node_of_runs(self, roots: Sequence[Root], agents: NDArray[np.int64]) -> AgentNode:
+        """Return one block with some agents of several runs, without edges between runs.
+
+        It reads the messages of all agents of all runs, run after run. The network must not change.
+
+        Args:
+            roots: noise key of each run.
+            agents: numbers of the agents, ascending.
+        """
+        ((_, _, mixing),), runs = agent_blocks(self.public_network.mixing, [self.n_agents]), len(roots)
+        rows = mixing[agents]
+        indices = rows.indices + self.n_agents * np.arange(runs)[:, None]
+        indptr = np.append(0, np.cumsum(np.tile(np.diff(rows.indptr), runs)))
+        shape = (runs * agents.size, runs * self.n_agents)
+        mixing = sp.csr_array((np.tile(rows.data, runs), indices.ravel(), indptr), shape=shape)
+        return self._agent_node(
+            np.tile(agents, runs), (0,), mixing, lambda name: Streams.join([Streams(r, name, agents) for r in roots])
+        )
+
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts
         # A resumed run keeps its blocks.
@@ -617,7 +637,14 @@ class GossipJob(PlannedJob):
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
-    def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
+    def _agent_node(
+        self,
+        agents: NDArray[np.int64],
+        neighbours: tuple[int, ...],
+        mixing: Any,
+        streams_of: Callable[[str], Streams] | None = None,
+    ) -> AgentNode:
+        streams_of = streams_of or partial(Streams, self.root, agents=agents)
         dataset_of = partial(
             LocalDataset,
             agents,
@@ -626,12 +653,12 @@ class GossipJob(PlannedJob):
             kept_weight=self.topology.kept_weight[agents],
             sampling=self.sampling,
             clip=self.clip,
-            batches=Streams(self.root, "batch", agents),
+            batches=streams_of("batch"),
             network=self.public_network,
             unit=self.unit,
             weights=None if self.weights is None else self.weights[agents],
         )
-        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
+        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, streams_of("noise")
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
         noise = (self.mechanism, schedules, streams, self.algorithm.releases_per_round, pairs, self.factor)
         node = AgentNode(
