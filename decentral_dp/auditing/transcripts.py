@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -205,7 +205,13 @@ class Noise(NamedTuple):
 
     @property
     def grid(self) -> float:
-        return float(self.mechanism.grid(self.scale, self.width))
+        return _grid(self)
+
+
+@lru_cache(maxsize=2**14)
+def _grid(noise: Noise) -> float:
+    # Every run of an audit has the same noise.
+    return float(noise.mechanism.grid(noise.scale, noise.width))
 
 
 class Transcript(NamedTuple):
