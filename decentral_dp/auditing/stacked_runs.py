@@ -22,7 +22,7 @@ from decentral_dp.auditing.transcripts import (
     replay,
 )
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.host import Host
+from decentral_dp.engines.host import LEAST_SUMMED, Host
 from decentral_dp.exchange import Bundle, senders_of
 from decentral_dp.privacy.mechanisms import noise_of
 from decentral_dp.privacy.randomness import Root
@@ -41,7 +41,8 @@ def runs_at_once(job: PlannedJob) -> int:
         return 1
     senders = senders_of(job.algorithm, job.public_network)
     changes = (senders, job.topology.over_time, job.pairs, job.factor, job.attack, job.aggregation, job.compression)
-    if job.central or any(part is not None for part in changes):
+    # Large complete graphs are summed in another order.
+    if job.central or any(part is not None for part in changes) or job.n_agents >= LEAST_SUMMED:
         return 1
     numbers = job.n_agents * sum(c.dimension * c.rounds.size for c in job.ledger.channels)
     return max(1, min(_MOST_RUNS, _MOST_NUMBERS // max(numbers, job.shards.features.size, 1)))
