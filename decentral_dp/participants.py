@@ -563,13 +563,17 @@ class LocalDataset:
             chosen, member_index = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
             stack = type(records)(*(a[member_index, chosen] for a in records))
             groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
-        if len(groups) > 1 and not self._picks and self._joins and sum(g.records[0].size for g in groups) <= BLOCK // 2:
-            # One call for all agents: for small ones a call takes longer than their arithmetic.
-            order = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
-            records = join([g.records for g in groups], counts[order])
-            groups = [Group(order, records, np.ones(order.size))]
+        if self._joins and not self._picks:
+            groups = [self._join(pack, counts) for pack in _packs(groups)]
         self._groups_of[split] = counts, groups
         return groups
+
+    def _join(self, groups: list[Group], counts: NDArray[np.int64]) -> Group:
+        """Join groups to one, since for small agents a call takes longer than their arithmetic."""
+        if len(groups) == 1:
+            return groups[0]
+        rows = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
+        return Group(rows, join([g.records for g in groups], counts[rows]), np.ones(rows.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → number of records that each agent averages at round t, (b,); unchanged arrays are reused."""
@@ -610,6 +614,19 @@ class LocalDataset:
         dataset = copy(self)
         dataset._draw = draw
         return dataset
+
+
+def _packs(groups: Sequence[Group]) -> list[list[Group]]:
+    """Divide groups into packs whose features fit into the cache."""
+    packs: list[list[Group]] = []
+    size = BLOCK
+    for group in groups:
+        size += group.records[0].size
+        if size > BLOCK // 2:
+            packs.append([])
+            size = group.records[0].size
+        packs[-1].append(group)
+    return packs
 
 
 class Group(NamedTuple):

@@ -212,8 +212,8 @@ class DenseLayers:
                 by_bias = clipped = slope * factors
                 if share:
                     by_bias = slope * bias_factors
-                kept = factors > 0.0
-                if not kept.all():
+                if not factors.all():
+                    kept = factors > 0.0
                     by_bias = np.where(bias_factors > 0.0 if share else kept, by_bias, 0.0)
                     clipped, rows = np.where(kept, clipped, 0.0), keep_rows(rows, kept)
                 sums, by_bias = weighted_sums(clipped, rows), self.bias * agent_sums(by_bias, rows)
