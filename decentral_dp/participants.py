@@ -48,7 +48,7 @@ from decentral_dp.problems.protocol import (
     split_read,
     term_shapes,
 )
-from decentral_dp.problems.records import count_records, join, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.records import count_records, join_stacks, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
@@ -573,7 +573,7 @@ class LocalDataset:
         if len(groups) == 1:
             return groups[0]
         rows = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
-        return Group(rows, join([g.records for g in groups], counts[rows]), np.ones(rows.size))
+        return Group(rows, join_stacks([g.records for g in groups], counts[rows]), np.ones(rows.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → number of records that each agent averages at round t, (b,); unchanged arrays are reused."""
@@ -634,7 +634,7 @@ class Group(NamedTuple):
 
     Attributes:
         rows: rows of the block.
-        records: arrays (g, n, …), or as by `join`.
+        records: arrays (g, n, …), or as by `join_stacks`.
         rates: stated sampling rates, (g,).
     """
 

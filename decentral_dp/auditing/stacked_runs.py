@@ -55,7 +55,7 @@ def _victims_values(values: Mapping[str, Any], rows: slice) -> _Values:
     }
 
 
-class _Listening:
+class _RunListener:
     """Releaser of all agents of some runs that records values, releases and noise.
 
     Attributes:
@@ -93,7 +93,7 @@ class _Listening:
         return out
 
 
-class _Scripted:
+class _RunScript:
     """Releaser of the victim in some runs that repeats their releases and records the values."""
 
     def __init__(self, transcripts: Sequence[Transcript]) -> None:
@@ -117,7 +117,7 @@ def observe_runs(job: PlannedJob, victim: int, roots: Sequence[Root]) -> list[Tr
     if not isinstance(job, GossipJob) or runs_at_once(job) == 1:
         return [observe(job.with_root(root), victim) for root in roots]
     m, node = job.n_agents, job.node_of_runs(roots, np.arange(job.n_agents))
-    listening: Any = _Listening(node.make_releaser(), len(roots), victim)
+    listening: Any = _RunListener(node.make_releaser(), len(roots), victim)
     host = Host(node._replace(make_releaser=lambda: listening), job.rounds)
     messages = [host.advance()]
     for _ in range(job.rounds * job.algorithm.releases_per_round):
@@ -153,7 +153,7 @@ def replay_runs(job: PlannedJob, victim: int, transcripts: Sequence[Transcript])
     """Compute the queries of a job's releasing participant on each transcript, as by `replay`."""
     if not isinstance(job, GossipJob) or runs_at_once(job) == 1:
         return [replay(job, victim, transcript) for transcript in transcripts]
-    script: Any = _Scripted(transcripts)
+    script: Any = _RunScript(transcripts)
     node = job.node_of_runs([t.root for t in transcripts], np.array([victim]))
     host = Host(node._replace(make_releaser=lambda: script), job.rounds)
     host.advance()

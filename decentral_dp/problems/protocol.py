@@ -207,7 +207,7 @@ class Problem(TwoVariables, Protocol):
 class Stacked(Protocol):
     """Problem that evaluates the terms of many agents with equal numbers of records in one pass.
 
-    Optional member: `joins_agents`, whether `stacked_terms` takes records of `problems.records.join`, too.
+    Optional member: `joins_agents`, whether `stacked_terms` takes records of `problems.records.join_stacks`, too.
     """
 
     def stacked_terms(

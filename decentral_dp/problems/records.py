@@ -133,7 +133,7 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
     return out
 
 
-def join(stacks: Sequence[Any], counts: NDArray[np.int64]) -> Any:
+def join_stacks(stacks: Sequence[Any], counts: NDArray[np.int64]) -> Any:
     """Join stacks of agents, NamedTuples of arrays (g, n, …), to one of (1, N, …), with `Joined` rows as first field.
 
     Args:
