@@ -40,8 +40,7 @@ from decentral_dp.auditing.losses import (
     sampling_rates,
 )
 from decentral_dp.auditing.neighbours import find_neighbours
-from decentral_dp.auditing.stacked_runs import observe_runs, replay_runs, runs_at_once
-from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
+from decentral_dp.auditing.transcripts import Neighbours, Transcript, observe_runs, replay, replay_runs, runs_at_once
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Scenario

@@ -23,17 +23,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.linear_terms import (
-    Joined,
-    Rows,
-    agent_sums,
-    forward,
-    keep_rows,
-    rows_of,
-    spread,
-    tiles,
-    weighted_sums,
-)
+from decentral_dp.models.linear_terms import Joined, Rows, agent_sums, forward, spread, tiles, weighted_sums
 from decentral_dp.models.protocol import UNDERFLOW, Cotangents, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
@@ -120,7 +110,7 @@ class DenseLayers:
     def clipped_sums(
         self,
         weights: Array,
-        inputs: Array,
+        inputs: Rows,
         cotangents: Cotangents,
         bound: float,
         norm: Norm,
@@ -132,7 +122,7 @@ class DenseLayers:
 
         Args:
             weights: (g, p).
-            inputs: (g, n, d).
+            inputs: (g, n, d), or joined for a linear model with one output and no centre.
             cotangents: function of agents, records and outputs that returns ∂ℓ/∂φ.
             bound: clipping norm.
             norm: "l1" or "l2".
@@ -141,87 +131,48 @@ class DenseLayers:
             share: s, to clip the gradients by A and b of a linear model with one output separately; 0 clips them
                 together.
         """
-        if len(self.widths) == 2 and self.outputs == 1:
-            return self._one_output_sums(weights, inputs, cotangents, bound, norm, whole, centre, share)
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
+        remaining_clip = rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
-            for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
+            for agents, part in tiles(inputs.shape[0], inputs.shape[1], sum(self.widths)):
+                agents = slice(None) if isinstance(inputs, Joined) else agents
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
                 part_centre = None if centre is None else centre[agents, None]
-                activations = self._activations(layers, inputs[agents, part], part_centre)
+                rows = inputs if isinstance(inputs, Joined) else inputs[agents, part]
+                activations = self._activations(layers, rows, part_centre)
                 slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
-                norms = self._norms(slopes, activations, norm)
-                if whole:
-                    # A bound divided by u is a norm multiplied by u ≥ 1.
-                    norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
-                factors = clip_factors(norms, bound)[..., None]
+                if share:
+                    # With one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
+                    size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), norm_sums(activations[0], norm)
+                    norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
+                    bias_factors = clip_factors(self.bias * size, share * bound)[..., None]
+                else:
+                    norms = self._norms(slopes, activations, norm)
+                    if whole:
+                        # A bound divided by u is a norm multiplied by u ≥ 1.
+                        norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
+                factors = clip_factors(norms, remaining_clip * bound)[..., None]
                 finite = bool((factors > 0.0).all())
                 for (by_rows, bias), slope, a in zip(sums, slopes, activations, strict=False):
                     clipped = slope * factors
                     if not finite:
                         # Zero times infinity is NaN: remove dropped records before the product.
                         clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
-                    if part.start:
+                    by_bias = clipped
+                    if share:
+                        by_bias = slope * bias_factors
+                        if not finite:
+                            by_bias = np.where(bias_factors > 0.0, by_bias, 0.0)
+                    if isinstance(inputs, Joined):
+                        of_agents = inputs if finite else Joined(a, inputs.counts)
+                        by_rows[:, 0] = weighted_sums(clipped[..., 0], of_agents)
+                        bias[:, 0] = self.bias * agent_sums(by_bias[..., 0], of_agents)
+                    elif part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
-                        bias += self.bias * clipped.sum(axis=1)
+                        bias += self.bias * by_bias.sum(axis=1)
                     else:
                         np.matmul(clipped.swapaxes(1, 2), a, out=by_rows)
-                        np.multiply(self.bias, clipped.sum(axis=1), out=bias)
-        return total
-
-    def _one_output_sums(
-        self,
-        weights: Array,
-        inputs: Rows,
-        cotangents: Cotangents,
-        bound: float,
-        norm: Norm,
-        whole: float,
-        centre: Array | None,
-        share: float,
-    ) -> Array:
-        """Return `clipped_sums` of a linear model with one output, by a coefficient of each record."""
-        total, remaining_clip = np.zeros((len(weights), self.p)), rest_of_clip(share, norm)
-        with np.errstate(all="ignore"):
-            for agents, part in tiles(inputs.shape[0], inputs.shape[1], self.p):
-                rows: Rows
-                if isinstance(inputs, Joined):
-                    agents, rows = slice(None), inputs
-                else:
-                    rows = inputs[agents, part] if centre is None else inputs[agents, part] - centre[agents, None]
-                w = weights[agents]
-                (outputs,) = forward(rows, w[:, :-1])
-                outputs += spread(self.bias * w[:, -1:], rows)
-                slope = cotangents(agents, part, outputs[..., None])[..., 0]
-                size, by_features = np.abs(slope), norm_sums(rows_of(rows), norm)
-                if share:
-                    # With one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
-                    size = np.maximum(size, whole)
-                    norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
-                    bias_factors = clip_factors(self.bias * size, share * bound)
-                else:
-                    norms = (
-                        size * (by_features + self.bias)
-                        if norm == "l1"
-                        else np.sqrt(size * size * (by_features + self.bias**2))
-                    )
-                    norms += UNDERFLOW
-                    if whole:
-                        norms *= np.maximum(1.0, whole / (size + _LEAST_SLOPE))
-                factors = clip_factors(norms, remaining_clip * bound)
-                by_bias = clipped = slope * factors
-                if share:
-                    by_bias = slope * bias_factors
-                if not factors.all():
-                    kept = factors > 0.0
-                    by_bias = np.where(bias_factors > 0.0 if share else kept, by_bias, 0.0)
-                    clipped, rows = np.where(kept, clipped, 0.0), keep_rows(rows, kept)
-                sums, by_bias = weighted_sums(clipped, rows), self.bias * agent_sums(by_bias, rows)
-                if part.start:
-                    total[agents, :-1] += sums
-                    total[agents, -1] += by_bias
-                else:
-                    total[agents, :-1], total[agents, -1] = sums, by_bias
+                        np.multiply(self.bias, by_bias.sum(axis=1), out=bias)
         return total
 
     def _layers(self, weights: Array) -> list[_Views]:
@@ -233,9 +184,13 @@ class DenseLayers:
             offset = end + o
         return out
 
-    def _activations(self, layers: list[_Views], inputs: Array, centre: Array | None = None) -> list[Array]:
+    def _activations(self, layers: list[_Views], inputs: Rows, centre: Array | None = None) -> list[Array]:
         """Return a_0, …, a_L, each (g, n, width), for inputs (g, n, d) or common (n, d), minus centre (g, 1, d)."""
-        inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape[-2:]))
+        if isinstance(inputs, Joined):
+            (outputs,) = forward(inputs, layers[0][0][:, 0])
+            return [inputs.rows, (outputs + spread(self.bias * layers[0][1], inputs))[..., None]]
+        if inputs.ndim == 2:
+            inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape))
         activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
             h = np.matmul(activations[-1], by_rows.swapaxes(1, 2))

@@ -61,17 +61,6 @@ class Joined:
 Rows: TypeAlias = Array | Joined
 
 
-def rows_of(rows: Rows) -> Array:
-    """Return the records as an array, (g, n, d) or (1, N, d)."""
-    return rows.rows if isinstance(rows, Joined) else rows
-
-
-def keep_rows(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
-    """Set the other records to 0. kept: (g, n), or (1, N)."""
-    array = np.where(kept[..., None], rows_of(rows), 0.0)
-    return Joined(array, rows.counts) if isinstance(rows, Joined) else array
-
-
 def spread(values: Array, rows: Rows) -> Array:
     """Return a number per agent, (b, 1), for each of its records: (b, 1), or (1, N)."""
     return np.repeat(values[:, 0], rows.counts)[None] if isinstance(rows, Joined) else values

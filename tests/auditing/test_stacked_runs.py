@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.auditing.stacked_runs import observe_runs, replay_runs, runs_at_once
-from decentral_dp.auditing.transcripts import observe, replay
+from decentral_dp.auditing.transcripts import observe, observe_runs, replay, replay_runs, runs_at_once
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build_job as build
