@@ -82,10 +82,8 @@ def weighted_sums(coefficients: Array, rows: Rows) -> Array:
     """
     if not isinstance(rows, Joined):
         return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
-    out = np.empty((rows.counts.size, 1, rows.shape[2]))
-    for agents, part, a in rows.groups:
-        np.matmul(coefficients[0, part].reshape(len(a), 1, -1), a, out=out[agents])
-    return out[:, 0]
+    groups = [np.matmul(coefficients[0, part].reshape(len(a), 1, -1), a)[:, 0] for _, part, a in rows.groups]
+    return np.concatenate(groups)
 
 
 def divisor_of(rows: Rows) -> float | Array:
@@ -170,11 +168,7 @@ def forward(rows: Rows, *vectors: Array) -> Sequence[Array]:
     """
     if not isinstance(rows, Joined):
         return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
-    products = [np.empty(rows.shape[:2]) for _ in vectors]
-    for agents, part, a in rows.groups:
-        for v, out in zip(vectors, products, strict=True):
-            np.matmul(a, v[agents, :, None], out=out[0, part].reshape(*a.shape[:2], 1))
-    return products
+    return [np.concatenate([np.matmul(a, v[k, :, None]).ravel() for k, _, a in rows.groups])[None] for v in vectors]
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:

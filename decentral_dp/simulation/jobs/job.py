@@ -21,6 +21,7 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
+    Block,
     Engine,
     Hosted,
     Outcome,
@@ -561,7 +562,7 @@ class GossipJob(PlannedJob):
         compression, over_time = self.compression, self.topology.over_time
         scale = self.public_scale
         nodes = [
-            self._agent_node(*block)._replace(
+            self._agent_node(block)._replace(
                 compression=compression, public_scale=scale, attack=self.attack, aggregation=self.aggregation
             )
             for block in blocks
@@ -583,14 +584,8 @@ class GossipJob(PlannedJob):
             agents: numbers of the agents, ascending.
         """
         ((_, _, mixing),), runs = agent_blocks(self.public_network.mixing, [self.n_agents]), len(roots)
-        rows = mixing[agents]
-        indices = rows.indices + self.n_agents * np.arange(runs)[:, None]
-        indptr = np.append(0, np.cumsum(np.tile(np.diff(rows.indptr), runs)))
-        shape = (runs * agents.size, runs * self.n_agents)
-        mixing = sp.csr_array((np.tile(rows.data, runs), indices.ravel(), indptr), shape=shape)
-        return self._agent_node(
-            np.tile(agents, runs), (0,), mixing, lambda name: Streams.join([Streams(r, name, agents) for r in roots])
-        )
+        block = np.tile(agents, runs), (0,), sp.csr_array(sp.block_diag([mixing[agents]] * runs, format="csr"))
+        return self._agent_node(block, lambda name: Streams.join([Streams(root, name, agents) for root in roots]))
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts
@@ -637,13 +632,8 @@ class GossipJob(PlannedJob):
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
-    def _agent_node(
-        self,
-        agents: NDArray[np.int64],
-        neighbours: tuple[int, ...],
-        mixing: Any,
-        streams_of: Callable[[str], Streams] | None = None,
-    ) -> AgentNode:
+    def _agent_node(self, block: Block, streams_of: Callable[[str], Streams] | None = None) -> AgentNode:
+        agents, neighbours, mixing = block
         streams_of = streams_of or partial(Streams, self.root, agents=agents)
         dataset_of = partial(
             LocalDataset,
