@@ -163,6 +163,13 @@ class Streams:
         self._keys = keys
         self.source = Keystreams(keys) if secret else Philox(np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2))
 
+    @classmethod
+    def join(cls, parts: Sequence[Streams]) -> Streams:
+        """Return the streams of several parts as one, in order; their roots may differ, but not their generator."""
+        joined = cls.__new__(cls)
+        joined._set_keys([key for part in parts for key in part._keys], isinstance(parts[0].source, Keystreams))
+        return joined
+
     def with_agent_secrets(self, secrets: Sequence[bytes]) -> Streams:
         """Return the streams of a secret root with keys that also depend on a secret of each agent.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.centring import strip_centring
@@ -20,6 +21,7 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
+    Block,
     Engine,
     Hosted,
     Outcome,
@@ -568,7 +570,7 @@ class GossipJob(PlannedJob):
         compression, over_time = self.compression, self.topology.over_time
         scale = self.public_scale
         nodes = [
-            self._agent_node(*block)._replace(
+            self._agent_node(block)._replace(
                 compression=compression, public_scale=scale, attack=self.attack, aggregation=self.aggregation
             )
             for block in blocks
@@ -579,6 +581,19 @@ class GossipJob(PlannedJob):
         return [
             node._replace(over_time=over_time, columns=numbers) for node, numbers in zip(nodes, columns, strict=True)
         ]
+
+    def node_of_runs(self, roots: Sequence[Root], agents: NDArray[np.int64]) -> AgentNode:
+        """Return one block with some agents of several runs, without edges between runs.
+
+        It reads the messages of all agents of all runs, run after run. The network must not change.
+
+        Args:
+            roots: noise key of each run.
+            agents: numbers of the agents, ascending.
+        """
+        ((_, _, mixing),), runs = agent_blocks(self.public_network.mixing, [self.n_agents]), len(roots)
+        block = np.tile(agents, runs), (0,), sp.csr_array(sp.block_diag([mixing[agents]] * runs, format="csr"))
+        return self._agent_node(block, lambda name: Streams.join([Streams(root, name, agents) for root in roots]))
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts
@@ -640,7 +655,9 @@ class GossipJob(PlannedJob):
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
-    def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
+    def _agent_node(self, block: Block, streams_of: Callable[[str], Streams] | None = None) -> AgentNode:
+        agents, neighbours, mixing = block
+        streams_of = streams_of or partial(Streams, self.root, agents=agents)
         dataset_of = partial(
             LocalDataset,
             agents,
@@ -649,12 +666,12 @@ class GossipJob(PlannedJob):
             kept_weight=self.topology.kept_weight[agents],
             sampling=self.sampling,
             clip=self.clip,
-            batches=Streams(self.root, "batch", agents),
+            batches=streams_of("batch"),
             network=self.public_network,
             unit=self.unit,
             weights=None if self.weights is None else self.weights[agents],
         )
-        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
+        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, streams_of("noise")
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
         noise = (self.mechanism, schedules, streams, self.algorithm.releases_per_round, pairs, self.factor)
         node = AgentNode(
