@@ -22,6 +22,7 @@ from rich.text import Text
 from decentral_dp.callbacks import MLflow, RunLog, TensorBoard
 from decentral_dp.errors import InputError, converting, printable, quoted, readable
 from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
 from decentral_dp.formatting import byzantine_text
 from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
@@ -316,7 +317,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         ):
             warnings.simplefilter("always", UserWarning)
             predicted = model.predictions(file)
-            predicted.to_csv(written, index=False)
+            escape_formulas(predicted).to_csv(written, index=False)
         partial_file.replace(out)
     finally:
         partial_file.unlink(missing_ok=True)

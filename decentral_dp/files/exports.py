@@ -1,4 +1,4 @@
-"""Parquet files written without pandas.
+"""Tables for other programs: Parquet files written without pandas, and CSV files that are safe in spreadsheets.
 
 pyarrow imports pandas when it converts objects, so arrays are built from buffers here.
 """
@@ -63,3 +63,38 @@ def _strings(texts: Sequence[str]) -> pa.Array:
     ends = np.cumsum([0, *map(len, byte_strings)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(byte_strings))]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
+
+
+# First characters of formulas in spreadsheets (OWASP, "CSV Injection").
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Prefix an apostrophe to text that a spreadsheet would run as a formula, in cells and column names.
+
+    Args:
+        frame: table to write as CSV. Numbers are unchanged, also as text.
+
+    Returns:
+        A table of the same shape. pandas and Parquet files do not need this.
+
+    Example:
+        >>> import pandas as pd
+        >>> escape_formulas(pd.DataFrame({"label": ["=1+1", "-1", "no"], "score": [-1.0, 0.5, 2.0]}))["label"].tolist()
+        ["'=1+1", '-1', 'no']
+    """
+    text = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") in "OUT"]
+    out = frame.rename(columns=_escape)
+    for k in text:
+        out.isetitem(k, out.iloc[:, k].map(_escape).to_numpy())
+    return out
+
+
+def _escape(cell: Any) -> Any:
+    if not (isinstance(cell, str) and cell.startswith(_FORMULA)):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -19,6 +19,7 @@ import pandas as pd
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, Stopped, converting, quoted
 from decentral_dp.files.durable import salt_in, write_whole
+from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
 from decentral_dp.reporting.style import FORMATS, write_figure
 from decentral_dp.reporting.terminal import ProgressBar
@@ -191,9 +192,9 @@ def _write(
     entries = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    texts = {"summary.csv": findings.summary.to_csv(index=False)}
+    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
-        texts["gains.csv"] = gains.to_csv(index=False)
+        texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
     for name, text in texts.items():
         write_whole(out / name, text.encode())
     write_whole(out / "study.toml", to_toml(study, out).encode())
