@@ -159,9 +159,9 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
     if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
         missing = missing_cells(labels)
         if missing.any():
-            problem = f"y: row {int(np.argmax(missing)) + 1} holds no label (NaN). Fix: remove the record."
+            problem = f"y: row {int(np.argmax(missing)) + 1} has no label (NaN). Fix: remove the record."
         elif len({isinstance(label, str) for label in labels.tolist()}) > 1:
-            problem = "y mixes text and numbers, expected labels of one type. Fix: y.astype(str)."
+            problem = "y mixes text and numbers, expected labels of one type. Fix: pass y.astype(str)."
     if problem:
         # Raised outside of the handler, since the error of numpy quotes the label.
         raise InputError(problem)
@@ -250,8 +250,8 @@ class _Decentralised(Private):
         job = build_job(scenario, data=data, topology=topology)
         if job.n_agents > 1 and not len(job.topology.edges):
             raise InputError(
-                f"topology: {job.n_agents} agents without edges have no common model. Fix: use a connected graph, "
-                "or fit an estimator with agents=1 for each."
+                f"topology: {job.n_agents} agents without edges do not train a common model. Fix: use a "
+                "connected graph, or fit one estimator with agents=1 for each agent."
             )
         if self.budget is None and seed is None:
             _warn_of_refits(features, job.budget)

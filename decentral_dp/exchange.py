@@ -415,7 +415,8 @@ class Senders:
                 self._last = self._mask(next(self._rounds))
             except StopIteration:
                 raise InputError(
-                    f"algorithm.kind: senders yields {self._next} rounds (expected more). Fix: yield without end."
+                    f"algorithm.kind: senders stops after round {self._next} (expected one yield for every "
+                    "round). Fix: yield in an endless loop."
                 ) from None
             mask = None if online is None else online(self._next)
             if mask is not None:
@@ -432,8 +433,8 @@ class Senders:
             whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
-                    f"algorithm.kind: senders yields {answer!r} for round {self._next} (expected a mask of {m} "
-                    "agents, or numbers of agents). Fix: correct its code."
+                    f"algorithm.kind: senders yields {answer!r} for round {self._next} (expected a mask of "
+                    f"{m} agents, or agent numbers). Fix: correct its code."
                 )
             mask[chosen] = True
         return mask

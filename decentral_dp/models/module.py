@@ -284,11 +284,13 @@ def custom_model(
             outputs) float64 numbers.
     """
     location = f"problem.model: {name}"
-    fails = converting(USER_ERRORS, lambda error: f"{location} does not run: {blame(error)}. Fix it there.")
+    fails = converting(USER_ERRORS, lambda error: f"{location} fails: {blame(error)}. Fix: correct its code.")
     with _public_draws(seed), fails:
         module = make(n_features, outputs)
     if not isinstance(module, nn.Module):
-        raise InputError(f"{location} returned {type(module).__name__}, expected a torch module. Fix it there.")
+        raise InputError(
+            f"{location} returned {type(module).__name__}, expected a torch module. Fix: return a torch.nn.Module."
+        )
     problem = f"{location}: the module does not run on one record at a time"
     with quiet_torch(), converting(USER_ERRORS, lambda e: f"{problem}: {reason(e)}. Fix: {_FIX}."):
         model = _checked_model(module, location, n_features, outputs, seed)
@@ -327,15 +329,15 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
         return "the module has no trainable parameters. Fix: add some"
     for name, value in trainable(module):
         if value.dtype != torch.float64 or not torch.isfinite(value).all():
-            return f"parameter {name!r} starts as {value.dtype}; expected real and finite values"
+            return f"initial values of parameter {name!r} are not finite float64 (got {value.dtype})"
     state, original = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
     output: Any = module(inputs)
     if not torch.equal(inputs, original):
-        return "the module changes its records in place. Fix: copy them"
+        return "the module changes its input in place. Fix: copy the input"
     for name, value in module.state_dict().items():
         if name not in state or not torch.equal(state[name], value):
             return (
-                f"the module changes {name!r} when it is used, which keeps records from batch to batch. Fix: use "
+                f"the module changes {name!r} when it is used, which stores records between batches. Fix: use "
                 "layers without state, such as nn.GroupNorm or nn.LayerNorm instead of nn.BatchNorm"
             )
     shape = (len(inputs), outputs)
@@ -363,8 +365,8 @@ def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) ->
     plain = np.concatenate([to_numpy(slope).ravel() for slope in slopes])
     if not plain.any():
         return (
-            "on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU or Softmax, "
-            "which may be constant, use the parameters, and detach nothing"
+            "on synthetic records no output depends on a trainable parameter. Fix: remove a final ReLU or "
+            "Softmax, and any detach"
         )
     if not np.allclose(gradient, plain, rtol=1e-9, atol=1e-12, equal_nan=True):
         return (

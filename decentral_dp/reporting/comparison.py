@@ -267,11 +267,11 @@ def compare(*runs: str | Path | Any) -> Comparison:
     """
     folders = [Path(run) if isinstance(run, str | Path) else run.folder for run in runs]
     if None in folders:
-        raise InputError('compare: a run has no folder. Fix: give run(...) a folder, as in out="runs/mine".')
+        raise InputError('compare: a run was not written to a folder. Fix: pass out, as in run(..., out="runs/mine").')
     places = [folder.resolve() for folder in folders]
     if len(set(places)) < max(2, len(places)):
         counts = f"got {len(set(places))} different run folders, expected at least 2 and none twice"
-        raise InputError(f"compare: folders are missing or repeated ({counts}). Fix: give different run folders.")
+        raise InputError(f"compare: too few distinct folders ({counts}). Fix: pass at least two different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
     names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))

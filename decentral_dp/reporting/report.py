@@ -284,7 +284,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
         wrong = [n for n, kind in types.items() if kind not in ("string", "empty") or frame[n].isna().any()]
         wrong += [name for name in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[name])]
         if wrong:
-            raise ValueError(f"its column {wrong[0]} has values of another type")
+            raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
         raise _broken_error(path, error) from None

@@ -73,7 +73,7 @@ class Watch(NamedTuple):
             UserCodeError: a function raises.
         """
         for name in names & self.metrics.keys():
-            raise InputError(f"metrics: every run has {name!r}. Fix: use another name.")
+            raise InputError(f"metrics: {name!r} is the name of a built-in metric. Fix: use another name.")
         values = read_only(s.released)
         return [(s.round, "mean", name, _number(name, f, s.round, values)) for name, f in self.metrics.items()]
 
@@ -103,7 +103,7 @@ def _number(name: str, function: Callable[[Released], Any], t: int, values: Rele
     try:
         return float(function(values))
     except USER_ERRORS as error:
-        raise UserCodeError(f"{name}: fails after round {t}: {blame(error)}. Fix: correct this function.") from error
+        raise UserCodeError(f"{name}: fails after round {t}: {blame(error)}. Fix: correct its code.") from error
 
 
 def read_only(values: Released) -> Released:

@@ -93,7 +93,7 @@ _REFUSALS: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: c.scenario.problem.manifest,
         "problem.manifest",
-        'the records are with their agents already (got "{it}")',
+        'the agents already hold the records (got "{it}")',
         "use a scenario with all records",
     ),
     Refusal(

@@ -403,7 +403,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.privacy.colluders >= d.declared_topology.n_agents,
         "privacy.colluders",
-        "no agent is left whose records ε protects (got {of.privacy.colluders} colluders of "
+        "too many colluders, so ε protects no agent (got {of.privacy.colluders} colluders of "
         "{of.declared_topology.n_agents} agents)",
         "set fewer colluders than agents",
     ),
@@ -411,14 +411,13 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         lambda d: d.is_private and d.unit.zeroed and not d.components.algorithm.proved,
         "privacy.neighbours",
         '"zero_out" is derived for algorithms of this package, not for {of.kind}',
-        'take "replace"',
+        'use "replace"',
     ),
     Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.sampling.kind == "fixed_batch",
         "privacy.neighbours",
-        "a batch of fixed size replaces a record that is not drawn by another one, so that "
-        '"zero_out" gains nothing there',
-        'use "replace", or another stream',
+        "not supported for batches of fixed size, where a record that is not drawn is replaced by another one",
+        'use "replace", or another problem.sampling',
     ),
     # Privacy: samples.
     Refusal(
@@ -458,7 +457,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         lambda d: d.correlation.between_agents and d.s.problem.manifest is not None,
         "privacy.correlation",
         "agents that hold their records add secrets to their noise, which no neighbour has",
-        "remove it, or give all records to one scenario",
+        "remove it, or use one scenario with all records",
     ),
     Refusal(
         # The first agent without a neighbour to share noise with.
@@ -527,8 +526,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "{it}",
-        "one server has the records of all agents (topology.pooled or {of.kind}), so that agents cannot hold them, and "
-        "the unit would be all records",
+        "one server holds the records of all agents (topology.pooled or {of.kind}), so the privacy unit "
+        "would be all records",
         'remove it, or use agents that hold their records, such as those of "alone" or "federated"',
     ),
     # Problems of annexes without a coordinator.
@@ -558,7 +557,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: _first({name: not low < high for name, (low, high) in d.privacy.domain.items()}),
         "privacy.box.{it}",
-        "the domain of the release is empty, expected a bound above 0 on the size of every coordinate",
+        "the domain of the release is empty (expected a bound above 0 on every coordinate)",
         "set a larger bound",
     ),
 )
@@ -599,7 +598,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: r.algorithm.conserves_mass and r.privacy.domain,
         "privacy.box",
-        "{of.kind} sends numerators, and a box for their ratios does not hold for them",
+        "{of.kind} sends numerators, which a box for their ratios does not bound",
         "remove the box",
     ),
     Refusal(
@@ -614,7 +613,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and (r.algorithm.conserves_mass or r.topology.over_time or senders_of(r.algorithm, r.network) is not None)
         ),
         "topology.compression",
-        "replicas of an agent's messages diverge if some agents miss a message, and do not conserve mass",
+        "not supported on lossy or changing networks, or where mass must be conserved, since replicas of "
+        "messages would diverge",
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
     ),
     Refusal(
@@ -644,14 +644,14 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: r.s.attack is not None and max(r.s.attack.agents) >= r.topology.n_agents,
         "attack.agents",
-        "no such agent (got {of.s.attack.agents} of {of.topology.n_agents} agents, numbered from 0)",
-        "use numbers of agents",
+        "unknown agent (got {of.s.attack.agents}, expected 0 to {of.topology.n_agents} − 1)",
+        "use valid agent numbers",
     ),
     Refusal(
         lambda r: r.s.attack is not None and len(set(r.s.attack.agents)) >= r.topology.n_agents,
         "attack.agents",
         "no agent is honest",
-        "leave out some",
+        "remove some of them",
     ),
     Refusal(
         lambda r: (
@@ -659,7 +659,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _first({key: getattr(r.s.topology, key) for key in ("compression", "delay")})
         ),
         "topology.{it}",
-        "{of.kind} has rounds that send no messages, whose values must not reach a neighbour",
+        "not supported by {of.kind}, which sends no messages in some rounds",
         "remove it",
     ),
     # Problems.
@@ -720,7 +720,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             r.correlation.between_agents and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
         ),
         "privacy.correlation",
-        "in some rounds of {of.kind} an agent sends nothing, and the noise of its neighbours does not cancel",
+        "not supported by {of.kind}, where an agent may send nothing and the noise of its neighbours would not cancel",
         "remove it, or use dp_dsgd",
     ),
     Refusal(
@@ -757,9 +757,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: r.privacy.epsilon is not None and r.privacy.noise_multiplier is not None,
         "privacy.noise_multiplier",
-        "epsilon is set, too, and each of them determines the other (got {of.privacy.noise_multiplier} and epsilon = "
-        "{of.privacy.epsilon})",
-        "set one of them to null, or remove it",
+        "cannot be combined with epsilon, since each determines the other (got {of.privacy.noise_multiplier} "
+        "and epsilon = {of.privacy.epsilon})",
+        "remove one of the two",
     ),
     Refusal(
         lambda r: _first(
@@ -769,7 +769,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             }
         ),
         "privacy.{it}.scale",
-        "a channel that reads records has noise by epsilon, by noise_multiplier or by its scale (got epsilon = "
+        "noise must be set in exactly one way for each channel that reads records (got epsilon = "
         "{of.privacy.epsilon}, noise_multiplier = {of.privacy.noise_multiplier})",
         "set exactly one of privacy.epsilon, privacy.noise_multiplier, and a noise scale for every such channel",
     ),
@@ -784,7 +784,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             None,
         ),
         "privacy.{it[0]}",
-        "got {it[1]} values, expected one for each of {of.topology.n_agents} agents",
+        "wrong number of values (got {it[1]}, expected one for each of {of.topology.n_agents} agents)",
         "set one value for each agent, or one for all",
     ),
     Refusal(

@@ -500,8 +500,8 @@ def _calibrate(
             break
     if best is None:
         raise InputError(
-            f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
-            "use an epsilon nearer to 1, or a larger delta."
+            "privacy.epsilon: not attainable for the published models with any noise (got "
+            f"{job.scenario.privacy.epsilon:g}). Fix: use an epsilon closer to 1, or a larger delta."
         )
     return best
 

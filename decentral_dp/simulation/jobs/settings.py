@@ -229,7 +229,7 @@ def _has_target(c: Components) -> bool:
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
     """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
-    fix = "give algorithm.learning_rate and privacy.clip" if is_noisy else "give algorithm.learning_rate"
+    fix = "set algorithm.learning_rate and privacy.clip" if is_noisy else "give algorithm.learning_rate"
     if c.keys.get("local_steps"):
         problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
     elif not math.isfinite(curvature):
@@ -285,7 +285,7 @@ def with_settings(
         reason = _no_centre(s, topology, sampling) if centring else "algorithm.centring is off"
         if reason:
             raise InputError(
-                f"privacy.clip.x: it bounds privately centred features, and {reason}. Fix: "
+                f"privacy.clip.x: bounds privately centred features, but {reason}. Fix: "
                 f"{'remove x' if centring else 'set algorithm.centring = true, or remove x'}."
             )
     is_declared = {
