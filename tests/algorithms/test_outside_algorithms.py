@@ -86,7 +86,7 @@ REFUSED_CODE = {
     ("@dataclass(frozen=True)\n", "@dataclass\n"): "is a dataclass that is not frozen",
     ("    learning_rate: StepSize = option", "    learning_rate = option"): "no type annotation",
     ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
-    ("friction: float", "rounds: float"): "every algorithm has a key of this name",
+    ("friction: float", "rounds: float"): "this key exists for every algorithm",
     ('    channels = ("x", "y")\n', ""): "is not an algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
@@ -171,7 +171,7 @@ def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, c
 )
 def test_shares_are_of_what_is_asked_for(folder: Path, shares: str) -> None:
     scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
-    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*give a number above 0 for each of"):
+    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*set a number above 0 for each of"):
         build(scenario)
 
 
@@ -284,7 +284,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"momentum": ["algorithm.learning_rate.decay=0"], "averaged": []}[name]
-    said = f"{said}, and releases_per_round states 1. Fix: correct its code."
+    said = f"{said} (expected 1, its releases_per_round). Fix: correct its code."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

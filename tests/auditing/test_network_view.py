@@ -154,7 +154,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "algorithm.momentum": {"algorithm.kind": "dp_dsgd", "algorithm.momentum": 0.9},
     "topology.drop": {"topology.drop": 0.1},
     "topology.over_time": {"topology.over_time": "matching"},
-    "no pair is left": {"topology": {"kind": "complete", "agents": 1}},
+    "no victim is left": {"topology": {"kind": "complete", "agents": 1}},
     # A job that would take minutes is refused.
     "200 observers": {"topology": {"kind": "ring", "agents": 200}, "problem.data": "digits", "algorithm.rounds": 60},
 }

@@ -88,7 +88,7 @@ REFUSED: dict[Change, str] = {
     # Objectives.
     ("my_objective.py", "return 1, 1", OWN): "does not give outputs and q: Own: own",
     ("my_objective.py", "def slopes", "def slope"): "nor slopes",
-    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y bounds nothing (got inf",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y out of range (got inf",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): "is not subscriptable",
     # Graphs.
     ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "fails: Own: own",
@@ -101,7 +101,7 @@ REFUSED: dict[Change, str] = {
     ("my_data.py", RECORDS, OWN): "fails: Own: own",
     ("my_data.py", RECORDS, "return None"): "my_data:load returns no records",
     ("my_data.py", RECORDS, "features[3] = np.nan; return features, labels"): "row 4, column 'feature_0'",
-    ("my_data.py", RECORDS, "return 1j * features, labels"): "not a table of numbers",
+    ("my_data.py", RECORDS, "return 1j * features, labels"): "not numeric",
     ("my_data.py", RECORDS, "return dict(features=features, labels=labels, classes=2)"): "has classes as int",
     ("my_data.py", RECORDS, "return dict(features=features, labels=labels, classes=[1, 0])"): "has the classes [1, 0]",
     ("my_split.py", "return owner", OWN): "fails: Own: own",

@@ -60,7 +60,7 @@ def test_a_scenario_without_records_takes_those_given() -> None:
 
 def test_a_single_class_is_refused_only_without_a_guarantee() -> None:
     frame = pd.read_csv(RECORDS).assign(outcome="no")
-    with pytest.raises(InputError, match="every record has one label"):
+    with pytest.raises(InputError, match="all records have the same label"):
         build(load("own_csv", [*FEW, "privacy.guarantee=none"]), data=frame)
     # How a certified run ends must not reveal records.
     assert decentral_dp.run(load("own_csv", FEW), data=frame).result.status == "ok"
@@ -97,7 +97,7 @@ def test_features_of_a_frame_keep_their_names() -> None:
         (lambda f: f.assign(age="old"), r"does not hold a finite number\. .*categories\.NAME"),
         (lambda f: f.assign(age=np.nan), r"row 1, column \d does not hold a value\. .*fill\.NAME"),
         (lambda f: f.assign(agent=-1), "an agent that is not a whole number from 0"),
-        (lambda f: f.set_axis([*f.columns[:-2], "age", "outcome"], axis=1), "two columns of one name"),
+        (lambda f: f.set_axis([*f.columns[:-2], "age", "outcome"], axis=1), "two columns with the same name"),
     ],
 )
 def test_unusable_frames_are_refused(change: Any, problem: str) -> None:
@@ -248,7 +248,7 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
         ([], {}, "topology: list is empty"),
         (np.zeros((0, 0)), {}, "topology: ndarray is empty"),
         (lambda t: nx.empty_graph(4), {"topology.agents": 4}, "6 graphs in turn leave 4 groups"),
-        (lambda t: nx.gnp_random_graph(12, 0.5), {"topology.agents": 12}, "a different graph for round 0"),
+        (lambda t: nx.gnp_random_graph(12, 0.5), {"topology.agents": 12}, "another graph for round 0"),
         (lambda t: nx.cycle_graph(3 + t), {"topology.agents": 3}, "graph 2 has 4 agents"),
         (lambda t: 7, {"topology.agents": 4}, "expected a networkx.Graph"),
         (wheel, {}, r"^topology\.nodes: missing"),

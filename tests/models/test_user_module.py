@@ -133,7 +133,7 @@ def _trained(tmp_path, **privacy):
 def test_without_noise_no_norm_of_noise_refuses_a_module(tmp_path):
     """The mechanism that is left out is Laplace's, which clips in a norm that no module has."""
     assert _trained(tmp_path, guarantee="none").n_agents == 4
-    with pytest.raises(InputError, match="Laplace noise needs gradients clipped in l1"):
+    with pytest.raises(InputError, match="Laplace noise requires gradients clipped in l1"):
         _trained(tmp_path, epsilon=4.0, clip=1.0)
 
 
@@ -161,7 +161,7 @@ FORWARDS = {
         "self.register_buffer('seen', torch.zeros(()))",
         "changes 'seen'",
     ),
-    "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its records in place"),
+    "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its input in place"),
     "float32": ("return self.last(self.first(a)).float()", "", "of torch.float32 for 6 records"),
     "too many": ("return self.first(a)", "", r"returned shape \(6, 8\) of"),
     "a branch": (
@@ -175,11 +175,11 @@ FORWARDS = {
         "self.table = nn.Embedding(4, 8, max_norm=0.1)",
         "changes 'table.weight'",
     ),
-    "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: leave out a last ReLU"),
+    "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: remove a final ReLU"),
     "not a number": (
         "return self.last(self.first(a))",
         "self.last.weight.data.fill_(torch.nan)",
-        "'last.weight' starts .* expected real and finite",
+        "initial values of parameter 'last.weight' are not finite float64",
     ),
     "frozen": (
         "return self.last(self.first(a))",

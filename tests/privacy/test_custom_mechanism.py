@@ -253,7 +253,7 @@ def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path,
     with pytest.raises(InputError, match=r"privacy\.mechanism"):
         build(decentral_dp.load(printed))
     batches = content(scenario, problem={"sampling": {"kind": "fixed_batch", "batch_size": 5}})
-    with pytest.raises(InputError, match="no rule covers it"):
+    with pytest.raises(InputError, match="no amplification rule is known"):
         build(decentral_dp.load(batches))
     for given in ({}, {"mechanism": made()}):
         named = [f'privacy.mechanism="{NAME}"'] if not given else []

@@ -135,11 +135,11 @@ REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
     ),
     "two ways of sampling": (
         [(1, "y", fresh(7)), (2, "y", fresh(8, sampling="poisson"))],
-        "y: release 2 mixes batches of several samplings",
+        "y: release 2 mixes batches of different sampling schemes",
     ),
     "a start that depends on records": (
         [(0, "y", fresh(None, 1.0))],
-        "y: release 0 is not charged, but reads records",
+        "y: release 0 reads records but is not in the ledger",
     ),
 }
 

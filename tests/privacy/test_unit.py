@@ -301,7 +301,7 @@ def test_an_audit_refutes_a_price_that_forgets_the_unit(
             {},
             "batches of fixed size are audited for single records only",
         ),
-        (KEYS[5], {"algorithm": {"local_steps": 2}}, {}, "records all contribute nothing is not audited"),
+        (KEYS[5], {"algorithm": {"local_steps": 2}}, {}, "an agent without contributing records cannot be audited"),
         (KEYS[4], {}, {"canaries": 4}, "a canary is one record"),
     ],
 )

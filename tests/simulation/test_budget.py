@@ -179,7 +179,7 @@ def test_the_command_line_creates_charges_plans_and_refuses(tmp_path: Path) -> N
 def test_copies_share_a_budget_or_are_refused(tmp_path: Path) -> None:
     budget = Budget(2.5, 1e-5)
     assert copy.deepcopy(budget) is budget
-    with pytest.raises(InputError, match="give the budget a file"):
+    with pytest.raises(InputError, match="create the budget with a file"):
         pickle.dumps(budget)
     filed = Budget(2.5, 1e-5, tmp_path / "budget.json")
     job = _job()
@@ -210,7 +210,7 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     job.run(budget=budget)
     other = _job(**{"privacy.neighbours": "zero_out"})
     for spend in (other.run, other.plan):
-        with pytest.raises(InputError, match="adjacencies of runs differ"):
+        with pytest.raises(InputError, match="runs with different adjacencies do not compose"):
             spend(budget=budget)
     file.write_text(file.read_text("utf-8")[:-20], "utf-8")
     with pytest.raises(InputError, match="is damaged"):
@@ -252,6 +252,6 @@ def test_a_cell_that_a_budget_cannot_charge_is_computed_later(tmp_path: Path) ->
     study = {"scenario": "classification", "set": SETTINGS, "measure": ["epsilon_max"]}
     refused = decentral_dp.study(study, workers=1, out=tmp_path / "out", budget=budget)
     assert refused.cells["status"].tolist() == ["failed"]
-    assert "adjacencies of runs differ" in refused.cells["reason"][0]
+    assert "runs with different adjacencies do not compose" in refused.cells["reason"][0]
     found = decentral_dp.study(study, workers=1, out=tmp_path / "out")
     assert (found.computed, found.cells["status"].tolist()) == (1, ["ok"])

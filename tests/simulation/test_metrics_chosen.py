@@ -25,7 +25,9 @@ def test_those_that_are_chosen_have_the_numbers_that_they_have_beside_others() -
 
 
 def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:
-    with pytest.raises(InputError, match=r'run\.measures: no measure "test_acuracy"; did you mean "test_accuracy"'):
+    with pytest.raises(
+        InputError, match=r'run\.measures: unknown measure "test_acuracy"; did you mean "test_accuracy"'
+    ):
         decentral_dp.plan("classification", set={"run.measures": ["test_acuracy"]})
 
 

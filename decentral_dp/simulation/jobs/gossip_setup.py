@@ -613,8 +613,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and (r.algorithm.conserves_mass or r.topology.over_time or senders_of(r.algorithm, r.network) is not None)
         ),
         "topology.compression",
-        "not supported on lossy or changing networks, or where mass must be conserved, since replicas of "
-        "messages would diverge",
+        "not supported with push_sum, or if agents may miss a message",
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
     ),
     Refusal(

@@ -170,7 +170,7 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
     ("name", "changes", "words"),
     [
         ("alone", {"topology.drop": 0.1}, "on a network without edges"),
-        ("central", {"privacy.unit": "agent"}, "the unit would be all records"),
+        ("central", {"privacy.unit": "agent"}, "privacy unit would be all records"),
         ("federated", {"privacy.guarantee": "as_published"}, "as_published"),
     ],
 )

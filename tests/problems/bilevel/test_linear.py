@@ -99,5 +99,5 @@ def test_records_that_do_not_fit_are_refused(problem, features, labels, sentence
 @pytest.mark.parametrize("label", [0.0, 2.0])
 def test_undeclared_labels_are_refused(label):
     for problem in (LogisticHyperparameter(1), SoftmaxHyperparameter(1, (-1.0, 1.0))):
-        with pytest.raises(InputError, match=r"record 1 has a label that is none of .* declare the class"):
+        with pytest.raises(InputError, match=r"record 1 has a label that is not one of .* declare the class"):
             problem.prepare(np.ones((2, 1)), np.array([1.0, label]), "l1")

@@ -342,7 +342,7 @@ def test_a_loss_that_mixes_records_is_refused(level: str, change: Any) -> None:
         made(*losses)
     text = str(caught.value)
     assert f"{level} mixes records: of 7 synthetic ones" in text
-    assert text.endswith("write the loss of one record only, as a pure function of (x, y, features, label).")
+    assert text.endswith("write the loss of one record as a pure function of (x, y, features, label).")
     assert text.count("\n") == 0
 
 
@@ -354,5 +354,5 @@ def test_matrices_are_tried_too() -> None:
         matrix = torch.eye(5, dtype=torch.float64) + torch.outer(scores, scores)
         return torch.linalg.solve(matrix, y[:5] + features[:5]) @ y[:5] + torch.exp(x).sum() * y[5] - label
 
-    with pytest.raises(InputError, match=r"mixes records: .* lower_hessian of .* take torch\.linalg\.inv"):
+    with pytest.raises(InputError, match=r"mixes records: .* lower_hessian of .* use torch\.linalg\.inv"):
         made(loss, loss)

@@ -90,13 +90,13 @@ def test_blocks_resume_on_their_machines(base: dict[str, Any], tmp_path: Path) -
     assert interruption.machines == ("a", "b")
     # For any engine of the scenario.
     lock.close()
-    with pytest.raises(InputError, match="agents run on machines"):
+    with pytest.raises(InputError, match="agents run on other processors"):
         decentral_dp.resume(folder)
     interruption, lock = journal.open_interrupted(folder)
     assert interruption.leased_rounds
     resumed = journal.RunInProgress(folder, decentral_dp.build(base), lock, interruption)
     resumed.check_machines(["a", "b"])
-    with pytest.raises(InputError, match="agents run on machines"):
+    with pytest.raises(InputError, match="agents run on other processors"):
         resumed.check_machines(["a", "c"])
     resumed.close()
 

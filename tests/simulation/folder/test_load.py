@@ -61,7 +61,7 @@ def test_folders_without_a_complete_run_are_refused(tmp_path: Path) -> None:
         decentral_dp.Run.load(tmp_path / "run")
     decentral_dp.resume(tmp_path / "run")
     (tmp_path / "run" / "metrics.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match="is not the file that the run wrote"):
+    with pytest.raises(InputError, match="was changed after the run wrote it"):
         decentral_dp.Run.load(tmp_path / "run")
 
 

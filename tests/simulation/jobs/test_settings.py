@@ -250,7 +250,7 @@ def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centr
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
             "local steps of an agent are clipped as one. Fix: give algorithm.learning_rate and privacy.clip",
         ),
-        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "has nothing to tune"),
+        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "requires a bilevel problem"),
     ],
 )
 def test_refusals(tables: dict[str, Any], sentence: str) -> None:
