@@ -5,7 +5,6 @@ Parameters are set in the constructor. Results of `fit` have names that end in `
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from decentral_dp.config.arrays import (
 )
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, warn_caller
 from decentral_dp.files.durable import new_salt
 from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.privacy.accounting.accountants import AgentCosts
@@ -235,7 +234,7 @@ class _Decentralised(Private):
             "l2": self.l2,
             **({} if self.model == "linear" else {"model": self.model}),
         }
-        scenario, data = training_scenario(problem, (low, high), features, labels, names, owner)
+        scenario, data = training_scenario(problem, (low, high), features, labels, names, owner, counts)
         scenario |= {
             "title": type(self).__name__,
             **({} if seed is None else {"seed": seed}),
@@ -455,11 +454,10 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         table = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(table, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
-            warnings.warn(
+            warn_caller(
                 "Most of y lies outside label_range and is clipped. Fix: set label_range=(low, high) from the meaning "
                 "of the labels.",
                 ScaleWarning,
-                stacklevel=2,
             )
         if self.model == "linear":
             unit, middle = 0.5 * (high - low), 0.5 * (high + low)
@@ -497,11 +495,10 @@ def _warn_of_refits(features: Array, cost: AgentCosts) -> None:
     fits.append((float(cost.epsilon.max()), cost.delta))
     if len(fits) > 1:
         epsilon, delta = (sum(values) for values in zip(*fits, strict=True))
-        warnings.warn(
+        warn_caller(
             f"{len(fits)} fits on these records cost epsilon = {epsilon_text(epsilon)}, delta = {delta:g} together "
             "(basic composition). Fix: pass budget=decentral_dp.Budget(epsilon, delta).",
             PrivacyWarning,
-            stacklevel=4,
         )
 
 
@@ -511,9 +508,8 @@ def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array
     worst = int(np.argmax(clipped_share))
     if clipped_share[worst] <= _MOST_CLIPPED:
         return
-    warnings.warn(
+    warn_caller(
         f"{capitalise(self._column(worst))} of X lies outside data_range for the most part and is clipped. Fix: set "
         "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
         ScaleWarning,
-        stacklevel=4,
     )

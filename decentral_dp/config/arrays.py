@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import refuse_masked
-from decentral_dp.errors import InputError, converting
+from decentral_dp.errors import InputError, converting, warn_caller
+from decentral_dp.formatting import agent_names
 
 # Number of different whole numbers up to which undeclared labels are classes.
 _MOST_CLASSES = 20
@@ -42,6 +42,7 @@ def training_scenario(
     labels: NDArray[Any],
     names: Sequence[str],
     owner: NDArray[np.int64] | None,
+    agents: Sequence[str] = (),
 ) -> ArrayScenario:
     """Return the scenario of D-SGD on arrays, without a graph and ε.
 
@@ -52,11 +53,15 @@ def training_scenario(
         labels: (n,).
         names: names of the features.
         owner: agent of each record, (n,); None partitions the records evenly.
+        agents: names of the agents; default none.
     """
+    partition: dict[str, Any] = {"partition": "iid"} if owner is None else {}
+    if agent_names(agents):
+        partition = {"partition": {"kind": "column", "name": "agent", "agents": list(agents)}}
     scale = {name: [float(a), float(b)] for name, a, b in zip(names, *ranges, strict=True)}
     content = {
         "title": "Training on arrays",
-        "problem": {**problem, "data": "X and y", "scale": scale, **({"partition": "iid"} if owner is None else {})},
+        "problem": {**problem, "data": "X and y", "scale": scale, **partition},
         "algorithm": {"kind": "dp_dsgd"},
         "privacy": {"mechanism": "gaussian"},
     }
@@ -107,8 +112,9 @@ def scenario_of_arrays(
     if owners is not None and agents is not None:
         raise InputError("agents: cannot be combined with one array for each agent. Fix: remove it.")
     count = int(agents) if isinstance(agents, int | np.integer) else None
+    owner_names: tuple[str, ...] = ()
     if owners is None and count is None and agents is not None:
-        owners = number_owners(agents, len(labels))[0]
+        owners, owner_names = number_owners(agents, len(labels))
     names = [str(name) for name in getattr(features, "columns", [f"x{k}" for k in range(shape[1])])]
     limits = label_range
     if classes is None and limits is None and _is_number(labels):
@@ -119,7 +125,8 @@ def scenario_of_arrays(
         with converting(TypeError, lambda _: "y: mixes text and numbers. Fix: pass y.astype(str)."):
             public, _ = encode_classes(classes, labels)
         problem = {"kind": "classification", "classes": public.tolist()}
-    scenario = training_scenario(problem, range_of_features(data_range, shape[1]), features, labels, names, owners)
+    ranges = range_of_features(data_range, shape[1])
+    scenario = training_scenario(problem, ranges, features, labels, names, owners, owner_names)
     m = count if owners is None else int(owners.max(initial=0)) + 1
     graph = {} if m is None else {"topology": {"kind": "ring" if m >= _RING else "complete", "agents": m}}
     return ArrayScenario(scenario.content | graph, scenario.data)
@@ -192,10 +199,9 @@ def encode_classes(
     if problem:
         raise InputError(problem)
     if class_list is None:
-        warnings.warn(
+        warn_caller(
             "The classes were inferred from y, which ε does not cover. Fix: declare them, as in classes=(0, 1).",
             PrivacyWarning,
-            stacklevel=3,
         )
     return classes, np.asarray(match.argmax(axis=1))
 
@@ -249,10 +255,9 @@ def range_of_features(data_range: Any, d: int) -> tuple[Array, Array]:
 def infer_label_range(labels: NDArray[Any]) -> tuple[float, float]:
     """Return the range of labels (n,), with a `PrivacyWarning`."""
     low, high = float(labels.min()), float(labels.max())
-    warnings.warn(
+    warn_caller(
         "The label range was inferred from y, which ε does not cover. Fix: declare it, as in label_range=(0, 350).",
         PrivacyWarning,
-        stacklevel=3,
     )
     return (low, high) if high > low else (low - 1.0, low + 1.0)
 

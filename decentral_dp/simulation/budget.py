@@ -316,8 +316,8 @@ def describe_quote(budget: Budget, quote: Quote) -> str:
     # Rounded down.
     left = math.floor(1e3 * max(0.0, budget.epsilon - quote.before)) / 1e3
     return (
-        f"the run {verb} of data set {quote.dataset[:12]} (ε = {epsilon_text(quote.before)} spent by {runs}, "
-        f"{left:g} left of {budget.epsilon:g}; the run costs {epsilon_text(quote.cost)}, and all runs "
+        f"the run {verb} of data set {budget.dataset or quote.dataset[:12]} (ε = {epsilon_text(quote.before)} spent by "
+        f"{runs}, {left:g} left of {budget.epsilon:g}; the run costs {epsilon_text(quote.cost)}, and all runs "
         f"together {epsilon_text(quote.after)}, at δ = {delta_text(budget.delta)})"
     )
 

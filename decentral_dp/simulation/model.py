@@ -7,7 +7,6 @@ has the names of features and classes. A model reads no records and no state of 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label, refuse_masked
 from decentral_dp.data.shards import features_for_model
 from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require_columns
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, quoted, warn_caller
 from decentral_dp.files.regular import own, read_arrays
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
@@ -162,11 +161,10 @@ class TrainedModel:
         if most:
             columns_text = ", ".join(f"{name} {clipped_shares[name]:.0%}" for name in most[:5])
             more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
-            warnings.warn(
+            warn_caller(
                 f"predict: values outside the declared range are clipped: {columns_text}{more}. Fix: use the "
                 "units of problem.scale.",
                 UserWarning,
-                stacklevel=2,
             )
         return features
 

@@ -44,7 +44,6 @@ from decentral_dp.simulation.jobs.settings import (
     settings_text,
     stability_text,
 )
-from decentral_dp.user_code import author_of, blame, call
 
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
@@ -155,13 +154,7 @@ def plan_releases(
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [_channel(c, plans[c], widths[c].width, per_round, group, representative, noise) for c in plans]
     if senders is not None:
-        sends = call(
-            lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
-            {},
-            lambda error: (
-                f"algorithm.kind: senders of {author_of(algorithm)} fails with {blame(error)}. Fix: correct it."
-            ),
-        )
+        sends = np.stack([senders.mask_of_round(t) for t in range(rounds + 1)])
         channels = [c.keep_sent(sends[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]

@@ -430,7 +430,7 @@ def test_few_rounds_for_the_graph_are_in_the_warnings() -> None:
 
 def test_a_target_below_the_cost_of_rounding_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"^privacy\.epsilon: no noise meets it for the published models \(got 0\.02\)"
+        InputError, match=r"^privacy\.epsilon: not attainable for the published models with any noise \(got 0\.02\)"
     ):
         _published("final_average", epsilon=0.02)
     assert _published("final_average").published.max() <= 0.06
