@@ -242,10 +242,7 @@ def encode_labels(
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
         # A certified run reports it at its end, without revealing whether a class has a record.
-        raise InputError(
-            f"{location}: all records have the same label (expected at least two classes). Fix: use data with two "
-            "or more classes."
-        )
+        raise InputError(f"{location}: all records have the same label (expected two or more). Fix: use other data.")
     code = {label_key(c): k for k, c in enumerate(classes)}
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
     problem = f"has a label that is not one of the declared classes {list(classes)}"

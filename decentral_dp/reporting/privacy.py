@@ -327,8 +327,9 @@ def mechanism_text(p: PrivacyStatement) -> str:
         return ""
     parts = [" and ".join(p.mechanisms).capitalize()]
     # A channel of another name has the clip of its first term.
-    norms = {c: bound for c, bound in (p.clip or {}).items() if c != "norm"}
-    parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
+    norms = {c: bound for c, bound in (p.clip or {}).items() if c not in ("norm", "method")}
+    method = f" ({p.clip['method']})" if p.clip and "method" in p.clip else ""
+    parts += [f"clipping norm {_by_channel(norms, is_single=True)}{method}"] if norms else []
     parts += [f"noise multiplier {text}"] if (text := noise_multipliers_text(p)) else []
     return ", ".join(parts)
 

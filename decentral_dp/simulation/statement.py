@@ -239,7 +239,7 @@ class PrivacyStatement:
         constants: "analytic" if a coordinator's problem has known constants, else None.
         prices: privacy cost of a coordinator's releases.
         exchanges: releases per round.
-        clip: norm and bounds; None if nothing is clipped.
+        clip: norm, bounds, and method if it is not the usual one; None if nothing is clipped.
         delta: δ.
         epsilon_max: ε of the worst agent at δ.
         epsilon_pure_max: ε of the worst agent at δ = 0.

@@ -457,7 +457,7 @@ def settings_text(
     noise: Mapping[str, NoiseSchedule],
     pairs: PairNoise | None,
 ) -> str:
-    """Describe learning rate, clip and accumulated noise of one-level training; "" for other problems."""
+    """Describe learning rate, local steps and accumulated noise of one-level training; "" for other problems."""
     algorithm = strip_centring(algorithm)
     step = getattr(algorithm, "learning_rate", None)
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
@@ -465,13 +465,9 @@ def settings_text(
     is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
     text = f"Learning rate {step.scale:g}{schedule_text(step.to_dict())}"
     has_local_steps = is_dsgd and algorithm.local_steps
-    text += f", {algorithm.local_steps} local steps per round" if has_local_steps else ""
-    if is_clipped:
-        decreasing = dict(clip.shares).get("y")
-        decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
-        text += f", clipping norm {clip.y:g}{decay}{' of their change' if has_local_steps else ''}"
-    else:
-        text += ", no clipping"
+    if has_local_steps:
+        text += f", {algorithm.local_steps} local steps per round{', whose change is clipped' if is_clipped else ''}"
+    text += "" if is_clipped else ", no clipping"
     if not is_dsgd or not is_clipped:
         return f"{text}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
