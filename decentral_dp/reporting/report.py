@@ -422,7 +422,7 @@ def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    objective = {"sites": ", objective: mean over agents", "records": ", objective: mean over all records"}
+    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
     return (
         f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
         f"{objective.get(problem.get('weights', ''), '')}"
