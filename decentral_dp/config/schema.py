@@ -438,7 +438,7 @@ class CompressionTable(KindTable):
                 f'kind: got {quoted(self.kind)}, expected {", ".join(map(quoted, COMPRESSORS))} or "module:Name"'
             )
         for key in self.model_extra or {}:
-            raise ValueError(f'{key} does not apply to "{self.kind}" compression')
+            raise ValueError(f'{key} does not apply to "{self.kind}" compression. Fix: remove it')
         return self
 
 

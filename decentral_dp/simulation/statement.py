@@ -347,7 +347,7 @@ class PrivacyStatement:
         """
         missing = [f.name for f in fields(cls) if f.name not in content]
         if missing:
-            raise ValueError(f"privacy: missing {', '.join(missing)}")
+            raise ValueError(f"privacy: {', '.join(missing)} missing")
         try:
             statement: PrivacyStatement = _adapter(cast(Any, cls)).validate_python(content)
             return statement

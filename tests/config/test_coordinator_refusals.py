@@ -216,9 +216,9 @@ def test_a_class_without_a_record_is_refused_only_without_a_guarantee(tmp_path: 
 def test_undeclared_classes_are_refused(tmp_path: Path) -> None:
     data = write_records(tmp_path, np.arange(60) % 3)
     assert "not one of the declared classes [0, 1]" in refusal(with_records(data))
-    assert "must not discover" in refusal(with_records(data, **{"problem.classes": None}))
+    assert "must not read them from the records" in refusal(with_records(data, **{"problem.classes": None}))
     three = with_records(data, **{"problem.classes": [0, 1, 2]})
-    assert "needs exactly 2 classes" in refusal(three)
+    assert "requires exactly 2 classes" in refusal(three)
     three["problem"]["construction"] = {"positive": [3]}
     assert "got [3], expected some of" in refusal(three)
     three["problem"]["construction"] = {"positive": [2]}

@@ -54,7 +54,7 @@ REFUSED: dict[Change, str] = {
     ("huber.toml", "my_problem:HuberPull", "my_graph:caveman"): "my_graph:caveman",
     ("caveman.toml", "size", "sise"): 'topology.sise: unknown key; did you mean "size"',
     ("caveman.toml", "my_graph:caveman", "star"): "topology.size: unknown key",
-    ("caveman.toml", "agents = 6", "agents = 7"): "has 6 agents",
+    ("caveman.toml", "agents = 6", "agents = 7"): "got 7, expected 6",
     ("clouds.toml", "classes = [0, 1]", ""): "problem.classes",
     ("clouds.toml", '"my_split:deal"', '"even"'): "problem.partition: got",
     ("clouds.toml", "classes", 'label = "y"\nclasses'): "problem.label",
@@ -99,7 +99,7 @@ REFUSED: dict[Change, str] = {
     ("my_graph.py", "size: int = 3", 'size: "Missing" = 3'): "are invalid: NameError",
     # Records and partitions.
     ("my_data.py", RECORDS, OWN): "fails: Own: own",
-    ("my_data.py", RECORDS, "return None"): "my_data:load returns no records",
+    ("my_data.py", RECORDS, "return None"): "my_data:load does not return records",
     ("my_data.py", RECORDS, "features[3] = np.nan; return features, labels"): "row 4, column 'feature_0'",
     ("my_data.py", RECORDS, "return 1j * features, labels"): "not numeric",
     ("my_data.py", RECORDS, "return dict(features=features, labels=labels, classes=2)"): "has classes as int",
@@ -130,7 +130,7 @@ LATER: dict[Change, str] = {
         "my_objective.py",
         "return np.clip(y, 0.0, 1.0)",
         "return np.zeros(3)",
-    ): "project_y returns a wrong shape",
+    ): "project_y returns an array of the wrong shape",
 }
 
 

@@ -80,7 +80,7 @@ def test_classes_are_discovered_only_without_a_certificate(tmp_path: Path) -> No
         ("a,,y\n1,2,0\n", {}, r"column 2 of the first line"),
         (GOOD, {"classes": [1, 2]}, r"row 1 has a label that is not one of the declared classes \[1, 2\]"),
         ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has a label that is not a finite number"),
-        ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has an agent that is not a whole number"),
+        ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has an agent that is not an integer"),
         ("a,split,y\n1,train,0\n1,valid,0\n", {}, r"column 'split', row 2 has a split that is none of train"),
         (GOOD, {"agent": "owner"}, r"problem\.partition: .* has no column 'owner'"),
     ],
@@ -131,13 +131,16 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     [
         ({"X": np.ones((2, 2))}, r"has no array 'y', there are 'X'"),
         ({"X": np.array([[1, "a"], [2, 3]], dtype=object), "y": np.ones(2)}, r"no archive of plain arrays"),
-        ({"X": np.ones(2), "y": np.ones(2)}, r"array 'X' has the shape \(2,\)"),
-        ({"X": np.ones((2, 2), dtype=complex), "y": np.ones(2)}, r"the type complex128"),
-        ({"X": np.ones((2, 2)), "y": np.ones(3)}, r"array 'y' has the shape \(3,\)"),
+        ({"X": np.ones(2), "y": np.ones(2)}, r"array 'X' has the wrong shape or type \(got float64 of shape \(2,\)"),
+        ({"X": np.ones((2, 2), dtype=complex), "y": np.ones(2)}, r"got complex128"),
+        (
+            {"X": np.ones((2, 2)), "y": np.ones(3)},
+            r"array 'y' has the wrong shape or type \(got float64 of shape \(3,\)",
+        ),
         ({"X": np.array([[1.0, 2], [3, np.nan]]), "y": np.ones(2)}, r"row 2, column 'x1' holds no finite number"),
         (
             {"X": np.ones((2, 2)), "y": np.ones(2), "agent": np.array([0, -3])},
-            r"array 'agent', row 2 has an agent that is not a whole number from 0",
+            r"array 'agent', row 2 has an agent that is not an integer from 0",
         ),
     ],
 )

@@ -142,7 +142,7 @@ def test_refused_columns() -> None:
 
 def test_numbers_to_predict_cannot_be_dealt_by_class() -> None:
     dataset = Dataset(np.ones((4, 1)), np.linspace(0, 1, 4), (), ("a",), "numbers")
-    with pytest.raises(InputError, match=r"by_class needs classes"):
+    with pytest.raises(InputError, match=r"by_class requires classes"):
         partition(dataset, 2, BY_LABEL["by_class"], 0)
 
 

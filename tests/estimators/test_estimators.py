@@ -202,7 +202,7 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=words):
             declared.fit(features, labels, agents=owners)
-    with pytest.raises(InputError, match="names 3"):
+    with pytest.raises(InputError, match="expected 3"):
         clone(declared).set_params(agents=4).fit(features, labels, agents=np.arange(len(features)) % 3)
     with pytest.raises(TypeError, match="sample_weight"):
         declared.fit(features, labels, sample_weight=np.ones(len(features)))

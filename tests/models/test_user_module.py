@@ -200,8 +200,8 @@ def test_modules_that_are_refused(tmp_path, name):
     ("body", "told"),
     [
         ("return 3", "net:build returned int, expected a torch module"),
-        ("return Net(outputs)", "net:build does not run: TypeError"),
-        ("return nn.Linear(n_features, -1)", "net:build does not run: RuntimeError"),
+        ("return Net(outputs)", "net:build fails: TypeError"),
+        ("return nn.Linear(n_features, -1)", "net:build fails: RuntimeError"),
     ],
 )
 def test_functions_that_are_refused(tmp_path, body, told):

@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
     ),
     "kept after it was charged as forgotten": (
         [(1, "y", fresh(7)), (2, "z", fresh(MIXED, 1.0))],
-        r"z: release 2 still depends on train batches that were charged as if forgotten; .*kept=True.*",
+        r"z: release 2 still depends on train batches that were accounted as forgotten; .*kept=True.*",
     ),
     "forgotten while others keep it": (
         [(1, "z", fresh(MIXED, 1.0)), (2, "y", fresh(7))],

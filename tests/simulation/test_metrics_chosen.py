@@ -34,8 +34,12 @@ def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:
 @pytest.mark.parametrize(
     ("scenario", "asked", "message"),
     [
-        ("quadratic", "test_auc", r'"test_auc" needs probabilities of classes, and quadratic has none'),
-        ("digits_softmax", "test_recall", r'"test_recall" needs probabilities of two classes, and softmax_.* has 10'),
+        ("quadratic", "test_auc", r'"test_auc" requires probabilities of classes, but quadratic has none'),
+        (
+            "digits_softmax",
+            "test_recall",
+            r'"test_recall" requires probabilities of two classes, but softmax_.* has 10',
+        ),
     ],
 )
 def test_a_measure_that_a_problem_cannot_have_is_refused(scenario: str, asked: str, message: str) -> None:

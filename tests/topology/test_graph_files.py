@@ -304,7 +304,7 @@ def test_sparse_matrices_that_mislead_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an entry occurs twice"):
         from_file(path)
     scipy.sparse.save_npz(path, scipy.sparse.csr_array((200_000, 200_000)))
-    with pytest.raises(InputError, match=r"at most .* are read"):
+    with pytest.raises(InputError, match=r"more than the limit"):
         from_file(path)
     np.savez(path, X=RING)
     with pytest.raises(InputError, match="the file holds no matrix"):

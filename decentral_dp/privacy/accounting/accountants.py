@@ -498,7 +498,7 @@ def _uncalibratable(ledger: Ledger, ledger_charges: Charges, shares: Mapping[str
     lines = [line for split_lines in ledger_charges.lines.values() for line in split_lines]
     if not any((line.loss > 0.0).any() for line in lines):
         yield (
-            "privacy.epsilon: no release reads records, so there is no noise to calibrate. Fix: list the "
+            "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: list the "
             "releases of a custom algorithm in RELEASES."
         )
     if shares is not None and set(shares) != set(ledger_charges.names):

@@ -416,7 +416,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.sampling.kind == "fixed_batch",
         "privacy.neighbours",
-        "not supported for batches of fixed size, where a record that is not drawn is replaced by another one",
+        '"zero_out" is not supported for batches of fixed size, where a record that is not drawn is replaced by '
+        "another one",
         'use "replace", or another problem.sampling',
     ),
     # Privacy: samples.

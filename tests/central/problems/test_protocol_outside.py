@@ -54,7 +54,7 @@ def test_accepts_a_valid_objective() -> None:
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        (lambda self: self.value, "start_y does not run: AttributeError"),
+        (lambda self: self.value, "start_y fails: AttributeError"),
         (lambda self: np.zeros(5), "got (5,)"),
     ],
 )

@@ -84,9 +84,9 @@ def test_labels_follow_the_declared_order_and_not_the_data():
 @pytest.mark.parametrize(
     ("features", "labels", "sentence"),
     [
-        ([[1.0, 2.0, 3.0]], [1.0], r"shape \(1, 3\).*expected.*2 features"),
-        ([[1.0, 2.0]], [1.0, 1.0], r"labels of shape \(2,\)"),
-        (np.zeros((0, 2)), np.zeros(0), "at least one record"),
+        ([[1.0, 2.0, 3.0]], [1.0], r"got features \(1, 3\).*expected \(n, 2\)"),
+        ([[1.0, 2.0]], [1.0, 1.0], r"labels \(2,\)"),
+        (np.zeros((0, 2)), np.zeros(0), "with n ≥ 1"),
         ([[1.0, 2.0], [np.nan, 1.0]], [1.0, 1.0], "record 1 has a feature or label that is not finite"),
         ([[1.0, 2.0]], [np.nan], "record 0 has a feature or label that is not finite"),
     ],

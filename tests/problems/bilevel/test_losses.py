@@ -264,8 +264,8 @@ WRONG_LOSSES = [
         *(({level: loss}, f"{level}: .*{why}") for level in ("upper_loss", "lower_loss") for loss, why in WRONG_LOSSES),
         # The upper level is differentiated once.
         ({"lower_loss": lambda x, y, a, b: torch.cdist(y[None], a[None]).sum()}, "lower_loss: NotImplementedError"),
-        ({"p": 0}, "p is 0"),
-        ({"classes": 1}, "classes is 1"),
+        ({"p": 0}, r"p out of range \(got 0"),
+        ({"classes": 1}, r"classes out of range \(got 1"),
         ({"regulariser": lambda x, y: x}, "regulariser: .*shape"),
         ({"regulariser": lambda x, y: y.sum() if x[0] > 0 else x.sum()}, "regulariser: RuntimeError"),
         ({"predict": lambda y, a: a}, "predict: .*one number"),

@@ -426,7 +426,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_pipe_instead_of_a_file_is_refused(folder: Path, name: str) -> None:
     (folder / name).rename(folder / "kept")
     os.mkfifo(folder / name)
-    with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe. Fix: give a regular file"):
+    with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe. Fix: use a regular file"):
         decentral_dp.resume(folder)
     (folder / name).unlink()
     (folder / "kept").rename(folder / name)

@@ -53,7 +53,7 @@ def test_the_machine_of_the_last_resume_counts(
     with pytest.raises(Stopped):
         decentral_dp.resume(folder, callbacks=[interrupt_at(4)])
     monkeypatch.setattr(journal, "machine", lambda device="cpu": here)
-    with pytest.raises(InputError, match="begun with processor another"):
+    with pytest.raises(InputError, match="started with processor another"):
         decentral_dp.resume(folder)
     monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
     assert decentral_dp.resume(folder).result.status == "ok"
@@ -135,5 +135,5 @@ def test_changed_sources_of_the_package_are_another_machine(
     folder = tmp_path / "run"
     interrupt(base, folder, 3)
     monkeypatch.setattr(arithmetic, "package_digest", lambda: "another")
-    with pytest.raises(InputError, match="begun with sources"):
+    with pytest.raises(InputError, match="started with sources"):
         decentral_dp.resume(folder)

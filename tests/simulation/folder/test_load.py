@@ -45,7 +45,7 @@ def test_a_loaded_run_equals_the_run(run: decentral_dp.Run) -> None:
 def test_a_loaded_run_has_no_records_and_no_private_state(run: decentral_dp.Run) -> None:
     loaded = decentral_dp.Run.load(str(run.folder))
     for read in (loaded.simulation, lambda: loaded.state):
-        with pytest.raises(InputError, match="not in this process"):
+        with pytest.raises(InputError, match="not available in this process"):
             read()
 
 

@@ -150,7 +150,7 @@ def test_a_shard_that_differs_from_the_manifest_is_refused(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (decentral_dp.audit, "audit: it replaces or scores single records, and they are with their agents"),
+        (decentral_dp.audit, "audit: not supported with problem.manifest"),
         (decentral_dp.check, "check: not supported with problem.manifest"),
     ],
 )
