@@ -202,7 +202,7 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     Refusal(
         _explain_unit,
         "audit",
-        "ε is accounted for {of.job.unit.noun}, and {it}",
+        "ε of this job is for {of.job.unit.noun}, but {it}",
         "remove privacy.unit and privacy.neighbours",
     ),
     Refusal(
@@ -217,7 +217,7 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
             and sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS
         ),
         "audit",
-        f"too many floats in one run for memory (expected at most {MOST_NUMBERS:.2g})",
+        f"too many floats in one run (expected at most {MOST_NUMBERS:.2g})",
         "use fewer rounds (--set algorithm.rounds=...), or a smaller model",
     ),
 )

@@ -611,7 +611,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: job.topology.over_time is not None and not isinstance(job.problem, Training),
         "topology",
-        "exact network DP needs a static network",
+        "exact network DP requires a static network",
         "remove over_time, drop, offline and delay",
     ),
     Refusal(
@@ -623,8 +623,8 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: isinstance(job.problem, Training) and is_unbounded(job),
         "problem.model",
-        "a step of a neural network, or on features without ranges, has no bound on how far it moves hidden "
-        "states apart",
+        "not derived for neural networks or features without ranges, whose steps may amplify differences of "
+        "hidden states without bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
@@ -636,7 +636,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: job.scenario.privacy.guarantee != "certified",
         "privacy.guarantee",
-        'network DP needs clipping and noise (got "{of.scenario.privacy.guarantee}")',
+        'network DP requires clipping and noise (got "{of.scenario.privacy.guarantee}")',
         'use "certified"',
     ),
     Refusal(
@@ -654,7 +654,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
             or (job.sampling.kind == "fixed_batch" and not isinstance(job.problem, Training))
         ),
         "problem.sampling",
-        "messages of secret minibatches are mixtures of Gaussian distributions",
+        "not derived for secret minibatches, whose messages are mixtures of Gaussian distributions",
         'use "full" or "streaming"',
     ),
 )

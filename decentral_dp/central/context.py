@@ -98,7 +98,7 @@ class _Context:
         rates = {query.rate for query in questions.values() if query.rate < 1.0}
         if len(rates) > 1:
             # All terms of a question share one sample: samples at two rates would not be independent.
-            raise ValueError(f"one question asks for samples at the rates {sorted(rates)}; ask for one at a time")
+            raise ValueError(f"one query has samples of different rates (got {sorted(rates)}, expected one rate)")
         out: dict[str, Any] = {}
         for name, query in questions.items():
             split, total = self.split_of(query.term), answers[name].sum(axis=0).reshape(1, -1)

@@ -103,14 +103,14 @@ _UNBOUNDED = (
 _TOO_LONG = _row(
     lambda c: c.s.algorithm.rounds * c.algorithm.releases_per_round > LARGEST_PLAN,
     "algorithm.rounds",
-    "more releases than can be accounted (got {of.s.algorithm.rounds} rounds)",
+    "too many releases to account for (got {of.s.algorithm.rounds} rounds)",
     "use fewer rounds",
 )
 _COORDINATED = (
     _row(
         lambda c: _releases_share(c.s) and c.s.privacy.guarantee == "as_published",
         "problem.positive_share",
-        "no paper publishes a noise for it",
+        "has no published noise",
         "set a public number",
     ),
     _row(
@@ -122,11 +122,11 @@ _COORDINATED = (
     _row(lambda c: c.s.problem.weights == "records", "problem.weights", "{it} averages no gradients of agents"),
     _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes single iterates, not averages"),
     *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _GOSSIP_KEYS.items()),
-    _row(lambda c: c.s.topology.pooled, "topology.kind", "the agents of {it} trust its coordinator already"),
+    _row(lambda c: c.s.topology.pooled, "topology.kind", "not used by {it}, whose agents trust its coordinator"),
     _row(
         lambda c: c.s.privacy.epsilon is None and c.s.privacy.guarantee != "none",
         "privacy.epsilon",
-        "missing; {it} computes its noise from a target",
+        "missing; {it} calibrates its noise to a target",
         "set it, for example epsilon = 1.0",
     ),
     _TOO_LONG,
@@ -134,12 +134,12 @@ _COORDINATED = (
         lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clips.values()),
         "privacy.clip",
         "{it} has the same clipping norm in every round",
-        "give numbers",
+        "set constant norms",
     ),
     _row(
         lambda c: c.s.privacy.clip and not c.algorithm.queries,
         "privacy.clip",
-        "{it} clips nothing; its sensitivities follow from the problem's constants",
+        "not used by {it}, whose sensitivities follow from the problem's constants",
     ),
     _row(
         lambda c: not c.components.algorithm.pure and c.s.privacy.delta == 0.0 and c.s.privacy.guarantee != "none",
@@ -163,7 +163,7 @@ _ELSEWHERE = (
     _row(
         lambda c: c.algorithm.needs_records,
         "problem.manifest",
-        "with these options, {it} computes on the records of all agents in one place, and they are with their agents",
+        "not supported by {it} with these options, which require all records in one place",
         "remove it and set problem.data, or use an algorithm whose agents send sums, such as dp_bilevel, "
         "privatediff or dp_sgda",
     ),
@@ -256,7 +256,7 @@ def make_bilevel_context(c: Components, shards: Shards, problem: Problem, algori
         Refusal(
             lambda s: not shards.classes and s.problem.label_range is None and s.algorithm.kind,
             "problem.label_range",
-            "missing; {it} requires labels of bounded size",
+            "missing, and required by {it} to bound the labels",
             "set their public range",
         ),
     )

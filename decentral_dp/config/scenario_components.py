@@ -62,7 +62,7 @@ _RECORDS: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and AGENT not in c.scenario.problem.data,
         "problem.data",
-        "a manifest needs the path of every agent's file (got {of.scenario.problem.data})",
+        "not the path of each agent's file, as a manifest requires (got {of.scenario.problem.data})",
         f'use for example "shards/agent-{{{AGENT}}}.npz"',
     ),
     Refusal(
@@ -96,13 +96,13 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: next((o for o in c.algorithm.keys if o.required and o.key not in c.keys), None),
         "algorithm.{it.key}",
-        "missing. {of.algorithm.kind} requires it",
-        "add for example {it.line}",
+        "missing, and required by {of.algorithm.kind}",
+        "set it, for example {it.line}",
     ),
     Refusal(
         lambda c: c.keys.get("centring") and c.scenario.privacy.guarantee == "as_published",
         "algorithm.centring",
-        "the published form has none",
+        "not part of the published algorithm",
         "remove it",
     ),
     Refusal(

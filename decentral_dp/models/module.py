@@ -198,8 +198,8 @@ class TorchModel:
             fault = row_dependence(rows, batches[turn::2])
             if fault is not None:
                 raise InputError(
-                    f"{self.source}: the module {fault.text}, so that no clip bounds the influence of a record. Fix: "
-                    "use no operation over the first axis, and keep no state."
+                    f"{self.source}: the module {fault.text}, so clipping does not bound the influence of a "
+                    "record. Fix: use no operation over the first axis, and keep no state."
                 )
 
     def _parameter_views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -355,8 +355,9 @@ def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) ->
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     if not np.allclose(one_by_one, to_numpy(model.module(inputs)), rtol=1e-9, atol=1e-12, equal_nan=True):
         return (
-            "the output of a record depends on the other records of its batch, or on random draws, so that no clip "
-            "bounds the influence of a record. Fix: use no operation over the first axis, no random draws and no state"
+            "the output of a record depends on the other records of its batch, or on random draws, so "
+            "clipping does not bound the influence of a record. Fix: use no operation over the first axis, "
+            "no random draws and no state"
         )
     gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((len(inputs), 0)), math.inf)[0]
     with torch.enable_grad():

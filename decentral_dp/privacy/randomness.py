@@ -423,7 +423,7 @@ class Draws:
         for row in range(len(self._rows)):
             generator = next(self._generators, None)
             if generator is None:
-                raise ValueError("a draw of several agents cannot be made in parts without the compiled module")
+                raise ValueError("drawing noise of several agents in parts requires the compiled module")
             for law, array in arrays:
                 if law == "uniform":
                     generator.random(out=array[row])

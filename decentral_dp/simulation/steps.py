@@ -94,8 +94,9 @@ def check_watch(watch: Watch, job: PlannedJob) -> None:
     for name, function in (("stop", watch.stop), ("steps", watch.visit)):
         if function is not None and adversary != "all_messages":
             raise InputError(
-                f'{name}: privacy.adversary = "{adversary}" fixes the number of rounds, since a round that depends on '
-                f'released values reveals more than the published models. Fix: use privacy.adversary = "all_messages".'
+                f'{name}: privacy.adversary = "{adversary}" requires a fixed number of rounds, since stopping '
+                "early would reveal more than the published models. Fix: use privacy.adversary = "
+                '"all_messages".'
             )
 
 

@@ -121,7 +121,10 @@ def test_columns_of_words_are_placeholders_without_words(tmp_path: Path) -> None
     [
         ({"label": "outcom"}, "has no column 'outcom'; column 7 has a similar name"),
         ({"label": None}, "--label: missing"),
-        ({"ranges": ["agee=0:1"]}, 'unknown column, or one without a range \(got "agee"\); column 3 has a similar name'),
+        (
+            {"ranges": ["agee=0:1"]},
+            r'unknown column, or one without a range \(got "agee"\); column 3 has a similar name',
+        ),
         ({"ranges": ["age"]}, "--range: got"),
         ({"ranges": ["age=5:2"]}, "--range: got"),
         ({"ranges": ["age=0:nan"]}, "--range: got"),

@@ -53,7 +53,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("privacy.box", {"x": 1.0}, "plans its whole budget in advance"),
         ("privacy.share", {"x": 1.0}, "plans its whole budget in advance"),
         ("privacy.epsilon", None, "missing"),
-        ("algorithm.rounds", 10**12, "more releases than can be accounted"),
+        ("algorithm.rounds", 10**12, "too many releases to account for"),
         ("algorithm.rate", 0.0, "above 0|not supported"),
         ("algorithm.domain", {"low": 1.0, "high": 1.0}, "no interior"),
         ("algorithm.init", {"x": 9.0}, "outside the domain"),
@@ -99,7 +99,7 @@ def test_keys_of_no_minimax_problem_are_refused(key: str, value: Any) -> None:
         ("pp_ift", {"algorithm.solver": "newton"}, "^algorithm.solver"),
         ("pp_ift", {"privacy.delta": 0.0}, "no pure guarantee"),
         ("second_order_dp_bilevel", {"algorithm.rate": 0.5}, "not supported by .*, only by dp_bilevel"),
-        ("second_order_dp_bilevel", {"privacy.clip": {"y": 1.0}}, "clips nothing"),
+        ("second_order_dp_bilevel", {"privacy.clip": {"y": 1.0}}, "whose sensitivities follow"),
         ("second_order_dp_bilevel", {"problem.normalise": None, "problem.scale": None}, "^problem.normalise"),
     ],
 )

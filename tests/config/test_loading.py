@@ -430,7 +430,7 @@ def test_a_title_says_which_graph_is_run(scenario: Make, tmp_path: Path) -> None
         ("dp_dsgd", {"y": {"scale": 0.5}}, "expected one norm). Fix: clip = { scale = 0.5 }."),
         ("ldp_dsbo", 1.0, "(got 1.0, expected a table). Fix: clip = { x = 1.0, y = 1.0, z = 1.0 }."),
         ("dp_sgda", 1.0, "privacy.clip: one number for an algorithm that clips"),
-        ("second_order_dp_bilevel", 1.0, "clips nothing"),
+        ("second_order_dp_bilevel", 1.0, "whose sensitivities follow"),
     ],
 )
 def test_clips_of_the_other_form_are_refused(name: str, clip: Any, text: str) -> None:

@@ -299,12 +299,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "laplace": ("under Gaussian noise only", {"privacy.mechanism": "laplace"}),
     "fixed_batch": ("secret sample", {"problem.sampling": {"kind": "fixed_batch", "batch_size": 30}}),
     "poisson": ("secret sample", {"problem.sampling": {"kind": "poisson", "rate": 0.1}}),
-    "streaming": ("a batch assumes", {"problem.sampling": {"kind": "streaming", "batch_size": 3}}),
+    "streaming": ("would reveal in later rounds", {"problem.sampling": {"kind": "streaming", "batch_size": 3}}),
     "steps": ("changes by round", {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}}),
     "noise": ("changes by round", {"privacy.y": {"decay": 0.5}}),
     "away": ("one release of one batch", {"topology.offline": 0.2}),
     "links": ("with the edges", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
-    "fresh": ("turns are accounted", {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}}),
+    "fresh": ("cyclic batches require", {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}}),
     "nothing": ("expected between_agents", {"privacy.correlation": {}}),
     "a ratio alone": (
         "ratio needs between_agents",
@@ -322,7 +322,7 @@ def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
 
 
 def test_a_state_that_is_never_noised_is_refused() -> None:
-    with pytest.raises(InputError, match="depends on releases only"):
+    with pytest.raises(InputError, match="may depend on more than releases"):
         decentral_dp.plan(
             "ring_breast_cancer",
             set={

@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "alone": ({}, {"kind": "isolated"}, "no neighbour"),
     "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
     "one agent": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
-    "a ratio of many": ({"correlation": {"between_agents": "optimised", "ratio": 2.0}}, {}, "a scale for each edge"),
+    "a ratio of many": ({"correlation": {"between_agents": "optimised", "ratio": 2.0}}, {}, "and no ratio"),
     "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "constant network"),
     "many colluders": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
     "large": ({"correlation": OPTIMISED, "colluders": 1}, {"agents": 60}, "or 40 against one colluder"),

@@ -137,7 +137,9 @@ def test_a_stop_ends_the_run_at_the_cost_of_the_plan(tmp_path: Path) -> None:
 
 def test_rounds_of_published_models_are_fixed() -> None:
     job = decentral_dp.build("dp_dsgd_published", set={"algorithm.rounds": 2})
-    with pytest.raises(InputError, match=r'^stop: privacy\.adversary = "final_average" fixes the number of rounds'):
+    with pytest.raises(
+        InputError, match=r'^stop: privacy\.adversary = "final_average" requires a fixed number of rounds'
+    ):
         job.run(stop=lambda released: True)
     with pytest.raises(InputError, match=r"^steps: privacy\.adversary"):
         next(job.steps())

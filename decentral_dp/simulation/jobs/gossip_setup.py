@@ -430,8 +430,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.sampling.kind == "cyclic" and d.is_private and d.correlation.over_rounds is None,
         "problem.sampling",
-        "turns are accounted with noise that is correlated over rounds, or fresh by a band of 1",
-        'set for example privacy.correlation = {{ over_rounds = 1 }}, or use "full"',
+        "cyclic batches require noise correlated over rounds, where one band is independent noise",
+        'set privacy.correlation, for example to {{ over_rounds = 1 }}, or use "full"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
@@ -443,21 +443,20 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.correlation.over_rounds is not None and d.sampling.kind not in ("full", "cyclic"),
         "privacy.correlation.over_rounds",
-        "noise that is correlated over rounds reveals a secret sample in later rounds, and the privacy cost of a batch "
-        "assumes public rounds (got problem.sampling {of.sampling.kind})",
+        "not supported with secret samples, which correlated noise would reveal in later rounds (got "
+        "problem.sampling {of.sampling.kind})",
         'remove it, or use problem.sampling.kind = "cyclic"',
     ),
     Refusal(
         lambda d: d.correlation.between_agents and d.correlation.over_rounds is not None and d.network.over_time,
         "privacy.correlation",
-        "pairwise noise changes its size with the edges, and noise that is correlated over rounds is accounted at a "
-        "constant size",
+        "pairwise noise on a changing network cannot be correlated over rounds, since its scale changes with the edges",
         "remove it, or use a constant network",
     ),
     Refusal(
         lambda d: d.correlation.between_agents and d.s.problem.manifest is not None,
         "privacy.correlation",
-        "agents that hold their records add secrets to their noise, which no neighbour has",
+        "not supported with problem.manifest, since neighbours do not share the secret noise keys of agents",
         "remove it, or use one scenario with all records",
     ),
     Refusal(
@@ -468,8 +467,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and next((f"agent {k}" for k in np.setdiff1d(np.arange(d.network.n_agents), d.network.links())), "")
         ),
         "privacy.correlation",
-        "{it} has no neighbour to share noise with, and the privacy cost of its independent noise would set the scale "
-        "of all agents",
+        "{it} has no neighbour to share noise with, so its independent noise would set the scale for all agents",
         "remove it, or add an edge",
     ),
     Refusal(
@@ -484,7 +482,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "privacy.{it}",
-        "neighbours share noise of one scale, and here the scale depends on the agent",
+        "not supported with correlated noise if it differs between agents",
         "set one scale and one decay for all",
     ),
     Refusal(
@@ -498,8 +496,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "privacy.correlation",
-        f'"optimised" searches a scale for each edge, without a ratio, of a constant network of at most '
-        f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
+        f'"optimised" requires a constant network of at most {MOST_FOR_SCALES[0]} agents, or '
+        f"{MOST_FOR_SCALES[1]} against one colluder, and no ratio",
         'remove ratio, or use between_agents = "pairwise"',
     ),
     Refusal(
@@ -509,14 +507,14 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
         "privacy.correlation.ratio",
-        f"missing. The default is for constant networks of at most {MOST_FOR_RATIO} agents",
-        "set for example ratio = 2.0",
+        f"missing, and without a default on changing networks or with more than {MOST_FOR_RATIO} agents",
+        "set it, for example ratio = 2.0",
     ),
     # Networks.
     Refusal(
         lambda d: d.topology.over_time is None and d.declared_topology.over_time,
         "topology",
-        "no message of {of.kind} is lost or late on a network without edges",
+        "no effect on {of.kind}, whose network has no edges",
         "remove over_time, drop, offline and delay",
     ),
     Refusal(
@@ -550,8 +548,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and d.components.mechanism.norm not in (None, *d.components.problem_type.norms)
         ),
         "privacy.mechanism",
-        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and "
-        "{of.components.problem_type.name} problems clip them in l2 only",
+        "{of.mechanism.description} requires gradients clipped in {of.mechanism.norm}, but "
+        "{of.components.problem_type.name} problems clip in l2 only",
         'use mechanism = "gaussian"',
     ),
     # Channels.
@@ -586,14 +584,14 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             r.is_private and r.unit.records is not None and getattr(strip_centring(r.algorithm), "local_steps", None)
         ),
         "algorithm.local_steps",
-        "local steps have no noise of their own, and one record may move their sum arbitrarily far",
+        "not supported for single records, since one record may change the sum of noiseless local steps without bound",
         'set privacy.unit = "agent", or remove it',
     ),
     # Networks.
     Refusal(
         lambda r: r.algorithm.central and link_keys(r.s, r.topology),
         "{it}",
-        "the agents of {of.kind} answer a server, and no message is sent along an edge",
+        "no effect on {of.kind}, whose agents send messages to a server only",
         "remove it",
     ),
     Refusal(
@@ -605,7 +603,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: not r.algorithm.central and r.topology.directed and not r.algorithm.conserves_mass,
         "topology",
-        "{of.topology.name} is directed, and {of.kind} averages with symmetric weights",
+        "{of.kind} requires an undirected graph (got the directed {of.topology.name})",
         'use algorithm.kind = "push_sum", or an undirected graph',
     ),
     Refusal(
@@ -632,13 +630,13 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             )
         ),
         "{it}",
-        "not supported with attack and topology.aggregation, which read the whole messages of all agents at once",
+        "not supported with attack or topology.aggregation, which require complete messages of all agents",
         "remove it, or remove attack and topology.aggregation",
     ),
     Refusal(
         lambda r: is_byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
         "topology.aggregation",
-        "{of.kind} has no weighted sum of neighbours' values of agents on an undirected graph",
+        "not supported by {of.kind}, which forms no weighted sum of neighbours' values on an undirected graph",
         "use a gossip algorithm such as dp_dsgd",
     ),
     Refusal(
@@ -667,8 +665,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: r.is_private and r.unit != RECORD and not r.follows_from_releases and _kinds_with("memoryless"),
         "{of.unit_key}",
-        "the sensitivity of {of.kind} to {of.unit.noun} is not derived, only that of algorithms of this package "
-        "without noiseless state ({it}) and of custom ones",
+        "not derived for {of.kind}, only for custom algorithms and those without noiseless state ({it})",
         "remove it, or use one of these",
     ),
     Refusal(
@@ -691,8 +688,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             > 1
         ),
         "privacy.unit",
-        "releases of {of.kind} read train and validation records, and the sensitivity to {of.unit.noun} with both is "
-        "not derived",
+        "not derived for {of.kind}, whose releases read train and validation records",
         'use unit = "record", or a problem of one level',
     ),
     # Privacy: samples.
@@ -703,15 +699,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _kinds_with("one_mean")
         ),
         "problem.sampling",
-        "releases of Poisson samples by {of.kind} are not accounted, only those of {it}",
+        "Poisson samples are not accounted for {of.kind}, only for {it}",
         'use one of these, or "fixed_batch"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
         lambda r: r.correlation is not _INDEPENDENT and not r.follows_from_releases and _kinds_with("memoryless"),
         "privacy.correlation",
-        "the accounting assumes that a query depends on releases only, and that is false or unknown of {of.kind} with "
-        "{of.algorithm.protocol} states",
+        "not supported by {of.kind} with {of.algorithm.protocol} states, whose queries may depend on more "
+        "than releases",
         "remove it, or use released states of one of {it}, or a custom algorithm",
     ),
     Refusal(
@@ -734,8 +730,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             )
         ),
         "privacy.correlation.over_rounds",
-        "it is accounted if every agent makes one release of one batch in every round, and that is false or unknown of "
-        "{of.kind} on this network",
+        "not supported by {of.kind} on this network, since every agent must make one release of one batch in "
+        "every round",
         "remove it, or use dp_dsgd without local steps on a network where all agents send",
     ),
     # Privacy: clips and noise.
@@ -751,8 +747,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _first({_clip_key(r, f): f not in r.privacy.clips for f in clipped_families(r.channels, r.problem)})
         ),
         "privacy.{it}",
-        "missing. A certified run bounds every record's contribution",
-        "add for example {it} = 1.0",
+        "missing, and required to bound the contribution of every record",
+        "set it, for example {it} = 1.0",
     ),
     Refusal(
         lambda r: r.privacy.epsilon is not None and r.privacy.noise_multiplier is not None,

@@ -169,7 +169,7 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("alone", {"topology.drop": 0.1}, "on a network without edges"),
+        ("alone", {"topology.drop": 0.1}, "whose network has no edges"),
         ("central", {"privacy.unit": "agent"}, "privacy unit would be all records"),
         ("federated", {"privacy.guarantee": "as_published"}, "as_published"),
     ],

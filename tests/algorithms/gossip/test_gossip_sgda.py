@@ -289,7 +289,7 @@ def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_p
     [
         ("problem", {"positive_share": "released"}, "positive_share: no participant of gossip_sgda can release it"),
         ("problem", {"positive_share": "empirical"}, "positive_share: got"),
-        ("privacy", {"mechanism": "laplace"}, "clip them in l2 only"),
+        ("privacy", {"mechanism": "laplace"}, "clip in l2 only"),
         ("privacy", {"clip": {"x": 1.0}}, r"privacy\.clip\.y: missing"),
         ("run", {"agent_scores": True}, "not sums over agents"),
         ("problem", {"validation": 0.2}, "not supported by a minimax problem"),

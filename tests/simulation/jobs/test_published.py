@@ -353,14 +353,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "momentum": ({"algorithm.momentum": 0.9}, "algorithm.momentum", "two rounds"),
     "unit": ({"privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
     "local steps": ({"algorithm.local_steps": 2, "privacy.unit": "agent"}, "privacy.unit", "one replaced record"),
-    "Poisson": ({"problem.sampling": {"kind": "poisson", "rate": 0.1}}, "problem.sampling", "larger than its divisor"),
-    "correlation": ({"privacy.correlation": {"over_rounds": 1}}, "privacy.correlation", "independent over rounds"),
+    "Poisson": ({"problem.sampling": {"kind": "poisson", "rate": 0.1}}, "problem.sampling", "exceed their divisor"),
+    "correlation": ({"privacy.correlation": {"over_rounds": 1}}, "privacy.correlation", "correlated over rounds"),
     "pairs that change": (
         {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}, "topology.over_time": "matching"},
         "privacy.correlation",
         "network that changes",
     ),
-    "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receives every message"),
+    "colluders": ({"privacy.colluders": 1}, "privacy.colluders", "receive every message"),
     "many sets of colluders": (
         {"privacy.colluders": 8, "topology.agents": 24, "topology.over_time": "matching"},
         "privacy.colluders",
