@@ -266,8 +266,8 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
         UserCodeError: always.
     """
     raise UserCodeError(
-        f"round {t}: step of {author_of(program)} {verb} {exchanges} (expected {program.releases_per_round}, "
-        "its releases_per_round). Fix: correct its code."
+        f"round {t}: step of {author_of(program)} {verb} {exchanges} (expected releases_per_round = "
+        f"{program.releases_per_round}). Fix: correct its code."
     )
 
 

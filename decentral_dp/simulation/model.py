@@ -152,7 +152,7 @@ class TrainedModel:
             # A trained model keeps the rules of its scenario.
             problem = str(error).partition(" Fix: ")[0]
             raise InputError(
-                f"predict: {problem} Fix: correct this table, or train again with other problem.columns."
+                f"predict: {problem} Fix: correct this table, or train again with other rules in problem.columns."
             ) from None
         most = sorted(
             (name for name, share in clipped_shares.items() if share > _MOST_CUT),

@@ -127,7 +127,7 @@ UNPLANNED = {
     (
         "        mixed =",
         "        yield Gossip(y=s.y)\n        mixed =",
-    ): "2 exchanges or more (expected 1, its releases_per_round)",
+    ): "2 exchanges or more (expected releases_per_round = 1)",
     ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of Momentum returns State and never yields",
     ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of Momentum yields ndarray",
     ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
@@ -287,7 +287,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"momentum": ["algorithm.learning_rate.decay=0"], "averaged": []}[name]
-    said = f"{said} (expected 1, its releases_per_round). Fix: correct its code."
+    said = f"{said} (expected releases_per_round = 1). Fix: correct its code."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

@@ -507,7 +507,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
         "privacy.correlation.ratio",
-        f"missing, and without a default on changing networks or with more than {MOST_FOR_RATIO} agents",
+        f"missing, and required on changing networks and with more than {MOST_FOR_RATIO} agents",
         "set it, for example ratio = 2.0",
     ),
     # Networks.
