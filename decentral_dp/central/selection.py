@@ -560,7 +560,7 @@ class Density:
         )
 
     def check(self) -> None:
-        """Raise InputError without a proof, or if a draw would take too long."""
+        """Raise InputError if there is no proof, or if a draw would take too long."""
         refuse(self, _UNSOUND)
 
 

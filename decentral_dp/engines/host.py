@@ -238,7 +238,7 @@ class Host:
         return message
 
     def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
-        """Return the first channel with a value that is not finite, or too long for its public scale.
+        """Return the first channel with a value that is not finite, or too large for its public scale.
 
         Lengths are those of single agents, so the result does not depend on the blocks.
         """
