@@ -131,7 +131,7 @@ def option_error(option: str, problem: str) -> InputError:
     """Return the error for an argument, with its names in Python and on the command line.
 
     Example:
-        >>> refused = option_error("out", ": runs/one exists already. Give another folder.")
+        >>> refused = option_error("out", ": runs/one already exists. Fix: use another folder.")
         >>> str(refused)[:13], refused.command[:15]
         ('out: runs/one', '--out: runs/one')
     """

@@ -87,12 +87,10 @@ def own(path: Path, folder: Path, subject: str) -> Path:
         >>> own(Path("a/../b.txt"), Path("a"), "report")
         Traceback (most recent call last):
             ...
-        decentral_dp.errors.InputError: report: "a/../b.txt" leads out of its folder. Fix: put the file itself there.
+        decentral_dp.errors.InputError: report: "a/../b.txt" is outside its folder. Fix: use a file inside.
     """
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(
-            f"{subject}: {quoted_path(path)} is a link to a file outside its folder. Fix: replace the link by the file."
-        )
+        raise InputError(f"{subject}: {quoted_path(path)} is outside its folder. Fix: use a file inside.")
     return regular(path, subject)
 
 

@@ -28,7 +28,7 @@ class Secret(Generic[T]):
         ...     copy.copy(secret)()
         ... except InputError as error:
         ...     print(str(error).partition(".")[0])
-        the records: not in this process, since copies and pickles leave them out
+        the records: not available in this process, since copies and pickles omit it
     """
 
     __slots__ = ("_held", "name")

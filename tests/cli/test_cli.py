@@ -309,7 +309,7 @@ def test_an_audit_writes_into_no_pipe_and_no_device(command: Command, tmp_path: 
     os.mkfifo(path) if kind == "a pipe" else path.symlink_to("/dev/zero")
     said = command("audit", "quadratic", "--runs", "20", "--out", "out.json")
     assert said.code == 2
-    assert "--out: out.json exists already" in said.err
+    assert "--out: out.json already exists" in said.err
 
 
 def test_a_full_disk_while_drawing_keeps_the_run(

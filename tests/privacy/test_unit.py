@@ -242,8 +242,8 @@ def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, A
 @pytest.mark.parametrize(
     ("scenario", "key", "value", "why"),
     [
-        ("ma_dsbo", "privacy.unit", "agent", "is not derived"),
-        ("vrdsbo", "privacy.neighbours", "zero_out", "one record zeroed out"),
+        ("ma_dsbo", "privacy.unit", "agent", "not derived"),
+        ("vrdsbo", "privacy.neighbours", "zero_out", "not derived"),
         *((name, "privacy.unit", 2, "") for name in ("ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip")),
         ("dp_sgda", "privacy.unit", 2, "one replaced record"),
         ("dp_bilevel", "privacy.neighbours", "zero_out", ""),

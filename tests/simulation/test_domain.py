@@ -74,7 +74,7 @@ def test_no_neighbour_shows_more_than_is_certified_in_a_domain() -> None:
 @pytest.mark.parametrize(
     ("name", "box", "told"),
     [
-        ("bsa", "y=1.0", r"privacy\.box\.y: the agents of bsa answer a server"),
+        ("bsa", "y=1.0", r"privacy\.box\.y: no effect on bsa"),
         ("spdb", "z=1.0", r"privacy\.box\.z: spdb makes no such release"),
         ("ring_breast_cancer", "y=-1.0", r"privacy\.box\.y: the domain of the release is empty"),
         ("dp_bilevel", "x=1.0", r"privacy\.box: dp_bilevel plans its whole budget"),

@@ -90,7 +90,7 @@ def test_a_loop_that_ends_early_interrupts_the_run(tmp_path: Path, whole: decent
 
 def test_an_error_of_a_run_is_raised_in_the_loop(job: decentral_dp.Job, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         next(job.steps(tmp_path))
     for every in (0, 2.5):
         with pytest.raises(InputError, match=r"^every: out of range"):

@@ -92,7 +92,7 @@ def require_new(option: str, file: Path) -> None:
     """
     problem = "" if file.parent.is_dir() else f"there is no folder {file.parent}"
     if os.path.lexists(file):
-        problem = f"{file} exists already, and no file is overwritten"
+        problem = f"{file} already exists, and files are never overwritten"
     if problem:
         raise InputError(f"{option}: {problem}. Fix: use another file.")
 

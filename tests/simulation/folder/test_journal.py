@@ -278,7 +278,7 @@ def test_only_an_interrupted_run_is_resumed(small: dict[str, Any], tmp_path: Pat
                 decentral_dp.resume(folder)
             with pytest.raises(InputError, match="not complete"):
                 read_result(folder)
-            with pytest.raises(InputError, match="exists already"):
+            with pytest.raises(InputError, match="already exists"):
                 decentral_dp.run(small, out=folder)
 
     run = decentral_dp.run(small, out=folder, callbacks=[meanwhile])

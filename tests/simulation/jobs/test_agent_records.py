@@ -168,7 +168,7 @@ def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, 
         ("problem.test=0.1", "problem.test: not supported with problem.manifest"),
         ("problem.validation=0.5", "problem.validation: not supported with problem.manifest"),
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
-        ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),
+        ("problem.data='breast_cancer'", "problem.data: not the path of each agent's file"),
         ("topology.agents=5", "problem.manifest: number of agents differs from the topology (got 4"),
     ],
 )
@@ -278,7 +278,7 @@ def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Pat
     # Trajectories are one course of states, and no file of records holds one.
     with pytest.raises(InputError, match=r"problem\.data: trajectories have no file of each agent"):
         write_shards(load("td_cartpole"), tmp_path / "out")
-    with pytest.raises(InputError, match="exists already, and no file is overwritten"):
+    with pytest.raises(InputError, match="already exists, and files are never overwritten"):
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()
     assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
