@@ -688,20 +688,17 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
     judge, parts, width = result.judge, [], _chance_width(result)
-    for name, comparison, gain, loss in (
-        ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
-        ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
-        ("none", "against the same network without noise", "Noise gains", "Noise costs"),
+    for name, reference in (
+        ("alone", "each agent alone at the same ε"),
+        ("central", "a trusted server at the same ε"),
+        ("none", "the same network without noise"),
     ):
         score = baselines[name].score(judge) if judge is not None and name in baselines else None
         if judge is not None and score is not None and math.isfinite(score):
-            difference = (result.score(judge) or 0.0) - score
-            chance = " (within the sampling error)" if abs(difference) < width else ""
-            verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {judge} {comparison}{chance}")
+            difference = f"{(result.score(judge) or 0.0) - score:+.3f}".replace("-", "−")
+            parts.append(f"{difference} against {reference}")
     chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
-    listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
-    sentence = f"{listed}. One run each{chance}." if parts else ""
+    sentence = f"Difference in {judge}: {', '.join(parts)}. One run each{chance}." if parts else ""
 
     noisy = [result, *(run for name, run in baselines.items() if name != "none")]
     spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]
