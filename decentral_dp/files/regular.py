@@ -87,10 +87,10 @@ def own(path: Path, folder: Path, subject: str) -> Path:
         >>> own(Path("a/../b.txt"), Path("a"), "report")
         Traceback (most recent call last):
             ...
-        decentral_dp.errors.InputError: report: "a/../b.txt" is outside its folder. Fix: use a file inside.
+        decentral_dp.errors.InputError: report: "a/../b.txt" points outside its folder. Fix: replace links by files.
     """
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{subject}: {quoted_path(path)} is outside its folder. Fix: use a file inside.")
+        raise InputError(f"{subject}: {quoted_path(path)} points outside its folder. Fix: replace links by files.")
     return regular(path, subject)
 
 

@@ -76,5 +76,5 @@ def test_a_link_out_of_the_folder_is_not_uploaded(store: Any, tmp_path: Path) ->
     (tmp_path / "private.txt").write_text("private")
     (tmp_path / "here" / "notes.txt").symlink_to(tmp_path / "private.txt")
     done = CliRunner().invoke(app, [*RUN, "--or-resume", "--upload", URL])
-    assert "is outside its folder" in str(done.exception)
+    assert "points outside its folder" in str(done.exception)
     assert not any(store.cat(path) == b"private" for path in store.find("/bucket"))
