@@ -276,9 +276,8 @@ class Job:
         """Check the components, as `check`. Raises InputError for components passed as Python objects."""
         if objects := self.simulation().components.objects:
             raise InputError(
-                f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} "
-                "Python objects, which check does not reach through a job. Fix: pass each of them to "
-                "decentral_dp.check."
+                f"check: not supported for a job with Python objects (got {' and '.join(sorted(objects))}). Fix: pass "
+                "each of them to decentral_dp.check."
             )
         with show_progress(callbacks, "pairs") as callback:
             result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)

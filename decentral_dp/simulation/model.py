@@ -151,9 +151,7 @@ class TrainedModel:
         except InputError as error:
             # A trained model keeps the rules of its scenario.
             problem = str(error).partition(" Fix: ")[0]
-            raise InputError(
-                f"predict: {problem} Fix: correct this table, or train again with other rules in problem.columns."
-            ) from None
+            raise InputError(f"predict: {problem} Fix: correct this table, or train again with other rules.") from None
         most = sorted(
             (name for name, share in clipped_shares.items() if share > _MOST_CUT),
             key=lambda name: -clipped_shares[name],

@@ -261,7 +261,7 @@ def test_a_function_without_agents_gives_a_graph_of_any_size(tmp_path: Path) -> 
         (np.array([[0.5, 1.0], [1.0, 2.0]]), {}, "returns ndarray, expected"),
         ([["a", "b"]], {}, "returns list, expected"),
         ({0: [1], 1: [0]}, {}, "topology: dict returns dict"),
-        (nx.DiGraph([(0, 1), (1, 2), (2, 0)]), {}, "DiGraph is directed, and ldp_dsbo averages"),
+        (nx.DiGraph([(0, 1), (1, 2), (2, 0)]), {}, "requires an undirected graph .got the directed DiGraph"),
         (nx.DiGraph([(0, 1)]), {}, "2 strongly connected components"),
         (nx.Graph([(0, 1), (2, 3)]), {}, "topology: this graph has 2 components"),
         (nx.Graph([(0, 1), (1, 1)]), {}, 'topology: Graph: edge 1 – 1: a self loop at "1"'),

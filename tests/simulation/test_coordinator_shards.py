@@ -105,11 +105,11 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
         (
             "second_order_dp_bilevel",
             "",
-            "problem.manifest: with these options",
+            "problem.manifest: not supported by",
         ),
-        ("warm_start", "", "problem.manifest: with these options"),
-        ("exponential_mechanism", "", "problem.manifest: with these options"),
-        ("regularisation_tuner", "", "problem.manifest: with these options"),
+        ("warm_start", "", "problem.manifest: not supported by"),
+        ("exponential_mechanism", "", "problem.manifest: not supported by"),
+        ("regularisation_tuner", "", "problem.manifest: not supported by"),
         ("dp_bilevel_breast_cancer", "run.agent_scores=true", "run.agent_scores: the agents of a trusted coordinator"),
     ],
 )

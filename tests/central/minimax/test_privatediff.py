@@ -325,7 +325,7 @@ def test_published_form_is_not_certified() -> None:
         ("ascent", {"solver": "newton"}, "algorithm.solver"),
         ("ascent", {"y": None}, "algorithm.y: missing"),
         ("ascent", {"smoothness": None}, "algorithm.smoothness: missing"),
-        ("anchors alone", {"smoothness": 1.0}, "algorithm.smoothness: with period = 1"),
+        ("anchors alone", {"smoothness": 1.0}, "algorithm.smoothness: no effect with period = 1"),
         ("closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
         ("closed form", {"inner": 2}, 'algorithm.inner: "closed_form" takes no steps'),
         ("ascent", {"init": {"z": 1.0}}, "algorithm.init.z"),

@@ -113,7 +113,7 @@ def test_refuses_a_counted_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refuses_released_share_as_published() -> None:
     privacy = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
-    with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
+    with pytest.raises(InputError, match=r"^problem\.positive_share: has no published noise"):
         made(PROGRAMS["sgda"], problem=RELEASED, privacy=privacy)
 
 
