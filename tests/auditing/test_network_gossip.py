@@ -153,9 +153,9 @@ def test_agrees_with_simulation_and_a_forgotten_fact_would_show(members: list[in
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"noise": np.zeros((2, 3))}, "noise must be positive"),
-        ({"noise": np.full((2, 3), np.inf)}, "noise must be positive"),
-        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clips finite"),
+        ({"noise": np.zeros((2, 3))}, "noise scales must be positive"),
+        ({"noise": np.full((2, 3), np.inf)}, "noise scales must be positive"),
+        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clipping norms finite"),
         ({"observers": [[]]}, r"got \[\]"),
         ({"observers": [[0, 3]]}, r"got \[0, 3\], expected one or more of the agents 0 to 2"),
         ({"observers": [[-1]]}, "the agents 0 to 2"),
