@@ -55,10 +55,11 @@ from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.envelope import envelope_slopes
 from decentral_dp.models.linear_terms import as_features, class_index, tiles
 from decentral_dp.models.protocol import norm_sums
-from decentral_dp.privacy.clipping import Clip, clipped_row_sums
+from decentral_dp.privacy.clipping import Clip, clip_factors, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
+from decentral_dp.problems.statistics import pack_statistics
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,13 @@ class Training(StackedProblem):
 
     @property
     def reads_records(self) -> Mapping[str, Split]:
-        return _CENTRED_TERMS if self.p else _PLAIN_TERMS
+        terms = _CENTRED_TERMS if self.p else _PLAIN_TERMS
+        return {**terms, "statistics": "train"} if self.has_statistics else terms
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether least squares on sufficient statistics solve the problem."""
+        return isinstance(self.loss, Squared) and self.length is not None
 
     @property
     def p(self) -> int:
@@ -322,6 +329,32 @@ class Training(StackedProblem):
         total: Array = clipped_row_sums(records.features, clip.x, clip.norm)
         total /= max(records.label.shape[1], 1)
         return total
+
+    def statistics(self, records: Examples, clip: Clip, centre: Array | None) -> Array:
+        """Average (vech(ã ãᵀ), ã (b − centre)), ã = (a, 1), each record's clipped to clip.y.
+
+        Args:
+            records: (g, n, …) of g agents.
+            clip: clipping norms.
+            centre: (g, 1); None for the labels without features.
+
+        Returns:
+            Means (g, width), in the layout of `problems.statistics`. Records that are not finite count as 0.
+        """
+        labels = records.label if centre is None else records.label - centre
+        rows = np.concatenate([records.features, np.ones((*labels.shape, 1))], axis=2)
+        squares = np.einsum("gnd,gnd->gn", records.features, records.features)
+        # Without the entry 1 of ã ãᵀ.
+        norms = np.abs(labels) if centre is None else np.sqrt(squares * (squares + 2) + (squares + 1) * labels**2)
+        norms = np.where(np.isfinite(squares), norms, np.nan)
+        factors = clip_factors(norms, clip.y) / max(labels.shape[1], 1)
+        is_read = factors > 0.0
+        rows, labels = np.where(is_read[..., None], rows, 0.0), np.where(is_read, labels, 0.0)
+        clipped = factors[..., None] * rows
+        matrix, vector = clipped.transpose(0, 2, 1) @ rows, np.einsum("gnd,gn->gd", clipped, labels)
+        if centre is None:
+            matrix, vector[:, :-1] = np.zeros_like(matrix), 0.0
+        return pack_statistics(matrix, vector)
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         if not self.l2:
