@@ -1,7 +1,7 @@
 """Layout of the sufficient statistics of least squares as one vector.
 
-Of ã = (a, 1) (q,) and a label b, the vector is (vech(ã ãᵀ), ã b): the upper triangle of ã ãᵀ row by row, off-diagonals
-times √2, so that norms are those of Frobenius, without the last entry, which is always 1.
+With ã = (a, 1) (q,) and a label b, the vector is (vech(ã ãᵀ), ã b): the upper triangle of ã ãᵀ row by row, and ã b.
+Off-diagonals are times √2, so that norms are those of Frobenius. The last entry of ã ãᵀ is always 1 and left out.
 """
 
 from __future__ import annotations

@@ -95,6 +95,8 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
     if ALGORITHMS[name].solves == "minimax":
         problem = problem.replace("logistic_hyperparameter", "auc_maximisation") + "\npositive_share = 0.6"
+    elif name == "adassp":
+        problem = problem.replace("logistic_hyperparameter", "regression")
     elif "clip.x" in tables:
         problem = 'kind = "hyper_cleaning"\ndata = "wine"\nscale = "public_ranges"\nnormalise = "l2"'
     text = f'[problem]\n{problem}\n\n[topology]\nkind = "ring"\nagents = 4\n\n{tables}'

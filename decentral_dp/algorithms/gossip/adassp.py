@@ -7,7 +7,7 @@ release with noise,
     β_i = f · mean clip(b, C)                                                 released once, in round 1
     β ← P β̃ / f, then β ← P β,   until round K                              of released values, so without noise
     s_i = mean clip((vech(ã ãᵀ), ã (b − β_i)), C)                             released once, in round K + 1
-    s_i ← s̃_i with ã b in place of ã (b − β_i), then s ← P s                 of released values, so without noise
+    s_i ← s̃_i with ã b instead of ã (b − β_i), then s ← P s                  of released values, so without noise
 
 The layout of s is that of `problems.statistics`; S and v are its means of ã ãᵀ and ã b, and b̄ is the last entry of v.
 Every agent publishes
@@ -27,7 +27,7 @@ Limits: linear models with the squared loss, Gaussian noise, and networks that d
 the square of the number of features.
 
 Reference: Y.-X. Wang, "Revisiting Differentially Private Linear Regression: Optimal and Adaptive Prediction &
-Estimation in Unbounded Domain", UAI 2018, Algorithm 2, with one trusted party. There λ_min has a release of its own.
+Estimation in Unbounded Domain", UAI 2018, Algorithm 2, with one trusted party. There λ_min is released separately.
 """
 
 from __future__ import annotations
