@@ -1,7 +1,7 @@
 """Layout of the sufficient statistics of least squares as one vector.
 
-With ã = (a, 1) (q,) and a label b, the vector is (vech(ã ãᵀ), ã b): the upper triangle of ã ãᵀ row by row, and ã b.
-Off-diagonals are times √2, so that norms are those of Frobenius. The last entry of ã ãᵀ is always 1 and left out.
+With ã = (a, γ) (q,) and a label b, the vector is (vech(ã ãᵀ), ã b): the upper triangle of ã ãᵀ row by row, and ã b.
+Off-diagonals are times √2, so that norms are those of Frobenius. The last entry of ã ãᵀ is always γ² and left out.
 """
 
 from __future__ import annotations
@@ -28,16 +28,21 @@ def pack_statistics(matrix: Array, vector: Array) -> Array:
     return np.concatenate([triangle[:, :-1], vector], axis=1)
 
 
-def unpack_statistics(statistics: Array, q: int) -> tuple[Array, Array]:
+def unpack_statistics(statistics: Array, q: int, last: float) -> tuple[Array, Array]:
     """Read means of ã ãᵀ (g, q, q) and ã b (g, q) from vectors (g, width).
+
+    Args:
+        statistics: the vectors.
+        q: number of coordinates of ã.
+        last: γ².
 
     Example:
         >>> means = np.arange(8.0)[None]
-        >>> np.allclose(pack_statistics(*unpack_statistics(means, 3)), means)
+        >>> np.allclose(pack_statistics(*unpack_statistics(means, 3, 0.04)), means)
         True
     """
     rows, columns = np.triu_indices(q)
-    triangle = np.concatenate([statistics[:, : rows.size - 1], np.ones((len(statistics), 1))], axis=1)
+    triangle = np.concatenate([statistics[:, : rows.size - 1], np.full((len(statistics), 1), last)], axis=1)
     matrix = np.empty((len(statistics), q, q))
     matrix[:, rows, columns] = triangle / np.where(rows == columns, 1.0, np.sqrt(2.0))
     matrix[:, columns, rows] = matrix[:, rows, columns]

@@ -331,22 +331,25 @@ class Training(StackedProblem):
         return total
 
     def statistics(self, records: Examples, clip: Clip, centre: Array | None) -> Array:
-        """Average (vech(ã ãᵀ), ã (b − centre)), ã = (a, 1), each record's clipped to clip.y.
+        """Average (vech(ã ãᵀ), ã (b − centre)), with ã = (a, γ) = ∇φ, each record's clipped to clip.y.
 
         Args:
             records: (g, n, …) of g agents.
             clip: clipping norms.
-            centre: (g, 1); None for the labels without features.
+            centre: (g, 1); None for the last entry γ b without the others.
 
         Returns:
             Means (g, width), in the layout of `problems.statistics`. Records that are not finite count as 0.
         """
         labels = records.label if centre is None else records.label - centre
-        rows = np.concatenate([records.features, np.ones((*labels.shape, 1))], axis=2)
-        squares = np.einsum("gnd,gnd->gn", records.features, records.features)
-        # Without the entry 1 of ã ãᵀ.
-        norms = np.abs(labels) if centre is None else np.sqrt(squares * (squares + 2) + (squares + 1) * labels**2)
-        norms = np.where(np.isfinite(squares), norms, np.nan)
+        gamma = getattr(self.model, "bias", 1.0)
+        rows = np.concatenate([records.features, np.full((*labels.shape, 1), gamma)], axis=2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("gnd,gnd->gn", records.features, records.features)
+            if centre is None:
+                squares = 0.0 * squares
+            # Without the entry γ² of ã ãᵀ.
+            norms = np.sqrt(squares * (squares + 2.0 * gamma**2) + (squares + gamma**2) * np.square(labels))
         factors = clip_factors(norms, clip.y) / max(labels.shape[1], 1)
         is_read = factors > 0.0
         rows, labels = np.where(is_read[..., None], rows, 0.0), np.where(is_read, labels, 0.0)

@@ -19,8 +19,8 @@ from tests.conformance.gossip import halved, with_fields_of
 from tests.support.naive import change_end, finished, ledgers
 from tests.support.replay import conversation, loud, network_replay
 
-SIZES, D, K, ROUNDS, CLIP = (3, 5, 4, 8), 2, 5, 12, 0.8
-AGENTS, WIDTH = len(SIZES), statistics_width(D + 1)
+SIZES, D, K, ROUNDS, CLIP = (3, 5, 4, 8), 2, 5, 12, 0.1
+AGENTS, WIDTH, GAMMA = len(SIZES), statistics_width(D + 1), 0.2
 
 
 def frame(seed: int = 0, sizes: tuple[int, ...] = SIZES, d: int = D) -> pd.DataFrame:
@@ -56,7 +56,7 @@ def built(rows: pd.DataFrame | None = None, **tables: Any) -> Any:
 
 def statistics_of(a: np.ndarray, b: float) -> np.ndarray:
     """One record's vector, entry by entry."""
-    whole, q = [*a, 1.0], a.size + 1
+    whole, q = [*a, GAMMA], a.size + 1
     entries = [
         whole[i] * whole[j] * (1.0 if i == j else 2.0**0.5) for i in range(q) for j in range(i, q) if (i, j) != (D, D)
     ]
@@ -69,20 +69,19 @@ def clipped(v: np.ndarray) -> np.ndarray:
 
 def solve(s: np.ndarray, job: Any, l2: float = 0.0) -> np.ndarray:
     """The ridge regression around the mean label of one agent, in the model's weights."""
-    q, gamma = D + 1, job.problem.model.bias
-    matrix = np.eye(q)
+    q = D + 1
+    matrix = np.eye(q) * GAMMA**2
     entries = iter(s)
     for i in range(q):
         for j in range(i, q):
             if (i, j) != (D, D):
                 matrix[i, j] = matrix[j, i] = next(entries) / (1.0 if i == j else 2.0**0.5)
     vector = np.array(list(entries))
-    mean = np.eye(q)[D] * vector[D]
-    ridge = l2 * np.diag([1.0] * D + [gamma**-2])
+    mean = np.eye(q)[D] * vector[D] / GAMMA**2
+    ridge = l2 * np.eye(q)
     least = max((2 * q) ** 0.5 * job.algorithm.noise, 1e-12)
     added = max(0.0, least - np.linalg.eigvalsh(matrix)[0]) * np.eye(q)
-    out = mean + np.linalg.solve(matrix + ridge + added, vector - (matrix + ridge) @ mean)
-    return out / np.array([1.0] * D + [gamma])
+    return mean + np.linalg.solve(matrix + ridge + added, vector - (matrix + ridge) @ mean)
 
 
 @pytest.mark.parametrize("weights", ["sites", "records"])
@@ -95,12 +94,12 @@ def test_messages_and_models_are_those_of_a_loop(weights: str) -> None:
     def noised(index: int, values: list[np.ndarray]) -> np.ndarray:
         return np.array([v + loud(index, "s", i, WIDTH) for i, v in enumerate(values)])
 
-    unit = np.eye(WIDTH)[-1]
-    labels = [0.2 * shares[i] * np.mean([clipped(b * unit) for _, b in records[i]], axis=0) for i in range(AGENTS)]
+    last = GAMMA * np.eye(WIDTH)[-1]
+    labels = [0.2 * shares[i] * np.mean([clipped(b * last) for _, b in records[i]], axis=0) for i in range(AGENTS)]
     expected = [np.zeros((AGENTS, WIDTH)), noised(1, labels)]
     for k in range(K):
         expected.append(mixing @ expected[-1] / (0.2 if k == 0 else 1.0))
-    centre = expected.pop()[:, -1]
+    centre = expected.pop()[:, -1] / GAMMA
     sums = [
         np.mean([clipped(statistics_of(a, b - c)) for a, b in r], axis=0) for r, c in zip(records, centre, strict=True)
     ]
@@ -108,7 +107,7 @@ def test_messages_and_models_are_those_of_a_loop(weights: str) -> None:
     expected.append(released)
     uncentred = released.copy()
     for row, c, share in zip(uncentred, centre, shares, strict=True):
-        row[-D - 1 :] += c * np.array([row[2] / 2**0.5, row[4] / 2**0.5, share])
+        row[-D - 1 :] += c * np.array([row[2] / 2**0.5 / GAMMA, row[4] / 2**0.5 / GAMMA, GAMMA * share])
     expected.append(uncentred)
     while len(expected) <= ROUNDS:
         expected.append(mixing @ expected[-1])
@@ -126,9 +125,8 @@ def test_without_noise_it_is_the_regression_of_all_records(ridge: float) -> None
     run = decentral_dp.run(source, data=rows)
     features, label = rows[["f0", "f1"]].to_numpy(), rows["label"].to_numpy()
     if ridge:
-        # l2/2 ‖y‖² on the weights of scaled features and on the intercept over γ.
-        gamma = run.simulation().problem.model.bias
-        whole = np.column_stack([features / 2**0.5, np.full(len(rows), gamma)])
+        # The penalty is on the weights of scaled features, and on the intercept over γ.
+        whole = np.column_stack([features / 2**0.5, np.full(len(rows), GAMMA)])
         plain = Ridge(alpha=ridge * len(rows), fit_intercept=False).fit(whole, label / 10.0 - 1.0)
         expected = 10.0 * (1.0 + plain.predict(whole))
     else:
@@ -189,7 +187,7 @@ def test_extreme_records_reach_the_planned_sensitivity_and_not_more(unit: dict[s
         moved = SIZES[victim] if unit.get("unit") == "agent" else unit.get("unit", 1)
         place = np.flatnonzero(rows["agent"] == victim)[:moved]
         # The last coordinate gives the centre of the labels.
-        transcript = [{"s": draw.normal(size=(AGENTS, WIDTH)) * (seed % 2)} for _ in range(ROUNDS + 1)]
+        transcript = [{"s": draw.normal(size=(AGENTS, WIDTH)) * 0.1 * (seed % 2)} for _ in range(ROUNDS + 1)]
         wanted = []
         for sign in (1.0, -1.0):
             corner = draw.choice([-1.0, 0.0, 1.0], D) * (seed % 2)
@@ -258,7 +256,7 @@ def test_few_rounds_release_statistics_only_if_a_round_is_left_for_the_labels(ro
 
 
 def test_the_clip_has_a_default() -> None:
-    assert built(privacy={"clip": None}).clip.y == 1.0
+    assert built(privacy={"clip": None}).clip.y == 0.5
 
 
 def test_noise_only_shrinks_weights_toward_the_mean_label() -> None:
@@ -267,14 +265,14 @@ def test_noise_only_shrinks_weights_toward_the_mean_label() -> None:
     algorithm = replace(job.algorithm, noise=0.5)
     s = np.random.default_rng(0).normal(size=(50, WIDTH))
     weights = algorithm.solution({"y": np.zeros((50, D + 1)), "s": s})["y"]
-    matrix, _ = unpack_statistics(s, D + 1)
+    matrix, _ = unpack_statistics(s, D + 1, GAMMA**2)
     assert np.linalg.eigvalsh(matrix)[:, 0].min() < 0.0
-    assert np.abs(weights).max() < 100.0
+    assert np.abs(weights).max() < 1e3
 
 
 def test_skewed_counts_are_learnt_at_small_budgets() -> None:
-    """Records of eight features at five unequal sites, of which least squares explain a seventh."""
-    draw, sizes, d = np.random.default_rng(1), (3000, 1500, 900, 450, 150), 8
+    """Records of eight features at five unequal sites, of which least squares explain a sixth."""
+    draw, sizes, d = np.random.default_rng(2), (3000, 1500, 900, 450, 150), 8
     features = draw.uniform(-1.0, 1.0, (7500, d))
     counts = draw.poisson(np.exp(0.6 + 0.35 * features @ draw.normal(size=d)) * draw.gamma(0.8, 1.25, 7500))
     rows = pd.DataFrame(features, columns=[f"f{k}" for k in range(d)]).assign(label=np.clip(counts, 0, 40))
@@ -283,10 +281,10 @@ def test_skewed_counts_are_learnt_at_small_budgets() -> None:
         "problem": {"label_range": [0, 40], "weights": "records"},
         "topology": {"agents": 5},
         "algorithm": {"rounds": 60},
-        "privacy": {"epsilon": 3.0, "clip": None},
+        "privacy": {"epsilon": 1.0, "clip": None},
     }
     metrics = decentral_dp.run(content(**tables), data=rows).metrics
     reached = metrics[(metrics["name"] == "test_r2") & (metrics["agent"] == "mean")]["value"].iloc[-1]
     train, test = features[:6000], features[6000:]
     plain = LinearRegression().fit(train, rows["label"][:6000]).score(test, rows["label"][6000:])
-    assert 0.7 * plain < reached <= plain + 0.01
+    assert 0.6 * plain < reached <= plain + 0.01
