@@ -5,6 +5,7 @@ Parameters are set in the constructor. Results of `fit` have names that end in `
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -426,7 +427,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     Args:
         label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
             `PrivacyWarning`.
-        loss: "squared" or "huber". The Huber loss is linear beyond a tenth of half the label range.
+        loss: "squared", "huber" or "poisson". The Huber loss is linear beyond a tenth of half the label range. The
+            Poisson loss is that of counts in a label range from 0, and predicts exp(x·coef_ + intercept_).
         agents, topology, epsilon, delta, model, algorithm, rounds, clip, colluders, weights, l2, data_range, budget,
             random_state: see `DecentralisedClassifier`.
 
@@ -449,7 +451,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     """
 
     label_range: tuple[float, float] | None = None
-    loss: Literal["squared", "huber"] = "squared"
+    loss: Literal["squared", "huber", "poisson"] = "squared"
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the regression, privately.
@@ -488,7 +490,9 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         if self.model == "linear":
             unit, middle = 0.5 * (high - low), 0.5 * (high + low)
             coef, intercept = self._linear(model)
-            self.coef_, self.intercept_ = unit * coef[0], float(unit * intercept[0] + middle)
+            is_log = self.loss == "poisson"
+            self.coef_ = coef[0] if is_log else unit * coef[0]
+            self.intercept_ = float(intercept[0] + math.log(unit) if is_log else unit * intercept[0] + middle)
         return self
 
     def predict(self, X: ArrayLike) -> Array:

@@ -27,7 +27,12 @@ Losses of a record with outputs φ of the model and the label b, all convex in �
     logistic        log(1 + exp(φ)) − b φ, b ∈ {0, 1}                  slope σ(φ) − b                curvature ≤ 1/4
     cross_entropy   log Σ_r exp(φ_r) − φ_b, b ∈ {0, …, c − 1}          slope softmax(φ) − e_b        curvature ≤ 1/2
     squared         ½ (φ − b)²                                         slope φ − b                   curvature 1
+    poisson         exp(φ) − (b + 1) φ, φ ≤ log 2                         slope exp(φ) − b − 1            curvature ≤ 2
     huber           ½ u² for |u| ≤ w, else w (|u| − ½ w), u = φ − b    slope min(max(u, −w), w)      curvature ≤ 1
+
+The Poisson loss is that of counts b + 1 ∈ [0, 2], in units of half the label range from 0: for a unit u, u exp(φ) −
+u (b + 1) φ is the negative log-likelihood of a count u (b + 1) of the rate u exp(φ). Beyond φ = log 2, the end of the
+range, it is linear, so that it stays convex. The prediction is the rate, exp(min(φ, log 2)) − 1 in units of b.
 
 The slope is ∂ℓ/∂φ, the curvature the largest eigenvalue of ∂²ℓ/∂φ². `value` takes outputs (…, n, e) and labels (…, n)
 to ℓ (…, n), `slopes` to ∂ℓ/∂φ (…, n, e), a new array.
@@ -129,7 +134,29 @@ class Huber:
         return np.asarray(np.clip(outputs - labels[..., None], -self.width, self.width))
 
 
-TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber
+@dataclass(frozen=True)
+class Poisson:
+    """Poisson loss of counts with a log link, for labels scaled from [0, high] to [−1, 1]."""
+
+    name = "poisson"
+    curvature = 2.0
+
+    def value(self, outputs: Array, labels: Array) -> Array:
+        phi = outputs[..., 0]
+        beyond = np.maximum(phi - _LOG_OF_RANGE, 0.0)
+        return np.asarray(np.exp(phi - beyond) + 2.0 * beyond - (labels + 1.0) * phi)
+
+    def slopes(self, outputs: Array, labels: Array) -> Array:
+        return np.asarray(self.predictions(outputs) - labels[..., None])
+
+    def predictions(self, outputs: Array) -> Array:
+        """Return the predicted labels of outputs φ."""
+        return np.asarray(np.exp(np.minimum(outputs, _LOG_OF_RANGE)) - 1.0)
+
+
+TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber | Poisson
+# The logarithm of the largest scaled count.
+_LOG_OF_RANGE = math.log(2.0)
 
 
 def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:
@@ -400,7 +427,7 @@ class Training(StackedProblem):
         squares = np.zeros(len(y))
         with np.errstate(all="ignore"):
             for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
-                squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
+                squares[rows] += np.square(self._labels_of(outputs) - records.label[part]).sum(axis=1)
         return fit_scores(squares / len(records.label), records.label)
 
     def probabilities(self, x: Array, y: Array, records: Examples) -> list[tuple[Array, NDArray[np.int64]]]:
@@ -435,8 +462,12 @@ class Training(StackedProblem):
                 share = np.exp(scores - scores.max(axis=-1, keepdims=True))
                 out[rows, part] = share / share.sum(axis=-1, keepdims=True)
             else:
-                out[rows, part] = outputs
+                out[rows, part] = self._labels_of(outputs)[..., None]
         return out if self.n_classes else out[..., 0]
+
+    def _labels_of(self, outputs: Array) -> Array:
+        """Return the predicted numbers (…) of outputs (…, 1)."""
+        return (self.loss.predictions(outputs) if isinstance(self.loss, Poisson) else outputs)[..., 0]
 
     @property
     def description(self) -> str:
@@ -496,7 +527,7 @@ class Training(StackedProblem):
 
 ModelKey = Annotated[ModelTable, Doc("The model whose weights are y; linear if left out.")]
 ClassLoss = Annotated[str, Doc('The loss of one record: "logistic" of two classes, or "cross_entropy".')]
-NumberLoss = Annotated[str, Doc('The loss of one record: "squared" or "huber".')]
+NumberLoss = Annotated[str, Doc('The loss of one record: "squared", "huber" or "poisson".')]
 Penalty = Annotated[NonNegative, Doc("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
 
 
@@ -519,12 +550,14 @@ def classification(
 def regression(
     facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
-    """Make a regression problem: half the squared error, or "huber", linear beyond a tenth of half the label range.
+    """Make a regression problem: half the squared error, "huber", or "poisson" of counts.
+
+    The Huber loss is linear beyond a tenth of half the label range. The Poisson loss has a log link.
 
     Raises:
         InputError: labels that are classes, a loss that is not for numbers, or a model that does not fit.
     """
-    losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber()}
+    losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber(), "poisson": Poisson()}
     return _training("regression", facts, model, loss, losses, 0, l2)
 
 

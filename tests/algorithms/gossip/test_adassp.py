@@ -199,7 +199,7 @@ def test_extreme_records_reach_the_planned_sensitivity_and_not_more(unit: dict[s
                 job = job.with_record("train", victim, nothing, moved)
             wanted.append(network_replay(job, transcript).wanted)
         (planned,) = job.ledger.charged_channels
-        for t, (one, other) in enumerate(zip(*(said for said in wanted), strict=True)):
+        for t, (one, other) in enumerate(zip(*wanted, strict=True)):
             if not isinstance(one["s"], Bounded):
                 np.testing.assert_array_equal(one["s"], other["s"])
                 continue
