@@ -286,6 +286,9 @@ class _Decentralised(Private):
         """Add default momentum, centring and tail average, unless `algorithm` sets them."""
         table, linear = scenario["algorithm"], self.model == "linear"
         run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
+        if table["kind"] == "adassp":
+            # It publishes a solution, without steps to average.
+            run["average"] = 1
         if table["kind"] in _WITH_PARTS:
             try:
                 topology = load_components(scenario, data=data, topology=graph).topology.make()

@@ -468,6 +468,8 @@ def no_statistics(s: Scenario, problem: Any, mechanism: Mechanism, topology: Top
         return "it solves linear regression with the squared loss"
     if s.privacy.guarantee == "certified" and (mechanism != GAUSSIAN or s.privacy.epsilon is None):
         return "its ridge is planned for Gaussian noise and a target ε"
+    if s.tail_length > 1:
+        return "it publishes solutions, and run.average would average those of early rounds"
     return _no_centre(s, topology, sampling)
 
 

@@ -14,6 +14,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.adassp import AdaSsp
 from decentral_dp.bounded import Bounded
 from decentral_dp.errors import InputError
+from decentral_dp.estimators import DecentralisedRegressor
 from decentral_dp.problems.statistics import statistics_width, unpack_statistics
 from tests.conformance.gossip import halved, with_fields_of
 from tests.support.naive import change_end, finished, ledgers
@@ -64,7 +65,7 @@ def statistics_of(a: np.ndarray, b: float) -> np.ndarray:
 
 
 def clipped(v: np.ndarray) -> np.ndarray:
-    return v * min(1.0, CLIP / np.linalg.norm(v))
+    return np.asarray(v * min(1.0, CLIP / np.linalg.norm(v)))
 
 
 def solve(s: np.ndarray, job: Any, l2: float = 0.0) -> np.ndarray:
@@ -81,7 +82,7 @@ def solve(s: np.ndarray, job: Any, l2: float = 0.0) -> np.ndarray:
     ridge = l2 * np.eye(q)
     least = max((2 * q) ** 0.5 * job.algorithm.noise, 1e-12)
     added = max(0.0, least - np.linalg.eigvalsh(matrix)[0]) * np.eye(q)
-    return mean + np.linalg.solve(matrix + ridge + added, vector - (matrix + ridge) @ mean)
+    return np.asarray(mean + np.linalg.solve(matrix + ridge + added, vector - (matrix + ridge) @ mean))
 
 
 @pytest.mark.parametrize("weights", ["sites", "records"])
@@ -239,6 +240,7 @@ def test_records_that_are_not_finite_count_as_zero() -> None:
         ({"privacy": {"mechanism": "laplace", "delta": None}}, "algorithm.kind: adassp .* its ridge"),
         ({"problem": {"sampling": {"kind": "streaming", "batch_size": 2}}}, "records come in a public order"),
         ({"topology": {"drop": 0.1}}, "the network changes"),
+        ({"run": {"average": 3}}, "run.average"),
         ({"algorithm": {"learning_rate": {"scale": 1.0}}}, "algorithm.learning_rate"),
     ],
     ids=str,
@@ -257,6 +259,17 @@ def test_few_rounds_release_statistics_only_if_a_round_is_left_for_the_labels(ro
 
 def test_the_clip_has_a_default() -> None:
     assert built(privacy={"clip": None}).clip.y == 0.5
+
+
+def test_an_estimator_predicts_by_the_solution_of_the_last_round() -> None:
+    rows = frame(2, (300,) * AGENTS)
+    features = rows[["f0", "f1"]].to_numpy()
+    model = DecentralisedRegressor(
+        algorithm="adassp", rounds=40, agents=AGENTS, epsilon=8.0, label_range=(0, 20), random_state=1
+    ).fit(features, rows["label"].to_numpy())
+    plain = LinearRegression().fit(features, rows["label"]).score(features, rows["label"])
+    assert plain - 0.05 < model.score(features, rows["label"].to_numpy()) <= plain
+    np.testing.assert_allclose(features @ model.coef_ + model.intercept_, model.predict(features))
 
 
 def test_noise_only_shrinks_weights_toward_the_mean_label() -> None:
