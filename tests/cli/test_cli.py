@@ -105,6 +105,9 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     assert said.code == 0, said.err
     # A random walk of three rounds does not reach all agents.
     assert any(f"certified: {what}" in said.out for what in ("ε = 4", "ε = 3.99", "at most ε = 4"))
+    if name == "adassp":
+        # Its clipping norm has a default.
+        return
     # Every clipping norm is needed.
     clips = tomllib.loads(tables)["privacy"]["clip"]
     assert clips
