@@ -4,8 +4,8 @@ min over y of (1/m) Σ_i mean over agent i's train records of ½ (yᵀã − b)�
 linear model. The labels are centred first, since labels far from 0 would use up the clipping norm C. With P the
 symmetric mixing matrix, and a tilde for a release with noise,
 
-    β_i = f · mean clip(γ b, C)                                               released once, in round 1
-    β ← P β̃ / f, then β ← P β,   until round K                              of released values, so without noise
+    r_i = f · mean clip(γ b, C)                                               released once, in round 1
+    β ← P r̃ / f, then β ← P β,   until round K                              of released values, so without noise
     s_i = mean clip((vech(ã ãᵀ), ã (b − β_i/γ)), C)                           released once, in round K + 1
     s_i ← s̃_i with ã b instead of ã (b − β_i/γ), then s ← P s               of released values, so without noise
 
@@ -16,14 +16,14 @@ over γ. Every agent publishes
 
 with e the intercept's direction and σ the standard deviation of the noise of s after averaging. √(2q) σ bounds the norm
 of the noise of S on average, so S + λI has no smaller eigenvalue. Both S and σ are public: λ has no privacy cost.
-f = 0.2, so that β has f²/(1 + f²) = 4 % of the budget μ². With a small γ, the noise of products of features and labels
+f = 0.2, so that r has f²/(1 + f²) = 4 % of the budget μ². With a small γ, the noise of products of features and labels
 is smaller, and the mean label keeps enough precision.
 
-Noise protects one train record of agent i: β_i reads it in one clipped mean of sensitivity f·2C/N, and, given the
+Noise protects one train record of agent i: r_i reads it in one clipped mean of sensitivity f·2C/N, and, given the
 public β_i, s_i in another one of sensitivity 2C/N, without amplification by sampling. The rest is post-processing. Two
 records reach 2C if C ≤ γ. At the default C = 0.5 a search found differences up to 0.996 · 2C.
 
-Without noise and clips, w approaches the least squares of all records, at the speed of gossip.
+Without noise and clips, y approaches the least squares of all records, at the speed of gossip.
 
 Limits: linear models with the squared loss, Gaussian noise, and networks that do not change. Message sizes grow with
 the square of the number of features.

@@ -153,6 +153,15 @@ def test_planned_is_recorded_and_its_noise_is_that_of_the_average(weights: str, 
     assert finished(job).ledger.same_releases(job.ledger)
 
 
+@pytest.mark.parametrize(
+    "sampling", [{"kind": "fixed_batch", "batch_size": 2}, {"kind": "poisson", "rate": 0.5}], ids=str
+)
+def test_batches_are_not_read(sampling: dict[str, Any]) -> None:
+    job, full = built(problem={"sampling": sampling}), built()
+    assert job.ledger.same_releases(full.ledger)
+    assert finished(job).ledger.same_releases(job.ledger)
+
+
 class Half(AdaSsp):
     """Accounts a replaced record as one that is only removed."""
 
