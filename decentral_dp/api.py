@@ -34,13 +34,13 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
-from decentral_dp.simulation.baselines import baseline_jobs
+from decentral_dp.simulation.baselines import baseline_jobs, repeat_jobs, with_sites
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
-from decentral_dp.simulation.result import BASELINES_FOLDER, RESULT, is_complete
+from decentral_dp.simulation.result import BASELINES_FOLDER, RESULT, SEEDS_FOLDER, is_complete
 from decentral_dp.simulation.steps import NO_METRICS, Released, Step, Watch
 from decentral_dp.topology import Topology
 
@@ -200,23 +200,34 @@ class Job:
         *,
         callbacks: Sequence[Callback] = (),
         baselines: bool = False,
+        seeds: int = 1,
         metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
         stop: Callable[[Released], bool] | None = None,
         budget: Budget | None = None,
     ) -> Run:
         """Run the job, as `run`."""
+        if seeds < 1 or (seeds > 1 and not baselines):
+            raise option_error("seeds", f": got {seeds}, expected a number from 1, with baselines. Fix: add baselines.")
         if baselines and budget is not None:
             raise option_error(
-                "baselines", ": the run without noise exceeds every budget. Fix: leave baselines or budget out."
+                "baselines",
+                ": cannot be combined with budget, since the run without noise exceeds every budget. Fix: "
+                "remove one of the two.",
             )
         # Baselines that cannot be built raise InputError before the first release.
-        baseline_plans = baseline_jobs(self._named(), self.simulation()) if baselines else {}
+        plans = [(self._named(), self.simulation()), *repeat_jobs(self._named(), self.simulation(), seeds)]
+        baseline_plans = [baseline_jobs(*plan) if baselines else {} for plan in plans]
+        jobs = [self._with_new_noise(), *(job for _, job in plans[1:])]
+        further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
+        runs = []
         with show_progress(callbacks, "rounds") as callback:
-            run = runner.run_job(self._with_new_noise(), out, callback, Watch(metrics, stop), budget)
-            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in baseline_plans}
-            ran = {name: runner.run_job(job, places[name], callback) for name, job in baseline_plans.items()}
-        run = replace(run, baselines=ran)
-        for finished_run in (*ran.values(), run):
+            for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
+                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+                runs.append(replace(run, baselines=ran))
+        run = with_sites(replace(runs[0], repeats=runs[1:]))
+        for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)
         return run
 
@@ -252,7 +263,9 @@ class Job:
         """
         every = loading.python_value(every)
         if not isinstance(every, int) or every < 1:
-            raise InputError(f"every: expected a number of rounds from 1 (got {every!r}).")
+            raise InputError(
+                f"every: out of range (got {every!r}, expected at least 1 round). Fix: use for example every=10."
+            )
         return runner.steps_of_job(self._with_new_noise(), out, every, _draw, budget)
 
     def _with_new_noise(self) -> jobs.PlannedJob:
@@ -275,8 +288,8 @@ class Job:
         """Check the components, as `check`. Raises InputError for components passed as Python objects."""
         if objects := self.simulation().components.objects:
             raise InputError(
-                f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
-                "Python objects. Fix: check each of them, decentral_dp.check(object)."
+                f"check: not supported for a job with Python objects (got {' and '.join(sorted(objects))}). Fix: pass "
+                "each of them to decentral_dp.check."
             )
         with show_progress(callbacks, "pairs") as callback:
             result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
@@ -362,6 +375,7 @@ def run(
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     baselines: bool = False,
+    seeds: int = 1,
     metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS,
     stop: Callable[[Released], bool] | None = None,
     budget: Budget | None = None,
@@ -376,6 +390,8 @@ def run(
             progress bar. If a callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+        seeds: number of runs with other noise, each with its baselines, for paired intervals (`run.result.sites`).
+            Further ones are in `run.repeats` and in OUT/seeds. Default: 1.
         metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
             rounds; default none. It costs no ε, unless the function reads records.
         stop: function of the last released values that ends the run after an evaluated round if it returns True;
@@ -398,7 +414,9 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, baselines=baselines, metrics=metrics, stop=stop, budget=budget)
+    return job.run(
+        out, callbacks=callbacks, baselines=baselines, seeds=seeds, metrics=metrics, stop=stop, budget=budget
+    )
 
 
 def resume(
@@ -599,7 +617,7 @@ def study(
     text, conduct = changes(set), annex("conduct")
     is_read = isinstance(study, annex("Study"))
     if is_read and text:
-        raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
+        raise InputError("study: keys of a loaded study cannot be changed. Fix: pass its name, path or dict.")
     study_object = study if is_read else annex("load_study")(study, text)
     with show_progress(callbacks, "cells") as callback:
         if out is not None:
@@ -667,11 +685,11 @@ def sweep(
 def _labels(name: str, values: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
     """Return label → value of an axis. Raises InputError for missing or equal labels, and for seeds."""
     if name == "seed":
-        raise InputError("grid: seed is not an axis of the grid. Fix: seeds=[…].")
+        raise InputError("grid: seed cannot be an axis of the grid. Fix: pass seeds=[…].")
     if isinstance(values, Mapping):
         return dict(values)
     labels = [v.get("kind") if isinstance(v, Mapping) else v if isinstance(v, Hashable) else str(v) for v in values]
-    fix = "Fix: name them, {label: value}."
+    fix = "Fix: pass labels, as in {label: value}."
     with converting(TypeError, lambda _: f"grid: a value of {name} has no label. {fix}"):
         count = len({*labels})
     if count < len(labels):
@@ -713,19 +731,26 @@ def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str]
     if scenario is None:
         if "X" not in arrays:
             raise InputError(
-                "scenario: missing. Fix: give a scenario, or records, as run(X=X, y=y, agents=8, epsilon=4)."
+                "scenario: missing. Fix: pass a scenario, or records, as in run(X=X, y=y, agents=8, epsilon=4)."
             )
         scenario, data = scenario_of_arrays(**arrays)
         if "topology" not in tables | objects | scenario:
-            raise InputError("agents: missing. Fix: give the agent of each record, or a number of agents, as agents=8.")
+            raise InputError(
+                "agents: missing. Fix: pass the agent of each record, or a number of agents, as in agents=8."
+            )
         count = scenario.get("topology", {}).get("agents")
         nodes = tables.get("topology", {}).get("agents")
         if None not in (count, nodes) and count != nodes:
-            raise InputError(f"agents: records and graph differ (got {count}, expected {nodes}). Fix: change one.")
+            raise InputError(
+                f"agents: number of agents differs from the graph (got {count}, expected {nodes}). Fix: use a "
+                f"graph of {count} agents."
+            )
         objects["data"] = data
     elif arrays:
         name = next(iter(arrays))
-        raise InputError(f"{name}: does not apply to a scenario. Fix: data=(X, y), and set={{…}} for its keys.")
+        raise InputError(
+            f"{name}: cannot be combined with a scenario. Fix: pass data=(X, y), and change keys with set={{…}}."
+        )
     for what, value in objects.items():
         if isinstance(value, str):
             fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
@@ -745,7 +770,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
     """Raise InputError for changes of a planned job."""
     if options:
         raise InputError(
-            f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
+            f"{function}: {', '.join(options)} cannot change a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
 

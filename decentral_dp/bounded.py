@@ -129,10 +129,7 @@ class Bounded:
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
         public = self.public
-        if isinstance(factor, float) and public.size and not any(public.strides):
-            # A broadcast scalar remains one.
-            public = np.broadcast_to(public[:1, :1] * factor, public.shape)
-        else:
+        if not (isinstance(factor, float) and math.isfinite(factor) and _is_zero(public)):
             public = np.asarray(public * factor)
         return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)
 

@@ -33,6 +33,7 @@ from decentral_dp.bounded import (
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Sampling, draw_batch
 from decentral_dp.exchange import ClippedSum, Value
+from decentral_dp.models.linear_terms import BLOCK
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.protocol import (
@@ -47,7 +48,7 @@ from decentral_dp.problems.protocol import (
     split_read,
     term_shapes,
 )
-from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.records import count_records, join_stacks, regulariser_matrices, stacked_by_count, take
 from decentral_dp.problems.statistics import statistics_width
 from decentral_dp.topology.over_time import OverTime
 
@@ -111,17 +112,20 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return list(zip(self.records["train"], self.records["validation"], strict=True))
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
-        """Yield each question's name and clipped sum, with one Poisson sample per split and rate."""
-        batches: dict[tuple[Split, float], Any] = {}
+        """Yield each question's name and clipped sum, with one Poisson sample per split, rate and block."""
+        batches: dict[tuple[Split, float, tuple[int, int] | None], Any] = {}
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
-            if (split, query.rate) not in batches:
+            key = (split, query.rate, query.block)
+            if key not in batches:
                 records = self.records[split][row]
+                if query.block is not None:
+                    records = take(records, slice(query.block[0], None, query.block[1]))
                 if query.rate < 1.0:
                     coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
                     records = take(records, np.flatnonzero(coins < query.rate))
-                batches[split, query.rate] = records
-            yield name, self.clipped_sum(query, batches[split, query.rate])
+                batches[key] = records
+            yield name, self.clipped_sum(query, batches[key])
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
         """Sum the clipped contributions of these records, in a Poisson sample record by record.
@@ -332,6 +336,7 @@ class LocalDataset:
         # Cached, since a protocol check takes as long as a small round.
         self._stackable = as_stacked(problem)
         self._steepening = problem if hasattr(problem, "largest_x") else None
+        self._joins: bool = getattr(problem, "joins_agents", False)
         self._reads = dict(problem.reads_records)
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
         # Caches that are valid as long as the numbers of averaged records stay the same.
@@ -339,6 +344,7 @@ class LocalDataset:
         self._averaged: dict[Split, NDArray[np.int64]] = {}
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
         self._sensitivities: dict[str, Sensitivity] = {}
+        self._full_batch: Batch | None = None
         # Cyclic batches: agent and split → public order of the records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
@@ -436,7 +442,7 @@ class LocalDataset:
             A difference that is not finite counts as 0.
         """
         if isinstance(x, Bounded) or isinstance(y, Bounded):
-            raise TypeError("local_steps: the start depends on records. Fix: release it first.")
+            raise TypeError("local_steps: the initial point depends on records. Fix: release it first.")
         split, norm = self._reads.get("lower_grad_y"), self._clip.norm
         point = y
         with np.errstate(all="ignore"):
@@ -465,6 +471,10 @@ class LocalDataset:
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
         counts = self.averaged_counts(t)
+        # Records and sensitivities do not change between rounds as long as the clip and the counts do not.
+        repeats = self._stream.kind == "full" and clip is self._clip
+        if repeats and self._full_batch is not None:
+            return self._full_batch
 
         def records_of(split: Split, row: int) -> tuple[Any, float]:
             records, n = self._records[split][row], int(counts[split][row])
@@ -482,10 +492,11 @@ class LocalDataset:
         draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
-        # Sensitivities do not change between rounds as long as the clip and the counts do not.
         sensitivities = {} if fresh or clip is not self._clip else self._sensitivities
         facts = (counts, draw_number, groups, self._unit, block, sensitivities, self.weights)
-        return Batch(self._problem, clip, records_of, *facts)
+        batch = Batch(self._problem, clip, records_of, *facts)
+        self._full_batch = batch if repeats else None
+        return batch
 
     def feature_mean(self) -> Bounded:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
@@ -567,7 +578,7 @@ class LocalDataset:
         return Directions(*out)
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
-        """Return the records of this round, in groups of agents with equal numbers of records."""
+        """Return the records of this round, in groups of agents with equal numbers of records, or joined."""
         counts = self.averaged_counts(t)[split]
         cached_counts, groups = self._groups_of.get(split, (None, []))
         if cached_counts is counts and not self._picks:
@@ -584,8 +595,17 @@ class LocalDataset:
             chosen, member_index = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
             stack = type(records)(*(a[member_index, chosen] for a in records))
             groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
+        if self._joins and not self._picks:
+            groups = [self._join(pack, counts) for pack in _packs(groups)]
         self._groups_of[split] = counts, groups
         return groups
+
+    def _join(self, groups: list[Group], counts: NDArray[np.int64]) -> Group:
+        """Join groups to one, since for small agents a call takes longer than their arithmetic."""
+        if len(groups) == 1:
+            return groups[0]
+        rows = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
+        return Group(rows, join_stacks([g.records for g in groups], counts[rows]), np.ones(rows.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → number of records that each agent averages at round t, (b,); unchanged arrays are reused."""
@@ -618,6 +638,9 @@ class LocalDataset:
             return draw_batch(int(self.counts[split][row]), n, generator)
         return self._draw(split, int(self.counts[split][row]), n, generator)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_full_batch": None}
+
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
         """Return the same records with another sampler of minibatches, for audits."""
         dataset = copy(self)
@@ -625,12 +648,25 @@ class LocalDataset:
         return dataset
 
 
+def _packs(groups: Sequence[Group]) -> list[list[Group]]:
+    """Divide groups into packs whose features fit into the cache."""
+    packs: list[list[Group]] = []
+    size = BLOCK
+    for group in groups:
+        size += group.records[0].size
+        if size > BLOCK // 2:
+            packs.append([])
+            size = group.records[0].size
+        packs[-1].append(group)
+    return packs
+
+
 class Group(NamedTuple):
-    """Agents with equal numbers of records.
+    """Agents with equal numbers of records, or with joined records.
 
     Attributes:
         rows: rows of the block.
-        records: arrays (g, n, …).
+        records: arrays (g, n, …), or as by `join_stacks`.
         rates: stated sampling rates, (g,).
     """
 
@@ -693,7 +729,7 @@ class Batch:
     def lower_grad_x_change(self, x: Value, y: Value, other: Value, times: float = 1.0) -> Value:
         """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p); each record's part, times included, is clipped."""
         if self._client_block is not None:
-            raise ValueError("no difference is taken over a Poisson sample")
+            raise ValueError("differences of gradients are not supported for Poisson samples")
         problem: Any = self._problem
         points = [_plain_value(v) for v in (x, y, other)]
         mean = None
@@ -780,7 +816,7 @@ class Batch:
 
     def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None) -> Value:
         if self._client_block is not None:
-            raise ValueError("no matrix is taken over a Poisson sample")
+            raise ValueError("matrices are not supported for Poisson samples")
         problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
         private = any(isinstance(v, Bounded) for v in (x, y, matrix))
         points = [_plain_value(v) for v in (x, y)]

@@ -31,7 +31,7 @@ SCORES = {
     "upper_loss": False,
     "upper_loss_unreleased": False,
     "primal": False,
-    "hypergradient_norm": False,
+    "stationarity": False,
     "gradient_norm": False,
     "test_loss": False,
 }

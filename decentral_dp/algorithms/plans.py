@@ -228,6 +228,7 @@ class Derived(Algorithm, Protocol):
 
     Args:
         WIDTHS: channel → number of its coordinates, "p" or "q"; by default that of its first term.
+        keeps_batches: whether a state keeps means of earlier minibatches, so that sampling gives no amplification.
     """
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
@@ -256,14 +257,14 @@ class Derived(Algorithm, Protocol):
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
         """Plan the releases. Release t + 1 contains the terms of round t, each times its factor."""
-        indices = np.arange(1, public.rounds + 1)
+        indices, kept = np.arange(1, public.rounds + 1), bool(getattr(self._author, "keeps_batches", False))
         out = {}
         for channel in self._sent_channels():
             terms = self._terms(channel)
             uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
             # A channel that reads no record is published at the end; listed in RELEASES, it is sent in every round.
             free = indices if channel in self._author.RELEASES else indices[-1:]
-            out[channel] = plan_release(public, indices, uses) if uses else free_release(public, free)
+            out[channel] = plan_release(public, indices, uses, kept) if uses else free_release(public, free)
         return out
 
     def _series(self, factor: str | float, rounds: int) -> Array:
@@ -279,7 +280,7 @@ class Derived(Algorithm, Protocol):
                 numbers = [value(t) if callable(value) else value for t in range(rounds)]
             out = np.array(list(numbers), dtype=np.float64).reshape(rounds)
         if not (np.isfinite(out) & (out >= 0.0)).all():
-            raise InputError(f"{place} is negative or no finite number in some round. Fix: {fix}.")
+            raise InputError(f"{place} is negative or not finite in some round. Fix: {fix}.")
         return out
 
 

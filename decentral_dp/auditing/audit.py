@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +40,7 @@ from decentral_dp.auditing.losses import (
     sampling_rates,
 )
 from decentral_dp.auditing.neighbours import find_neighbours
-from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
+from decentral_dp.auditing.transcripts import Neighbours, Transcript, observe_runs, replay, replay_runs, runs_at_once
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Scenario
@@ -162,7 +161,7 @@ def _explain_unit(plan: AuditPlan) -> str:
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"{job.scenario.problem.kind} has no record that contributes nothing"
     if unit.zeroed and isinstance(algorithm, DpDsgd) and algorithm.local_steps:
-        return "an agent whose records all contribute nothing is not audited"
+        return "an agent without contributing records cannot be audited"
     return ""
 
 
@@ -184,13 +183,13 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         lambda plan: plan.runs < FEWEST_RUNS,
         "audit",
         "too few runs of each data set (got {of.runs})",
-        f"take at least {FEWEST_RUNS} (--runs)",
+        f"set --runs to at least {FEWEST_RUNS}",
     ),
     Refusal(
         lambda plan: not 0.5 <= plan.confidence < 1.0,
         "audit",
         "the confidence is out of range (got {of.confidence}, expected a number in [0.5, 1))",
-        "take 0.95",
+        "use 0.95",
     ),
     Refusal(
         # A trusted coordinator samples in its algorithm; its stream reads all records.
@@ -202,14 +201,14 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     Refusal(
         _explain_unit,
         "audit",
-        "this ε is for {of.job.unit.noun}, and {it}",
-        "leave privacy.unit and privacy.neighbours out",
+        "ε of this job is for {of.job.unit.noun}, but {it}",
+        "remove privacy.unit and privacy.neighbours",
     ),
     Refusal(
         _list_adversaries,
         "audit",
         "wrong adversary for this job (got {of.adversary!r}, expected {it})",
-        "take one of these",
+        "use one of these",
     ),
     Refusal(
         lambda plan: (
@@ -217,8 +216,8 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
             and sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS
         ),
         "audit",
-        f"a run of this job releases more than {MOST_NUMBERS:.2g} floats, and several copies are in memory",
-        "take fewer rounds (--set algorithm.rounds=...), or a smaller model",
+        f"too many floats in one run (expected at most {MOST_NUMBERS:.2g})",
+        "use fewer rounds (--set algorithm.rounds=...), or a smaller model",
     ),
 )
 
@@ -231,7 +230,7 @@ _PROBES = 4
 
 def choose_score(
     adversary: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
-) -> tuple[Callable[[Transcript], float], bool]:
+) -> tuple[Callable[[Sequence[Transcript]], list[float]], bool]:
     """Choose the score for an adversary.
 
     Args:
@@ -241,7 +240,7 @@ def choose_score(
         lawful: whether random choices have their stated distribution.
 
     Returns:
-        The score of a transcript, and whether it is the log-likelihood ratio. Otherwise it is a projection learnt from
+        The scores of transcripts, and whether it is the log-likelihood ratio. Otherwise it is a projection learnt from
         these runs.
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
@@ -254,14 +253,18 @@ def choose_score(
 
     if adversary == "all_messages" and lawful and all(map(is_replayed, probes)):
         if not is_amplified(neighbours.first):
-            sides = neighbours.first, neighbours.second
-            return lambda transcript: log_ratio(
-                transcript, *(replay(w, neighbours.victim, transcript) for w in sides)
-            ), True
+
+            def log_ratios(transcripts: Sequence[Transcript]) -> list[float]:
+                sides = neighbours.first, neighbours.second
+                replays = (replay_runs(side, neighbours.victim, transcripts) for side in sides)
+                return [log_ratio(*run) for run in zip(transcripts, *replays, strict=True)]
+
+            return log_ratios, True
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         if rates is not None and all(has_separate_samples(neighbours, probe) for probe in probes):
-            return partial(mixture_log_ratio, neighbours, rates=rates), True
-    return _learn_projection(adversary, neighbours, roots), False
+            return lambda runs: [mixture_log_ratio(neighbours, run, rates=rates) for run in runs], True
+    project = _learn_projection(adversary, neighbours, roots)
+    return lambda runs: [project(run) for run in runs], False
 
 
 def _learn_projection(
@@ -672,12 +675,14 @@ def _bound_by_runs(
     sides = {"first": neighbours.first, "second": neighbours.second, "null": null_pair.second}
     scores: dict[str, list[float]] = {group: [] for group in sides}
     sizes = list[Sizes]()
-    for k in range(plan.runs):
+    at_once = runs_at_once(plan.job)
+    for first_run in range(0, plan.runs, at_once):
+        numbers = range(first_run, min(first_run + at_once, plan.runs))
         for group, side in sides.items():
-            transcript = neighbours.observe(side, plan.root(group, k))
-            scores[group].append(score(transcript))
-            sizes.append(measure_noise(transcript.residuals) if is_likelihood else {})
-        report(len(sides) * (k + 1), len(sides) * plan.runs)
+            transcripts = observe_runs(side, neighbours.victim, [plan.root(group, k) for k in numbers])
+            scores[group] += score(transcripts)
+            sizes += [measure_noise(run.residuals) if is_likelihood else {} for run in transcripts]
+        report(len(sides) * numbers.stop, len(sides) * plan.runs)
     first, second, null = map(np.array, scores.values())
     noise_sums = sum_noise(sizes)
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence

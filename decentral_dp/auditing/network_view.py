@@ -58,9 +58,8 @@ from decentral_dp.simulation.jobs.published import (
     published_rounds,
     sent_messages,
 )
-from decentral_dp.simulation.result import plain
 from decentral_dp.topology.graphs import join_names
-from decentral_dp.topology.symmetries import Coloured, colour, index_symmetries, stable_colours, symmetry
+from decentral_dp.topology.symmetries import find_symmetries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,10 +68,8 @@ if TYPE_CHECKING:
 _PER_SQUARE = 1.5e-7
 # Distance in edges over √rounds beyond which agents of a large network count as observed.
 _SPREAD = 4.0
-# Largest number of agents, and of different observers of one kind, for the search of symmetries.
-_MOST_SEARCHED, _MOST_COMPARED = 128, 8
-# Largest number of edges in all rounds for that search.
-_MOST_NUMBERS = 10_000_000
+# Largest number of agents that are not counted as observed at large distances.
+_MOST_EXACT = 128
 
 
 def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
@@ -87,52 +84,13 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
         record; −1 if the victim is an observer.
     """
     m = steps.noise.shape[1]
-    numbers = np.arange(len(observers) * m).reshape(-1, m)
-    marks = np.zeros(numbers.shape, dtype=np.int64)
-    for row, members in enumerate(observers):
-        marks[row, list(members)] = 1
-    distinct = len({id(matrix) for matrix in (*steps.mixing, *steps.visible)}) + len(steps.factors)
-    if m * m * distinct > _MOST_NUMBERS:
-        return np.where(marks, -1, np.stack([numbers, numbers]))
     # The rounds that read records, not the movements.
     rounded_movement = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
-    graph = colour(
-        [*rounded_movement, *steps.noise, *steps.rounding],
-        [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
-    )
-    if m > _MOST_SEARCHED:
-        return _ends_of_classes(np.where(marks, -1, _first_images(graph, observers)), steps.movement)
-    everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
-    first, first_of = np.full(numbers.shape, -1), dict[tuple[int, ...], list[int]]()
-    for row, mark in enumerate(marks):
-        like = first_of.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
-        for candidate in like[:_MOST_COMPARED]:
-            image = symmetry(graph, mark, marks[candidate])
-            if image is not None:
-                first[row] = first[candidate, image]
-                break
-        else:
-            like.append(row)
-            colours = stable_colours(graph, mark)
-            for victim in np.flatnonzero(mark == 0):
-                first[row, victim] = numbers[row, victim]
-                for candidate in np.flatnonzero((first[row] == numbers[row]) & (colours == colours[victim]))[
-                    :_MOST_COMPARED
-                ]:
-                    both_marks = np.stack([mark, mark])
-                    both_marks[[0, 1], [victim, candidate]] = 2
-                    if candidate != victim and symmetry(graph, *both_marks) is not None:
-                        first[row, victim] = numbers[row, candidate]
-                        break
-    return _ends_of_classes(first, steps.movement)
-
-
-def _first_images(graph: Coloured, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-    """Return (o, m) row · m + victim of the first pair that symmetries of the agents' indices map to each pair."""
-    m, row_of = len(graph.agents), {members: row for row, members in enumerate(observers)}
+    matrices = {id(matrix): matrix for matrix in (*steps.mixing, *steps.visible, *steps.factors)}.values()
+    row_of = {members: row for row, members in enumerate(observers)}
     numbers = np.arange(len(observers) * m).reshape(-1, m)
     sources, images = [numbers.ravel()], [numbers.ravel()]
-    for image in index_symmetries(graph):
+    for image in find_symmetries([*rounded_movement, *steps.noise, *steps.rounding], list(matrices)):
         for members, row in row_of.items():
             other = row_of.get(tuple(sorted(image[list(members)].tolist())))
             if other is not None:
@@ -141,7 +99,10 @@ def _first_images(graph: Coloured, observers: tuple[tuple[int, ...], ...]) -> ND
     edges = np.concatenate(sources), np.concatenate(images)
     links = csr_array((np.ones(edges[0].size, dtype=np.int8), edges), shape=(numbers.size, numbers.size))
     classes = connected_components(links, directed=False)[1]
-    return np.asarray(np.unique(classes, return_index=True)[1][classes].reshape(numbers.shape))
+    first = np.unique(classes, return_index=True)[1][classes].reshape(numbers.shape)
+    for row, members in enumerate(observers):
+        first[row, list(members)] = -1
+    return _ends_of_classes(first, steps.movement)
 
 
 def _ends_of_classes(first: NDArray[np.int64], shift: Array) -> NDArray[np.int64]:
@@ -317,27 +278,6 @@ class NetworkView:
         distance, outside = self.distance[is_outside], values[is_outside]
         return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all ε with their context as JSON values: rows are adversaries, columns are victims; infinity is "inf".
-
-        An entry is None if the victim is a member of the adversary. Training has "epsilon_linear", which is no bound,
-        instead of "epsilon_exact".
-        """
-        training = self.linear is not None
-        content = {
-            "delta": self.delta,
-            "adjacency": "replace one train record of one agent",
-            "agents": self.labels,
-            "adversaries": [[self.labels[i] for i in members] for members in self.pairs.observers],
-            "distance": self.distance,
-            "epsilon_certified": self.certified,
-            "epsilon_exact": None if training else self.epsilon,
-            "epsilon_linear": self.reference if training else None,
-            "all_messages": {"epsilon_certified": self.certified_total, "epsilon_exact": self.epsilon_total},
-            "assumptions": self.assumptions,
-        }
-        return cast(dict[str, Any], plain(content))
-
     def to_frame(self) -> pd.DataFrame:
         """Tabulate one row for each adversary and each victim outside it: the columns of `network.parquet`.
 
@@ -449,10 +389,12 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
     sets = []
     for members in coalitions:
         if isinstance(members, str):
-            raise InputError(f"network: wrong coalition (got {quoted(members)}, expected a list of agents).")
+            raise InputError(f"network: invalid coalition (got {quoted(members)}, expected a list of agents).")
         for agent in members:
             if isinstance(agent, str) and agent not in number:
-                raise InputError(f"network: no agent {quoted(agent)} (expected {join_names(list(labels), 'agent')}).")
+                raise InputError(
+                    f"network: unknown agent (got {quoted(agent)}, expected {join_names(list(labels), 'agent')})."
+                )
         sets.append([number[agent] if isinstance(agent, str) else agent for agent in members])
     return sets
 
@@ -465,7 +407,7 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
-        raise InputError("network: every agent colludes, so no pair is left. Fix: name fewer agents.")
+        raise InputError("network: all agents collude, so no victim is left. Fix: name fewer colluding agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.learning_rate.series(job.rounds)
     averaged_counts = job.sampling.averaged_counts(rounds[:, None], counts)
@@ -542,7 +484,7 @@ def _seconds_of_round(steps: Steps) -> float:
 def _radius(steps: Steps) -> int | None:
     """Return the distance beyond which agents of a large network count as observed; a random walk spreads less."""
     rounds, m = steps.noise.shape
-    return None if m <= _MOST_SEARCHED else math.ceil(_SPREAD * math.sqrt(rounds))
+    return None if m <= _MOST_EXACT else math.ceil(_SPREAD * math.sqrt(rounds))
 
 
 def _bound_rounding(
@@ -604,24 +546,25 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         _find_unsupported,
         "{it[0]}",
         "network DP is not derived for {it[1]}",
-        "leave it out, or set 0 or false",
+        "remove it, or set it to 0 or false",
     ),
     Refusal(
         lambda job: job.topology.over_time is not None and not isinstance(job.problem, Training),
         "topology",
-        "exact network DP needs a static network",
-        "leave out over_time, drop, offline, delay",
+        "exact network DP requires a static network",
+        "remove over_time, drop, offline and delay",
     ),
     Refusal(
         lambda job: job.n_agents > 1 and not len(job.topology.edges),
         "topology",
         "the {of.n_agents} agents have no edges",
-        "take a connected graph",
+        "use a connected graph",
     ),
     Refusal(
         lambda job: isinstance(job.problem, Training) and is_unbounded(job),
         "problem.model",
-        "a step of a neural network, or on features without ranges, may move hidden states apart without a bound",
+        "not derived for neural networks or features without ranges, whose steps may amplify differences of "
+        "hidden states without bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
@@ -633,7 +576,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: job.scenario.privacy.guarantee != "certified",
         "privacy.guarantee",
-        'network DP needs clipping and noise (got "{of.scenario.privacy.guarantee}")',
+        'network DP requires clipping and noise (got "{of.scenario.privacy.guarantee}")',
         'use "certified"',
     ),
     Refusal(
@@ -651,7 +594,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
             or (job.sampling.kind == "fixed_batch" and not isinstance(job.problem, Training))
         ),
         "problem.sampling",
-        "messages of secret minibatches are mixtures of Gaussian distributions",
-        'use "full", or records that accumulate',
+        "not derived for secret minibatches, whose messages are mixtures of Gaussian distributions",
+        'use "full" or "streaming"',
     ),
 )

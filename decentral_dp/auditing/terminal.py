@@ -112,9 +112,11 @@ def audit_command(
     if membership:
         if not path.is_dir():
             fix = f"run it first, then audit its folder, such as runs/{path.stem}"
-            raise InputError(f"--membership: needs a run folder (got {quoted(scenario)}). Fix: {fix}.")
+            raise InputError(f"--membership: requires a run folder (got {quoted(scenario)}). Fix: {fix}.")
         if adversary != "all_messages" or override or canaries or seed or confidence != 0.95:
-            raise InputError("--membership: takes no other options than --runs, --out and --json. Fix: remove them.")
+            raise InputError(
+                "--membership: can be combined with --runs, --out and --json only. Fix: remove the other options."
+            )
         with ProgressBar("runs", quiet=as_json) as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         if as_json:
@@ -213,7 +215,8 @@ def network_command(
     title, graph, privacy = title_of(job.scenario), topology_summary(job), statement_of(job)
     if as_json:
         context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}
-        return _print_json(plain({**context, "network": view.to_dict()}))
+        pairs = view.to_frame().to_dict("records")
+        return _print_json(plain({**context, "assumptions": view.assumptions, "pairs": pairs}))
     print_view(view, title, graph_line(graph))
     console().print(Text(f"Against all messages: {summary_text(privacy)}"))
     _print_paths(paths)

@@ -23,9 +23,10 @@ colluders share. The rest of the victim's noise is Gaussian around its condition
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -35,10 +36,10 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.central.selection import FiniteExponential, RegularisedSelection, even_points
 from decentral_dp.data.streams import Draw, draw_batch
-from decentral_dp.engines.host import Host
+from decentral_dp.engines.host import LEAST_SUMMED, Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
-from decentral_dp.exchange import Released
+from decentral_dp.exchange import Bundle, Released, senders_of
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
@@ -205,7 +206,13 @@ class Noise(NamedTuple):
 
     @property
     def grid(self) -> float:
-        return float(self.mechanism.grid(self.scale, self.width))
+        return _grid(self)
+
+
+@lru_cache(maxsize=2**14)
+def _grid(noise: Noise) -> float:
+    # Every run of an audit has the same noise.
+    return float(noise.mechanism.grid(noise.scale, noise.width))
 
 
 class Transcript(NamedTuple):
@@ -520,6 +527,141 @@ def _make_query(value: Any) -> Query | None:
     if isinstance(value, Bounded):
         return Query(np.array(value.public[0]), np.array(value.private[0]))
     return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
+
+
+# Most runs, and floats of their releases and records, in memory at once.
+_MOST_RUNS, _MOST_NUMBERS = 32, 2**22
+# Channel → (K, d) public and private part of the victim's value in each run; the private part is None for an array.
+_Values = dict[str, tuple[Array, Array | None]]
+
+
+def runs_at_once(job: PlannedJob) -> int:
+    """Return how many runs of a job are computed together; 1 if they run one by one.
+
+    The runs are agents of one network without edges between runs. The bits of an agent do not depend on other agents of
+    its block, and noise is keyed by run and agent. So each transcript and replay is bitwise that of a single run.
+    Jobs whose network or noise changes over rounds, and custom algorithms, run one by one. Large complete graphs are
+    summed in another order.
+    """
+    if not isinstance(job, GossipJob) or not job.holds_records or not job.components.has_proved_plan:
+        return 1
+    senders = senders_of(job.algorithm, job.public_network)
+    changes = (senders, job.topology.over_time, job.pairs, job.factor, job.attack, job.aggregation, job.compression)
+    if job.central or any(part is not None for part in changes) or job.n_agents >= LEAST_SUMMED:
+        return 1
+    numbers = job.n_agents * sum(c.dimension * c.rounds.size for c in job.ledger.channels)
+    return max(1, min(_MOST_RUNS, _MOST_NUMBERS // max(numbers, job.shards.features.size, 1)))
+
+
+def _rows_of_values(values: Mapping[str, Any], rows: slice) -> _Values:
+    return {
+        c: (v.public[rows].copy(), v.private[rows].copy()) if isinstance(v, Bounded) else (v[rows].copy(), None)
+        for c, v in values.items()
+    }
+
+
+def _queries(values: Mapping[int, _Values], k: int) -> dict[Key, Query]:
+    """Return the values of one run by key."""
+    return {
+        (t, c): Query(public[k], None if private is None else private[k])
+        for t, channels in values.items()
+        for c, (public, private) in channels.items()
+    }
+
+
+class _RunListener:
+    """Releaser of all agents of some runs that records the victim's values, releases and noise, and all residuals."""
+
+    def __init__(self, real: Any, runs: int, victim: int) -> None:
+        self._real, self._shape = real, (runs, real.recorder.agents // runs, -1)
+        self._victims = slice(victim, None, self._shape[1])
+        self.values: dict[int, _Values] = {}
+        self.replies: dict[int, dict[str, Array]] = {}
+        self.noise: dict[Key, Noise | None] = {}
+        self.residuals: list[tuple[str, Array]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Bundle:
+        out: Bundle = self._real.release(index, values)
+        self.values[index] = _rows_of_values(values, self._victims)
+        self.replies[index] = {c: out[c][self._victims].copy() for c in values}
+        for channel, value in values.items():
+            self.noise[index, channel] = None
+            law = _find_noise(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
+            if law is not None:
+                mechanism, scales = noise_of(law[0], channel), law[1]
+                self.noise[index, channel] = Noise(mechanism, float(scales[self._victims.start]), out[channel].shape[1])
+                with np.errstate(all="ignore"):
+                    noise = (out[channel] - value.value) / scales[:, None]
+                self.residuals.append((mechanism.name, noise.reshape(self._shape)))
+        return out
+
+
+class _RunScript:
+    """Releaser of the victim in some runs that repeats their releases and records the values."""
+
+    def __init__(self, transcripts: Sequence[Transcript]) -> None:
+        self.recorder, self._transcripts = Recorder(len(transcripts)), transcripts
+        self.values: dict[int, _Values] = {}
+
+    def release(self, index: int, values: Mapping[str, Any]) -> Bundle:
+        self.values[index] = _rows_of_values(values, slice(None))
+        return Bundle({c: np.concatenate([t.replies[index][c] for t in self._transcripts]) for c in values})
+
+
+def observe_runs(job: PlannedJob, victim: int, roots: Sequence[Root]) -> list[Transcript]:
+    """Run a job once for each noise key, as by `observe`.
+
+    Args:
+        job: job.
+        victim: agent whose releases are recorded.
+        roots: noise keys of the runs, at most `runs_at_once`.
+    """
+    if not isinstance(job, GossipJob) or runs_at_once(job) == 1:
+        return [observe(job.with_root(root), victim) for root in roots]
+    m, node = job.n_agents, job.node_of_runs(roots, np.arange(job.n_agents))
+    listener: Any = _RunListener(node.make_releaser(), len(roots), victim)
+    host = Host(node._replace(make_releaser=lambda: listener), job.rounds)
+    messages = [host.advance()]
+    for _ in range(job.rounds * job.algorithm.releases_per_round):
+        messages.append(host.advance(messages[-1]))
+    published, out = host.view().published, []
+    # Agents of each block, as in `_isolate_victim`.
+    blocks = [part for part in np.split(np.arange(m), [victim, victim + 1]) if part.size]
+    for k, root in enumerate(roots):
+        rows = [slice(k * m + part[0], k * m + part[-1] + 1) for part in blocks]
+        draws: dict[str, list[Array]] = {}
+        for part, (name, noise) in itertools.product(blocks, listener.residuals):
+            draws.setdefault(name, []).append(noise[k, part[0] : part[-1] + 1].ravel())
+        replies = {t: Bundle({c: v[k : k + 1] for c, v in reply.items()}) for t, reply in listener.replies.items()}
+        run = Transcript(
+            {(t, c): v[0] for t, reply in replies.items() for c, v in reply.items()},
+            listener.noise,
+            tuple(tuple(message[part] for part in rows) for message in messages),
+            np.concatenate([published[c][part].ravel() for c in sorted(published) for part in rows]),
+            _queries(listener.values, k),
+            {name: np.concatenate(parts) for name, parts in draws.items()},
+            {},
+            root,
+            replies,
+        )
+        out.append(run)
+    return out
+
+
+def replay_runs(job: PlannedJob, victim: int, transcripts: Sequence[Transcript]) -> list[Mapping[Key, Made]]:
+    """Compute the queries of a job's releasing participant on each transcript, as by `replay`."""
+    if not isinstance(job, GossipJob) or runs_at_once(job) == 1:
+        return [replay(job, victim, transcript) for transcript in transcripts]
+    script: Any = _RunScript(transcripts)
+    node = job.node_of_runs([t.root for t in transcripts], np.array([victim]))
+    host = Host(node._replace(make_releaser=lambda: script), job.rounds)
+    host.advance()
+    for blocks in zip(*(t.messages[:-1] for t in transcripts), strict=True):
+        host.advance(np.concatenate([message for run in blocks for message in run]))
+    return [_queries(script.values, k) for k in range(len(transcripts))]
 
 
 class Neighbours(NamedTuple):

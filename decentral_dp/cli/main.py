@@ -18,7 +18,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from decentral_dp.annexes import annex
-from decentral_dp.errors import InputError, Stopped, lacks_memory, option_error, printable, readable
+from decentral_dp.errors import InputError, Stopped, option_error, printable, readable
 
 if TYPE_CHECKING:
     from decentral_dp.config.schema import Scenario
@@ -131,6 +131,9 @@ def invoke_run(
     baselines: Annotated[
         bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
+    seeds: Annotated[
+        int, Option(metavar="N", help="Repeat the run and its baselines with N seeds, for paired intervals.")
+    ] = 1,
     or_resume: Annotated[
         bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
     ] = False,
@@ -162,7 +165,9 @@ def invoke_run(
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines, budget=account),
+            lambda callbacks: api.run(
+                loaded, out=folder, callbacks=callbacks, baselines=baselines, seeds=seeds, budget=account
+            ),
             log,
             shown.quiet,
             folder,
@@ -202,7 +207,9 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
 
     there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
     if run_digest(build_job(there)) != run_digest(build_job(asked)):
-        raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
+        raise option_error(
+            "out", f": {folder} holds a run of another scenario or of other records. Fix: use another folder."
+        )
 
 
 def _resume_in(
@@ -215,7 +222,7 @@ def _resume_in(
     from decentral_dp.simulation.run import Run
 
     if folder is None:
-        raise option_error("or_resume", ": missing --out, the folder of the run. Fix: add it.")
+        raise option_error("or_resume", ": requires --out, the folder of the run. Fix: add --out.")
     progress = progress_in(folder)
     finished = None
     if progress != "none":
@@ -612,9 +619,7 @@ def main() -> None:
         if end.code == 130:
             typer.echo(_INTERRUPTED, err=True)
         raise
-    except (MemoryError, SystemError, ImportError) as error:
-        if not lacks_memory(error):
-            raise
+    except MemoryError as error:
         fix = "use fewer agents, records or rounds, or a smaller model"
         typer.echo(f"Error: not enough memory ({readable(str(error))}). Fix: {fix}.", err=True)
         sys.exit(1)

@@ -27,6 +27,7 @@ from decentral_dp.files.regular import own, regular
 from decentral_dp.formatting import byzantine_text
 from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
 from decentral_dp.reporting.report import (
+    TextTable,
     compare_with_baselines,
     data_text,
     evaluated_text,
@@ -34,6 +35,7 @@ from decentral_dp.reporting.report import (
     method_lines,
     reason_text,
     score_notes,
+    tabulate_sites,
 )
 from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
 from decentral_dp.simulation.events import Callback
@@ -89,7 +91,10 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
             yield [TensorBoard(folder / TENSORBOARD)]
         elif log == "mlflow":
             # Nothing is released yet.
-            with converting(Exception, lambda error: f"--log: mlflow cannot be reached ({error}). Fix: leave it out."):
+            with converting(
+                Exception,
+                lambda error: f"--log: mlflow cannot be reached ({error}). Fix: start its server, or remove --log.",
+            ):
                 flow = MLflow(folder.name, {"folder": str(folder)})
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
@@ -138,7 +143,7 @@ _SCORES = (
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
 # Metrics of the report only.
-_REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
+_REPORTED = ("consensus_", "stationarity", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Rows of the table of scores without --verbose.
 _MOST_SCORES = 4
@@ -219,14 +224,15 @@ def print_run(run: Run, verbose: bool = False) -> None:
         items = [("Title", result.title), *items, *method_lines(result)]
     print_items(out, items)
     print_scores(out, result, verbose)
-    comparison = compare_with_baselines(result, {name: beside.result for name, beside in run.baselines.items()})
+    comparison = compare_with_baselines(run.compared)
     if comparison is not None:
-        table = comparison.table
-        out.print()
-        out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
+        _print_table(out, comparison.table)
         if comparison.sentence:
             out.print(comparison.sentence, style="bold")
         out.print(comparison.price)
+    if (sites := tabulate_sites(result)) is not None:
+        _print_table(out, sites)
+        out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
     out.print()
     print_items(out, notes)
@@ -236,6 +242,11 @@ def print_run(run: Run, verbose: bool = False) -> None:
         if verbose and result.has_model:
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predict    {command}", soft_wrap=True, markup=False)
+
+
+def _print_table(out: Console, table: TextTable) -> None:
+    out.print()
+    out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
 
 
 # Width of the column of keys and metrics, for any number of runs.

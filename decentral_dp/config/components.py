@@ -24,6 +24,7 @@ from decentral_dp.config.outside import (
     KEYS,
     Component,
     build_dataset,
+    callable_with,
     compressor_with,
     dealer,
     instance,
@@ -33,6 +34,7 @@ from decentral_dp.config.outside import (
 )
 from decentral_dp.config.schema import (
     OBJECTS,
+    AggregationTable,
     AlgorithmTable,
     CompressionTable,
     Files,
@@ -54,6 +56,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mec
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED, TYPES, ProblemEntry, ProblemType
 from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.topology.byzantine import AGGREGATIONS, STRENGTHS
 from decentral_dp.topology.compression import KINDS as COMPRESSORS
 from decentral_dp.user_code import component, in_module
 
@@ -65,6 +68,8 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "partition": {"iid": None},
     "model": dict.fromkeys(MODELS),
     "compression": dict.fromkeys(COMPRESSORS),
+    "attack": STRENGTHS,
+    "aggregation": dict.fromkeys(AGGREGATIONS),
 }
 
 
@@ -107,6 +112,8 @@ class Components:
         data: records.
         partition: partition of the records over the agents.
         compression: compressor of messages.
+        attack: attack of Byzantine agents.
+        aggregation: robust aggregation of messages.
         draws_records: whether synthetic data are drawn. Some plans need only the numbers of records.
     """
 
@@ -123,6 +130,8 @@ class Components:
     data: Component
     partition: Component
     compression: Component
+    attack: Component
+    aggregation: Component
     draws_records: bool = True
 
     @property
@@ -178,9 +187,10 @@ class Components:
     @property
     def digests(self) -> dict[str, str]:
         """Custom component → digest of its source, its imports and its values."""
-        # A compressor reads released values only, so ε does not depend on it.
-        compression = () if self.compression.value is None else (self.compression,)
-        return {part.role: digest_of(part.value) for part in (*self._custom, *compression)}
+        # These read released values only, so ε does not depend on them.
+        parts = (self.compression, self.attack, self.aggregation)
+        of_messages = (part for part in parts if part.value is not None)
+        return {part.role: digest_of(part.value) for part in (*self._custom, *of_messages)}
 
     def without_records(self) -> Components:
         """Return components for a plan that draws no synthetic data, if their numbers suffice; else unchanged.
@@ -233,11 +243,12 @@ def resolve(s: Scenario) -> Components:
             "this line."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, model, topology, data, partition, compression = (named_component(s, role) for role in KEYS)
+    named = (named_component(s, role) for role in KEYS)
+    problem, model, topology, data, partition, compression, attack, aggregation = named
     registered = None if problem.value is not None else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     if data.value is not None and s.problem.manifest is not None:
-        raise InputError("problem.manifest: custom records need no manifest. Fix: leave one of the two out.")
+        raise InputError("problem.manifest: cannot be combined with custom records. Fix: remove one of the two.")
     return Components(
         scenario=s,
         files=files,
@@ -253,6 +264,10 @@ def resolve(s: Scenario) -> Components:
         partition=replace(partition, make=partial(_partition, partition, s)),
         compression=replace(
             compression, make=partial(compressor_with, compression, getattr(s.topology.compression, "model_extra", {}))
+        ),
+        attack=replace(attack, make=partial(callable_with, attack, {} if s.attack is None else s.attack.options)),
+        aggregation=replace(
+            aggregation, make=partial(callable_with, aggregation, getattr(s.topology.aggregation, "model_extra", {}))
         ),
     )
 
@@ -325,7 +340,7 @@ def algorithm_entry(s: Scenario) -> Entry:
     if definition is None:
         ours = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
         hint = f"use {ours!r}" if ours else nearest(kind, ALGORITHMS)
-        raise InputError(f"algorithm.kind: no algorithm {kind!r}; {hint}.")
+        raise InputError(f"algorithm.kind: unknown algorithm {kind!r}; {hint}.")
     return entry_of_class(definition, kind, digest_of(definition))
 
 
@@ -393,8 +408,8 @@ def named_component(s: Scenario, role: str) -> Component:
     if value is not None:
         return Component(role, s._object_names[role], value, is_object=True)
     table, key = KEYS[role]
-    name = getattr(getattr(s, table), key)
-    if isinstance(name, ModelTable | CompressionTable):
+    name = getattr(getattr(s, table), key, None)
+    if isinstance(name, ModelTable | CompressionTable | AggregationTable):
         name = name.kind
     if not isinstance(name, str) or name in _REGISTRIES[role]:
         return Component(role, str(name))
@@ -414,12 +429,12 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
         base = topology_with(part, table, seed, s.algorithm.rounds)
     elif table.file is not None:
         for key in extra:
-            raise InputError(f"topology.{key}: a graph from a file has no parameters. Fix: leave it out.")
+            raise InputError(f"topology.{key}: not supported for a graph from a file. Fix: remove it.")
         base = topologies.from_file(
             files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
         )
     elif generator := GRAPH_KINDS.get(kind.removesuffix("_graph")):
-        raise InputError(f"topology.kind: no graph {kind!r}; use {generator!r}.")
+        raise InputError(f"topology.kind: unknown graph {kind!r}. Fix: use {generator!r}.")
     else:
         base = generate(seed)
     losses: dict[str, Any] = {
@@ -427,8 +442,8 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     }
     if base.over_time is not None and table.over_time is not None:
         raise InputError(
-            f"topology.over_time: {base.name} has a graph for every round ({base.over_time.kind}). Fix: leave "
-            "over_time out."
+            f"topology.over_time: {base.name} already changes over the rounds ({base.over_time.kind}). Fix: "
+            "remove over_time."
         )
     if base.over_time is None and (table.over_time is not None or any(losses.values())):
         draw = generate if kind in GENERATORS and GENERATORS[kind].random else None
@@ -484,15 +499,16 @@ def _name_of_object(role: str, value: Any) -> str:
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
     """Raise InputError for an unknown problem, or one that the algorithm does not solve."""
     if registered is None and problem.value is None:
-        raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
+        raise InputError(f"problem.kind: unknown problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
     if kind not in (entry.solves, None):
         alternatives = [
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
         raise InputError(
-            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is not one. Fix: use "
-            f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, alternatives))}."
+            f"problem.kind: {s.algorithm.kind} solves {entry.solves} problems only (got {problem.name}). Fix: "
+            f"use {', '.join(SOLVED[entry.solves])}; or set algorithm.kind to "
+            f"{' or '.join(map(quoted, alternatives))}."
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -53,7 +53,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.pair_noise import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.entry import ProblemEntry
-from decentral_dp.topology.byzantine import AggregationKind, AttackKind
+from decentral_dp.topology.byzantine import AGGREGATIONS, STRENGTHS
 from decentral_dp.topology.compression import KINDS as COMPRESSORS
 from decentral_dp.user_code import in_module, module_file
 
@@ -252,7 +252,9 @@ class ProblemTable(OwnKeysTable):
         if not isinstance(classes, list):
             return classes
         if classes and len({label_key(label) for label in classes}) < max(len(classes), 2):
-            raise ValueError(f"got {classes}, expected at least two different labels, or [] for numbers")
+            raise ValueError(
+                f"too few labels (got {classes}, expected at least two distinct labels, or [] for a numeric target)"
+            )
         return [int(label) if isinstance(label, bool) else label for label in classes]
 
 
@@ -293,7 +295,7 @@ class DomainTable(Table):
     high: Finite
     """Upper end of every coordinate."""
 
-    checks: ClassVar[Checks] = {"the box has no interior; give low < high": lambda box: not box.low < box.high}
+    checks: ClassVar[Checks] = {"the box has no interior; set low < high": lambda box: not box.low < box.high}
 
 
 class AlgorithmTable(OwnKeysTable):
@@ -429,27 +431,33 @@ class CompressionTable(KindTable):
 
     @model_validator(mode="after")
     def _check_compressor(self) -> Self:
-        if in_module(self.kind) is not None:
-            return self
-        if self.kind not in COMPRESSORS:
-            raise ValueError(
-                f'kind: got {quoted(self.kind)}, expected {", ".join(map(quoted, COMPRESSORS))} or "module:Name"'
-            )
-        for key in self.model_extra or {}:
-            raise ValueError(f'a "{self.kind}" compression takes no {key}')
+        _check_kind(self.kind, COMPRESSORS, self.model_extra, self.noun)
         return self
 
 
+def _check_kind(kind: str, registered: Iterable[str], extra: Mapping[str, Any] | None, noun: str) -> None:
+    """Refuse an unknown kind, and further keys of one that is not custom."""
+    if in_module(kind) is not None:
+        return
+    if kind not in registered:
+        raise ValueError(f'kind: got {quoted(kind)}, expected {", ".join(map(quoted, registered))} or "module:Name"')
+    for key in extra or {}:
+        raise ValueError(f'{key} does not apply to "{kind}" {noun}. Fix: remove it')
+
+
 class AggregationTable(KindTable):
-    """Robust aggregation of neighbours' messages."""
+    """Robust aggregation of neighbours' messages. Further keys are options of a custom rule."""
+
+    model_config = ConfigDict(extra="allow")
 
     noun = "aggregation"
     needed = MappingProxyType({"clipped_gossip": ["radius"]})
     optional = MappingProxyType({"self_centred_clipping": ["trim"], "trimmed_mean": ["trim"]})
 
-    kind: AggregationKind
+    kind: str
     """ "clipped_gossip": differences to the own value, clipped to a radius; "self_centred_clipping": clipped to the
-    distance of the farthest neighbour but `trim`; "trimmed_mean": without the largest and smallest values; "median"."""
+    distance of the farthest neighbour but `trim`; "trimmed_mean": without the largest and smallest values; "median"; or
+    a custom rule, "module:Name"."""
 
     radius: Positive | None = None
     """Largest ℓ2 distance of a neighbour's message to the own value. Read by clipped_gossip."""
@@ -457,19 +465,36 @@ class AggregationTable(KindTable):
     trim: Annotated[int, Field(ge=0)] = 1
     """Number of wrong neighbours. Read by self_centred_clipping and trimmed_mean."""
 
+    @model_validator(mode="after")
+    def _check_rule(self) -> Self:
+        _check_kind(self.kind, AGGREGATIONS, self.model_extra, self.noun)
+        return self
+
 
 class AttackTable(Table):
-    """Table [attack]: Byzantine agents, which send wrong messages."""
+    """Table [attack]: Byzantine agents, which send wrong messages. Further keys are options of a custom attack."""
+
+    model_config = ConfigDict(extra="allow")
 
     agents: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
     """Numbers of the attackers, from 0. Metrics are those of the other agents."""
 
-    kind: AttackKind
+    kind: str
     """ "sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": mean
-    of the honest releases − s standard deviations; "ipm": −s times their mean."""
+    of the honest releases − s standard deviations; "ipm": −s times their mean; or a custom attack, "module:Name"."""
 
     strength: Positive | None = None
     """s. Default: 1 of sign_flip and noise, 1.5 of alie, 0.5 of ipm."""
+
+    @model_validator(mode="after")
+    def _check_attack(self) -> Self:
+        _check_kind(self.kind, STRENGTHS, self.model_extra, "attack")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of a custom attack."""
+        return self.model_dump(exclude={"agents", "kind"}, exclude_none=True)
 
 
 class TopologyTable(Table):
@@ -525,10 +550,10 @@ class TopologyTable(Table):
         return self.kind == "pooled"
 
     checks: ClassVar[Checks] = {
-        "give either kind (a generator) or file (a graph file or a named network); to replace one by the other, set "
-        'the whole table, for example topology = { file = "abilene" }': lambda table: (
-            (table.kind is None) == (table.file is None)
-        ),
+        (
+            "set either kind (a generator) or file (a graph file or a named network); to replace one by the "
+            'other, set the whole table, for example topology = { file = "abilene" }'
+        ): lambda table: (table.kind is None) == (table.file is None),
         # A custom function may set the number of agents.
         "a generator needs agents": lambda table: (
             table.agents is None and table.kind is not None and in_module(table.kind) is None
@@ -558,7 +583,7 @@ class NoiseTable(Table):
 
 def _check_clip(clip: Schedule) -> Schedule:
     if clip.scale == 0.0:
-        raise ValueError("got a clip of scale 0, expected a number above 0")
+        raise ValueError("clip scale out of range (got 0, expected a number above 0)")
     return clip
 
 
@@ -801,7 +826,7 @@ class Scenario(Table):
             InputError: the path contains a NUL character.
         """
         if "\0" in path:
-            raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")
+            raise InputError(f"scenario: a path contains a NUL character (got {quoted(path)}). Fix: remove it.")
         path = os.path.expanduser(path)
         extra = self._folder / path
         full = os.path.abspath(extra if os.path.exists(extra) else path)
@@ -823,6 +848,8 @@ class Scenario(Table):
             ("problem", "partition"): problem.partition,
             ("topology", "kind"): self.topology.kind,
             ("topology", "compression"): None if self.topology.compression is None else self.topology.compression.kind,
+            ("topology", "aggregation"): None if self.topology.aggregation is None else self.topology.aggregation.kind,
+            ("attack", "kind"): None if self.attack is None else self.attack.kind,
             ("algorithm", "kind"): self.algorithm.kind,
             ("privacy", "mechanism", *(() if isinstance(mechanism, str) else ("kind",))): self.privacy.mechanism_kind,
         }

@@ -43,6 +43,8 @@ from decentral_dp.user_code import (
 # From this number of floats on, messages are not joined: new pages of the system each time take longer than one call
 # per message.
 _MOST_STACKED = 2**18
+# Agents of a complete graph with equal weights from which one sum of all messages replaces the sums of all agents.
+LEAST_SUMMED = 256
 
 
 class RecentValues:
@@ -166,6 +168,7 @@ class Host:
         self._sends: Callable[[int], bool] | None = getattr(node.program, "sends", None)
         # Weights of the block, and of all agents if they change by round.
         self._weights, self._all_weights = node.mixing, None
+        self._equal_weight = _equal_weight(node, network) if self._senders is None else None
         # Row of the block and number of the neighbour, for each weight.
         self._neighbour_rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
@@ -187,12 +190,12 @@ class Host:
         for channel, value in parts.items():
             if np.ndim(getattr(value, "value", value)) != 2:
                 raise UserCodeError(
-                    f"round 1: init of {author_of(node.program)} returns no rows of {channel}, which is among its "
-                    f"channels. Fix: return a state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author_of(node.program)} returns no rows of its channel {channel}. "
+                    f"Fix: return a state with a field {channel} that has one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
-            raise ValueError("the program starts from data, but its start is published without noise")
+            raise ValueError("init of the program reads records, but its result is published without noise")
         # Data-independent, hence public. Values that are not sent yet are published as they start.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent = RecentValues(node.average)
@@ -238,7 +241,7 @@ class Host:
         return message
 
     def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
-        """Return the first channel with a value that is not finite, or too long for its public scale.
+        """Return the first channel with a value that is not finite, or too large for its public scale.
 
         Lengths are those of single agents, so the result does not depend on the blocks.
         """
@@ -370,9 +373,16 @@ class Host:
         """Return Σ_j w_ij u_j, (b, D), of the messages u (n, D) of the blocks that are read."""
         if self._is_local:
             return np.zeros((self._node.agents.size, messages.shape[1]))
-        if self._node.aggregation is None:
-            return np.asarray(self._weights @ messages)
         own, weights = released.concatenate(), self._weights
+        if self._equal_weight is not None:
+            # All messages in the order of agents, so that the sum does not depend on the blocks.
+            agents, columns = self._node.agents, weights.indices[: weights.indptr[1]]
+            everything = np.empty((columns.size + 1, own.shape[1]))
+            everything[np.delete(np.arange(len(everything)), agents[0])] = messages[columns]
+            everything[agents] = own
+            return np.asarray(self._equal_weight * (everything.sum(axis=0) - own))
+        if self._node.aggregation is None:
+            return np.asarray(weights @ messages)
         if self._arriving is not None:
             rows, near = self._neighbour_index()
             arrives = self._arriving_mask()[near]
@@ -529,6 +539,16 @@ class Host:
         if self._late is not None:
             self._late.extend(saved_state["late"])
         self._releaser.recorder.load(saved_state["recorded"], [self._releaser.mechanism])
+
+
+def _equal_weight(node: protocol.AgentNode, network: Any) -> float | None:
+    """Return the weight of all messages of a large complete graph; None for other graphs, and if messages change."""
+    m, weights = 0 if network is None else int(network.n_agents), node.mixing
+    changes = (node.over_time, node.compression, node.attack, node.aggregation)
+    if m < LEAST_SUMMED or node.program.central or any(part is not None for part in changes):
+        return None
+    is_equal = (np.diff(weights.indptr) == m - 1).all() and (weights.data == weights.data[0]).all()
+    return float(weights.data[0]) if is_equal else None
 
 
 def _project(domain: protocol.Domain, released: Bundle) -> Bundle:

@@ -23,7 +23,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.linear_terms import tiles
+from decentral_dp.models.linear_terms import Joined, Rows, agent_sums, forward, spread, tiles, weighted_sums
 from decentral_dp.models.protocol import UNDERFLOW, Cotangents, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
@@ -110,7 +110,7 @@ class DenseLayers:
     def clipped_sums(
         self,
         weights: Array,
-        inputs: Array,
+        inputs: Rows,
         cotangents: Cotangents,
         bound: float,
         norm: Norm,
@@ -122,7 +122,7 @@ class DenseLayers:
 
         Args:
             weights: (g, p).
-            inputs: (g, n, d).
+            inputs: (g, n, d), or joined for a linear model with one output and no centre.
             cotangents: function of agents, records and outputs that returns ∂ℓ/∂φ.
             bound: clipping norm.
             norm: "l1" or "l2".
@@ -134,10 +134,12 @@ class DenseLayers:
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         remaining_clip = rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
-            for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
+            for agents, part in tiles(inputs.shape[0], inputs.shape[1], sum(self.widths)):
+                agents = slice(None) if isinstance(inputs, Joined) else agents
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
                 part_centre = None if centre is None else centre[agents, None]
-                activations = self._activations(layers, inputs[agents, part], part_centre)
+                rows = inputs if isinstance(inputs, Joined) else inputs[agents, part]
+                activations = self._activations(layers, rows, part_centre)
                 slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
                 if share:
                     # With one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
@@ -161,7 +163,11 @@ class DenseLayers:
                         by_bias = slope * bias_factors
                         if not finite:
                             by_bias = np.where(bias_factors > 0.0, by_bias, 0.0)
-                    if part.start:
+                    if isinstance(inputs, Joined):
+                        of_agents = inputs if finite else Joined(a, inputs.counts)
+                        by_rows[:, 0] = weighted_sums(clipped[..., 0], of_agents)
+                        bias[:, 0] = self.bias * agent_sums(by_bias[..., 0], of_agents)
+                    elif part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
                         bias += self.bias * by_bias.sum(axis=1)
                     else:
@@ -178,9 +184,13 @@ class DenseLayers:
             offset = end + o
         return out
 
-    def _activations(self, layers: list[_Views], inputs: Array, centre: Array | None = None) -> list[Array]:
+    def _activations(self, layers: list[_Views], inputs: Rows, centre: Array | None = None) -> list[Array]:
         """Return a_0, …, a_L, each (g, n, width), for inputs (g, n, d) or common (n, d), minus centre (g, 1, d)."""
-        inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape[-2:]))
+        if isinstance(inputs, Joined):
+            (outputs,) = forward(inputs, layers[0][0][:, 0])
+            return [inputs.rows, (outputs + spread(self.bias * layers[0][1], inputs))[..., None]]
+        if inputs.ndim == 2:
+            inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape))
         activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
             h = np.matmul(activations[-1], by_rows.swapaxes(1, 2))

@@ -7,7 +7,10 @@ Its norm is |coefficient|·‖a‖, and clipping needs one number per record.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +27,68 @@ BLOCK = 1 << 18
 # and records with a larger norm, count as zero, like those that are not finite.
 LEAST_FACTOR = 1e-290
 LARGEST_NORM = 1e250
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Records of agents with unequal numbers of records, as those of one agent; only products take them apart.
+
+    Args:
+        rows: (1, N, d), agent after agent.
+        counts: (b,) their numbers of records.
+    """
+
+    rows: Array
+    counts: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(1, N, d)."""
+        return self.rows.shape
+
+    @cached_property
+    def groups(self) -> list[tuple[slice, slice, Array]]:
+        """Agents with n records each, their records among the N, and the rows of these records, (g, n, d)."""
+        out, agent, record = [], 0, 0
+        for n, equal in groupby(self.counts.tolist()):
+            g = len(list(equal))
+            part = slice(record, record + g * n)
+            out.append((slice(agent, agent + g), part, self.rows[0, part].reshape(g, n, self.shape[2])))
+            agent, record = agent + g, part.stop
+        return out
+
+
+Rows: TypeAlias = Array | Joined
+
+
+def spread(values: Array, rows: Rows) -> Array:
+    """Return a number per agent, (b, 1), for each of its records: (b, 1), or (1, N)."""
+    return np.repeat(values[:, 0], rows.counts)[None] if isinstance(rows, Joined) else values
+
+
+def agent_sums(values: Array, rows: Rows) -> Array:
+    """Sum numbers of records, (g, n) or (1, N), over each agent, (b,)."""
+    if not isinstance(rows, Joined):
+        return np.asarray(values.sum(axis=1))
+    return np.concatenate([values[0, part].reshape(a.shape[:2]).sum(axis=1) for _, part, a in rows.groups])
+
+
+def weighted_sums(coefficients: Array, rows: Rows) -> Array:
+    """Compute Σ_k c_k a_k of each agent, (b, d), one agent at a time, so that its bits do not depend on other agents.
+
+    Args:
+        coefficients: c, (g, n), or (1, N).
+        rows: records a.
+    """
+    if not isinstance(rows, Joined):
+        return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
+    groups = [np.matmul(coefficients[0, part].reshape(len(a), 1, -1), a)[:, 0] for _, part, a in rows.groups]
+    return np.concatenate(groups)
+
+
+def divisor_of(rows: Rows) -> float | Array:
+    """Return the numbers of averaged records, at least 1: one for all agents, or (b, 1)."""
+    return np.maximum(rows.counts, 1.0)[:, None] if isinstance(rows, Joined) else float(max(rows.shape[1], 1))
 
 
 def blocks(n_records: int, width: int) -> Iterator[slice]:
@@ -55,7 +120,7 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
 def clipped_means(
     coefficients: Callable[..., Sequence[Array]],
     points: Sequence[Array | None],
-    rows: Array,
+    rows: Rows,
     norms: Array,
     bounds: Sequence[float],
     *extra_arrays: Array,
@@ -65,7 +130,7 @@ def clipped_means(
     Args:
         coefficients: points, rows and others of a tile → (g, n) for each mean, which is overwritten.
         points: (g, ·) each, or None.
-        rows: (g, n, d) records.
+        rows: (g, n, d) records, or joined ones, with g = 1 and n = N.
         norms: (g, n) norms of the records.
         bounds: clip of each mean, as in `clip_coefficients`.
         extra_arrays: (g, n, …) each.
@@ -77,8 +142,8 @@ def clipped_means(
         As in `clip_coefficients`.
     """
     n_agents, n_records, width = rows.shape
-    if rows.size <= BLOCK:
-        return clipped_sums(coefficients(*points, rows, *extra_arrays), norms, bounds, rows, float(max(n_records, 1)))
+    if isinstance(rows, Joined) or rows.size <= BLOCK:
+        return clipped_sums(coefficients(*points, rows, *extra_arrays), norms, bounds, rows, divisor_of(rows))
     means = [np.zeros((n_agents, width)) for _ in bounds]
     for agents, part in tiles(n_agents, n_records, width):
         tile_points = [None if point is None else point[agents] for point in points]
@@ -91,17 +156,19 @@ def clipped_means(
     return means
 
 
-def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
+def forward(rows: Rows, *vectors: Array) -> Sequence[Array]:
     """Compute a·v for every record and the vectors of its agent.
 
     Args:
-        rows: (g, n, d).
-        vectors: (g, d) each.
+        rows: (g, n, d), or joined.
+        vectors: (b, d) each.
 
     Returns:
-        (g, n) for each, one agent at a time, so that its bits do not depend on other agents.
+        (g, n) or (1, N) for each, one agent at a time, so that its bits do not depend on other agents.
     """
-    return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
+    if not isinstance(rows, Joined):
+        return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
+    return [np.concatenate([np.matmul(a, v[k, :, None]).ravel() for k, _, a in rows.groups])[None] for v in vectors]
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
@@ -128,7 +195,7 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
 
 
 def clipped_sums(
-    coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Array, divisor: float = 1.0
+    coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Rows, divisor: float | Array = 1.0
 ) -> Sequence[Array]:
     """Sum the records of each agent times clipped coefficients, Σ_k c_k a_k.
 
@@ -146,7 +213,7 @@ def clipped_sums(
         As in `clip_coefficients`.
     """
     clipped = [clip_coefficients(term, norms, bound) for term, bound in zip(coefficients, bounds, strict=True)]
-    return [np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor for c in clipped]
+    return [weighted_sums(c, rows) / divisor for c in clipped]
 
 
 def _usable_clip(bound: float) -> float:
@@ -183,8 +250,8 @@ def as_features(features: Array, labels: Array, n_features: int, intercept: bool
     rows = np.ascontiguousarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0 or np.shape(labels) != (len(rows),):
         raise InputError(
-            f"problem: records have features of shape {rows.shape} and labels of shape {np.shape(labels)}; "
-            f"expected at least one record, {n_features} features, and one label for each record."
+            f"problem: records have the wrong shape (got features {rows.shape} and labels {np.shape(labels)}, "
+            f"expected (n, {n_features}) and (n,) with n ≥ 1)."
         )
     bad = ~(np.isfinite(rows).all(axis=1) & np.isfinite(np.asarray(labels, dtype=np.float64)))
     if bad.any():
@@ -201,8 +268,8 @@ def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
     if unknown.any():
         row = int(np.argmax(unknown))
         raise InputError(
-            f"problem: record {row} has a label that is none of the declared classes {list(classes)}. Fix: declare "
-            "the class, or remove the record."
+            f"problem: record {row} has a label that is not one of the declared classes {list(classes)}. Fix: "
+            "declare the class, or remove the record."
         )
     return np.asarray(np.argmax(match, axis=1), dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Exact lower solution, z* and hypergradient of any problem, for the metric `hypergradient_norm`.
+"""Exact lower solution, z* and hypergradient of any problem, for its metrics.
 
     y*(x) = argmin_y g(x, y),     z*(x) = (∇²_yy g)⁻¹ ∇_y f,     ∇F(x) = ∇_x f − ∇²_xy g·z*,
 
@@ -31,9 +31,6 @@ MOST_CG_STEPS = 1000
 MOST_FORMED = 128
 
 
-# A product with a Hessian that has no closed form makes a row for each record, and a solve takes up to thousands of
-# products. Beyond this size of all rows it takes minutes.
-MOST_NUMBERS = 10**6
 # Records per call of a mean.
 CHUNK = 2048
 UNCLIPPED = Clip("l2")
@@ -130,11 +127,6 @@ class Share(NamedTuple):
     validation: Any
 
 
-def solved_quickly(problem: Problem, records: int) -> bool:
-    """Return whether an exact lower solution takes seconds at most. records: Number of all train records."""
-    return as_stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
-
-
 def join_alike(agents: Agents, weights: Array | None = None) -> list[Share]:
     """Join the (train, validation) records of agents with equal counts, for few oracle calls.
 
@@ -206,10 +198,16 @@ class LowerLevel(NamedTuple):
         parts = [s.weight * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
         return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
-    def solve(self, y: Array, target: Array, tolerance: float) -> Array:
+    def solve(self, y: Array, target: Array, tolerance: float, start: Array | None = None) -> Array:
         """Return (∇²_yy g)⁻¹ target, (q,): by elimination for a small Hessian, else by conjugate gradients.
 
         The preconditioner is the diagonal of the regulariser, because exp(x) spans many decades.
+
+        Args:
+            y: point of the Hessian, (q,).
+            target: right-hand side, (q,).
+            tolerance: of the residual of conjugate gradients, relative to the target.
+            start: their first iterate, (q,); default 0.
         """
         q = self.problem.q
         if not np.isfinite(target).all():
@@ -231,6 +229,7 @@ class LowerLevel(NamedTuple):
         solution, status = sparse.cg(
             sparse.LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
             target,
+            x0=start,
             rtol=tolerance,
             atol=0.0,
             maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
@@ -238,25 +237,32 @@ class LowerLevel(NamedTuple):
         )
         return np.full(q, np.nan) if status else np.asarray(solution)
 
-    def minimiser(self, tolerance: float = 1e-10) -> Array:
-        """Return y*(x), (q,), by Newton's method from 0.
+    def minimiser(self, tolerance: float = 1e-10, start: Array | None = None) -> Array:
+        """Return y*(x), (q,), by Newton's method from 0, or from `start` if the gradient is smaller there.
 
         Args:
             tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
+            start: (q,), for example the solution at a near x; default 0.
 
         Returns:
             NaN without convergence. For a strongly convex g this means overflow.
         """
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
-        size = start = float(np.linalg.norm(gradient))
+        size = first = float(np.linalg.norm(gradient))
+        if start is not None:
+            warm = self.gradient(start)
+            if (smaller := float(np.linalg.norm(warm))) < size:
+                y, gradient, size = start, warm, smaller
         for _ in range(NEWTON_STEPS):
             if not np.isfinite(size):
                 return nowhere
-            if size <= tolerance * start:
+            if size <= tolerance * first:
                 return y
-            # A rough direction far from the solution, an accurate one near it, where Newton converges quadratically.
-            step = self.solve(y, gradient, tolerance=max(1e-8, min(0.1, size / start)))
+            # A rough direction far from the solution, an accurate one near it, where Newton converges quadratically;
+            # no more accurate than the solution.
+            accuracy = max(1e-8, 0.5 * tolerance * first / size, min(0.1, size / first))
+            step = self.solve(y, gradient, accuracy)
             for halving in range(HALVINGS):
                 candidate = y - 0.5**halving * step
                 gradient = self.gradient(candidate)
@@ -268,9 +274,15 @@ class LowerLevel(NamedTuple):
             y, size = candidate, smaller
         return nowhere
 
-    def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
-        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence."""
-        return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
+    def inverse_hvp(self, y: Array, tolerance: float = 1e-10, start: Array | None = None) -> Array:
+        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence.
+
+        Args:
+            y: (q,).
+            tolerance: relative tolerance; default 1e-10.
+            start: first iterate of z, (q,); default 0.
+        """
+        return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance, start)
 
 
 def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
@@ -283,23 +295,6 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
         tolerance: relative tolerance of the solve; default 1e-10.
     """
     return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)
-
-
-def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
-    """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
-
-    Args:
-        problem: any bilevel problem.
-        x: (p,).
-        shares: records that `join_alike` has joined.
-        tolerance: relative tolerance of both solves; default 1e-10.
-
-    Returns:
-        The hypergradient, (p,); NaN if a solve does not converge.
-    """
-    level = LowerLevel.from_point(problem, x, shares)
-    y = level.minimiser(tolerance)
-    return partial_hypergradient(problem, x, y, level.inverse_hvp(y, tolerance), shares)
 
 
 def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:

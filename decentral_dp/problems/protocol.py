@@ -206,7 +206,10 @@ class Problem(TwoVariables, Protocol):
 
 @runtime_checkable
 class Stacked(Protocol):
-    """Problem that evaluates the terms of many agents with equal numbers of records in one pass."""
+    """Problem that evaluates the terms of many agents with equal numbers of records in one pass.
+
+    Optional member: `joins_agents`, whether `stacked_terms` takes records of `problems.records.join_stacks`, too.
+    """
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: Any, clip: Clip, term_names: Collection[str]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.models.linear_terms import Joined
 from decentral_dp.problems.protocol import Problem, Regulariser
 
 
@@ -130,6 +131,19 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
         stack = type(some[0])(*(np.stack(arrays) for arrays in zip(*some, strict=True)))
         out.append((slice(None) if members.size == counts.size else members, stack))
     return out
+
+
+def join_stacks(stacks: Sequence[Any], counts: NDArray[np.int64]) -> Any:
+    """Join stacks of agents, NamedTuples of arrays (g, n, …), to one of (1, N, …), with `Joined` rows as first field.
+
+    Args:
+        stacks: agents with n records each.
+        counts: n of every agent, in the order of the stacks, (b,).
+    """
+    first, *others = (
+        np.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])[None] for arrays in zip(*stacks, strict=True)
+    )
+    return type(stacks[0])(Joined(first, counts), *others)
 
 
 class RegulariserMatrices(NamedTuple):

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy
@@ -46,6 +46,8 @@ REFERENCE_MEASURES = (
 TOLERANCE = 1e-9
 _MOST_STEPS = 5000
 _MOST_CACHED = 32
+# "y" → y*(x) and "z" → z*(x), (q,) each, of an x that was solved before; empty for a solve from 0.
+WarmStart: TypeAlias = dict[str, Array]
 _cache: OrderedDict[str, ReferenceSolution] = OrderedDict()
 
 
@@ -87,19 +89,28 @@ class ReferenceObjective(NamedTuple):
             value += share.weight * float(self.problem.losses(x[None], y[None], share.train, np.full(n, 1 / n))[0][0])
         return value, LowerLevel.from_point(self.problem, x, self.shares).gradient(y)
 
-    def upper(self, x: Array) -> tuple[float, Array]:
-        """Return F(x) and ∇F(x), (p,); NaN if the lower level cannot be solved."""
+    def upper(self, x: Array, warm: WarmStart, differentiate: bool = True) -> tuple[float, Array]:
+        """Return F(x) and ∇F(x), (p,); NaN if the lower level cannot be solved.
+
+        Args:
+            x: (p,).
+            warm: solutions at a near x; those at x replace them.
+            differentiate: whether ∇F is computed; otherwise it is empty.
+        """
         level = LowerLevel.from_point(self.problem, x, self.shares)
-        y = level.minimiser(TOLERANCE)
+        y = warm["y"] = level.minimiser(TOLERANCE, warm.get("y"))
         value = 0.0
         for share in self.shares:
             n = len(share.validation[0])
             losses = self.problem.losses(x[None], y[None], share.validation, np.full(n, 1 / n))[1]
             value += share.weight * float(losses[0])
-        return value, partial_hypergradient(self.problem, x, y, level.inverse_hvp(y, TOLERANCE), self.shares)
+        if not differentiate:
+            return value, np.empty(0)
+        z = warm["z"] = level.inverse_hvp(y, TOLERANCE, warm.get("z"))
+        return value, partial_hypergradient(self.problem, x, y, z, self.shares)
 
     def measure(
-        self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str
+        self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str, warm: WarmStart
     ) -> dict[str, float]:
         """Compute some of `REFERENCE_MEASURES`; with `distance_to_solution` its maximum over agents, `…_max`.
 
@@ -108,13 +119,15 @@ class ReferenceObjective(NamedTuple):
             names: names of the measures; others are ignored.
             agents: (train, validation) records of each agent.
             key: identifies the problem and its records, for the cache of solutions; "" caches nothing.
+            warm: lower solutions at a near x, as of `upper`.
         """
         values = published["y" if self.one_level else "x"]
         x, mean, names = published["x"].mean(axis=0), values.mean(axis=0), set(names)
         scores: dict[str, float] = {}
         with np.errstate(all="ignore"):
             if names & {"value_function", "optimality_gap", "stationarity"}:
-                value, gradient = self.lower(x, mean) if self.one_level else self.upper(x)
+                differentiate = "stationarity" in names
+                value, gradient = self.lower(x, mean) if self.one_level else self.upper(x, warm, differentiate)
             # A bilevel solution may take minutes.
             if names & {"heterogeneity_at_solution", "optimality_gap", "distance_to_solution"}:
                 solution = self.solution(x, key)
@@ -152,7 +165,7 @@ class ReferenceObjective(NamedTuple):
             return _cache[key]
         variable, width = ("y", self.problem.q) if self.one_level else ("x", self.problem.p)
         start = np.asarray(getattr(self.problem, "start", {}).get(variable, np.zeros(width)))
-        minimiser = _minimise(partial(self.lower, x) if self.one_level else self.upper, start)
+        minimiser = _minimise(partial(self.lower, x) if self.one_level else partial(self.upper, warm={}), start)
         if key:
             _cache[key] = minimiser
             while len(_cache) > _MOST_CACHED:

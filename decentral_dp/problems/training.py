@@ -51,14 +51,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split, shared_zeros
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import Learner, ModelTable, OneByOne
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.envelope import envelope_slopes
-from decentral_dp.models.linear_terms import as_features, class_index, tiles
+from decentral_dp.models.linear_terms import as_features, class_index, divisor_of, tiles
 from decentral_dp.models.protocol import norm_sums
 from decentral_dp.privacy.clipping import Clip, clip_factors, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
@@ -223,12 +223,12 @@ class Training(StackedProblem):
         """Whether least squares on sufficient statistics solve the problem."""
         return isinstance(self.loss, Squared) and self.length is not None
 
-    @property
+    @cached_property
     def p(self) -> int:
         """d with centred features, else 0."""
         return self.n_features if self.length is not None and math.isfinite(self.clip.x) else 0
 
-    @property
+    @cached_property
     def length(self) -> float | None:
         """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network, which has none."""
         lengths = self.centred_lengths(0.0)
@@ -247,7 +247,7 @@ class Training(StackedProblem):
             return None
         return self.largest_norm + centre, self.model.bias
 
-    @property
+    @cached_property
     def largest_norm(self) -> float:
         """Bound on ‖a‖₂ of every possible record, times the model's gain."""
         return self.radius * (self.model.gain if isinstance(self.model, DenseLayers) else 1.0)
@@ -270,6 +270,11 @@ class Training(StackedProblem):
         sums = self.model.clipped_sums(starts, rows, lambda agents, part, out: first + 0.0 * out, math.inf, "l2")
         square = float(np.square(sums).sum(axis=1).mean())
         return self.loss.curvature * square + self.l2
+
+    @property
+    def joins_agents(self) -> bool:
+        """Whether the model is linear with one output, and reads features without a centre."""
+        return self.length is not None and self.model.outputs == 1 and not self.p
 
     def step_facts(self) -> StepFacts:
         weights = self.model.start
@@ -307,8 +312,9 @@ class Training(StackedProblem):
         """
         if norm not in self.model.norms:
             raise InputError(
-                f"privacy.mechanism: Laplace noise needs gradients clipped in l1, and {self.model.description} clips "
-                'them in l2 only. Fix: use mechanism = "gaussian", or model = "linear".'
+                "privacy.mechanism: Laplace noise requires gradients clipped in l1, but "
+                f'{self.model.description} clips in l2 only. Fix: use mechanism = "gaussian", or model = '
+                '"linear".'
             )
         rows = as_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
@@ -341,7 +347,7 @@ class Training(StackedProblem):
             )
         else:
             total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
-        total /= max(records.label.shape[1], 1)
+        total /= divisor_of(records.features)
         return Terms(lower_grad_y=total)
 
     @property
@@ -388,8 +394,7 @@ class Training(StackedProblem):
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         if not self.l2:
-            # Views of one number, without memory.
-            return Regulariser(np.broadcast_to(0.0, y.shape), np.broadcast_to(0.0, z.shape), np.zeros((len(y), 0)))
+            return Regulariser(shared_zeros(y.shape), shared_zeros(z.shape), shared_zeros((len(y), 0)))
         return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
@@ -573,7 +578,7 @@ def _training(
     """Make the problem from a model and the named loss, by default the first. Raises InputError."""
     training_loss = losses.get(loss or next(iter(losses)))
     if training_loss is None:
-        raise InputError(f"problem.loss: got {loss!r}, but {nearest(loss or '', losses)}.")
+        raise InputError(f"problem.loss: unknown loss {loss!r}; {nearest(loss or '', losses)}.")
     outputs = n_classes if isinstance(training_loss, CrossEntropy) else 1
     kind = "linear" if table is None else table.kind
     learner: Learner

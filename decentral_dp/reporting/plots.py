@@ -45,7 +45,7 @@ METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "explained": ("R² on held-out records", "share", ("test_r2",)),
     "optimality": ("optimality gap on the train records", "log", ("optimality_gap", "optimality_gap_last")),
-    "hypergradient": ("‖∇F(x)‖₂", "log", ("hypergradient_norm", "hypergradient_gap")),
+    "stationarity": ("squared norm of the gradient", "log", ("stationarity",)),
     "consensus": ("consensus error (ℓ2)", "log", ("consensus_x", "consensus_y", "consensus_z")),
     "primal": ("Φ(x) on the train records", "values", ("primal",)),
     "gradient": ("‖∇Φ(x)‖₂ on the train records", "log", ("gradient_norm",)),
@@ -60,7 +60,7 @@ def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
         curves = {}
         for k, metric in enumerate(metrics):
             # A fixed x has no upper level.
-            if not r.result.tunes_x and metric.startswith(("upper_loss", "hypergradient")):
+            if not r.result.tunes_x and metric == "upper_loss":
                 continue
             c = r.curve(metric) or curve(r.metrics, metric)
             if c is not None and scale == "log":

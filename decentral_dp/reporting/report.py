@@ -32,8 +32,16 @@ from decentral_dp.formatting import (
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
 from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
-from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, published_values, read_result
+from decentral_dp.simulation.result import (
+    BASELINES_FOLDER,
+    RunResult,
+    further_seeds,
+    is_complete,
+    published_values,
+    read_result,
+)
 from decentral_dp.simulation.statement import Cost, PrivacyStatement
+from decentral_dp.simulation.statistics import over_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,6 +155,7 @@ class Report:
         budgets: ε of every agent; None without noise.
         scores: the metrics of the last evaluation.
         baselines: the run next to its baselines; None if it has none.
+        sites: scores of each agent's held-out records; None if they are not scored.
         non_private: last metrics of the same network without noise; empty if it was not run.
     """
 
@@ -164,6 +173,7 @@ class Report:
     budgets: BudgetTable | None
     scores: ScoreTable
     baselines: BaselineComparison | None
+    sites: TextTable | None
     non_private: Mapping[str, float | None] = field(default_factory=dict)
 
     def curve(self, name: str) -> Curve | None:
@@ -178,16 +188,22 @@ def read_report(folder: Path) -> Report:
         InputError: the folder has no result.json, or a broken file.
     """
     result, text = read_result(folder), scenario_text(folder)
-    places = {name: own(folder / BASELINES_FOLDER / name, folder, str(folder)) for name in BASELINES}
+    runs = [(result, folder), *((read_result(path), path) for path in further_seeds(folder))]
     return make_report(
         result,
         parse_scenario(text),
         read_metrics(folder / "metrics.parquet"),
         read_ledger(folder / "ledger.parquet", drawn_rounds(result)),
         published_values(folder, str(folder), ["x"]).get("x") if (folder / "state.npz").exists() else None,
-        {name: read_result(place) for name, place in places.items() if place.is_dir() and is_complete(place)},
+        [(each, _baselines_in(place, folder)) for each, place in runs],
         text,
     )
+
+
+def _baselines_in(place: Path, folder: Path) -> dict[str, RunResult]:
+    """Read the results of the complete baselines of a run in `folder`, or of one of its further seeds."""
+    places = {name: own(place / BASELINES_FOLDER / name, folder, str(folder)) for name in BASELINES}
+    return {name: read_result(path) for name, path in places.items() if path.is_dir() and is_complete(path)}
 
 
 def make_report(
@@ -196,7 +212,7 @@ def make_report(
     metrics: Columns,
     ledger: Columns,
     x: Array | None,
-    baselines: Mapping[str, RunResult],
+    compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
     text: str = "",
 ) -> Report:
     """Make the report of a run from its numbers.
@@ -207,7 +223,7 @@ def make_report(
         metrics: as of `Report`.
         ledger: as of `Report`.
         x: as of `Report`.
-        baselines: "alone", "central", "none" → result of that baseline.
+        compared: for each seed, the result of the run, and "alone", "central", "none" → result of that baseline.
         text: the scenario as TOML, if there is a folder.
     """
     problem, trusted = result.problem, result.privacy.is_trusted
@@ -239,8 +255,9 @@ def make_report(
         lines=[*method_lines(result), *privacy_lines(result.privacy)],
         budgets=tabulate_budgets(result.privacy, result.topology),
         scores=_tabulate_scores(result),
-        baselines=compare_with_baselines(result, baselines),
-        non_private=baselines["none"].metrics if "none" in baselines else {},
+        baselines=compare_with_baselines(compared),
+        sites=tabulate_sites(result),
+        non_private=compared[0][1]["none"].metrics if "none" in compared[0][1] else {},
     )
 
 
@@ -284,7 +301,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
         wrong = [n for n, kind in types.items() if kind not in ("string", "empty") or frame[n].isna().any()]
         wrong += [name for name in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[name])]
         if wrong:
-            raise ValueError(f"its column {wrong[0]} has values of another type")
+            raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
         raise _broken_error(path, error) from None
@@ -379,14 +396,16 @@ def reason_text(result: RunResult) -> str:
         growth = "grew above 10⁶ times its public scale" if cause.is_finite else "stopped being finite"
         return (
             f"the released value of {cause.name} {growth} at round {result.rounds}; metrics are kept up to the last "
-            "evaluation before it. Use smaller step sizes or a start nearer to 0."
+            "evaluation before it. Use smaller step sizes or a start nearer to 0. "
+            '"decentral-dp plan" warns of unstable step sizes and momentum.'
         )
     if cause.first is None:
         return "what is minimised is not finite at the published x. Use smaller step sizes."
     last = f"{cause.last:.3g}" if cause.is_finite else "a value that is not finite"
     return (
         f"{cause.name} grew from {cause.first:.3g} to {last}, more than 1000 times max(start, 1), by an evaluation "
-        "that no ε covers. Use smaller step sizes or a start nearer to 0."
+        "that no ε covers. Use smaller step sizes or a start nearer to 0. "
+        '"decentral-dp plan" warns of unstable step sizes and momentum.'
     )
 
 
@@ -422,7 +441,7 @@ def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    objective = {"sites": ", objective: mean over agents", "records": ", objective: mean over all records"}
+    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
     return (
         f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
         f"{objective.get(problem.get('weights', ''), '')}"
@@ -493,7 +512,7 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
 
 def _warnings(result: RunResult) -> list[str]:
     """Return sentences on metrics that were not computed, on failed callbacks, and on a run that learned little."""
-    out = [hypergradient_note(result.problem)] if result.skips_hypergradient else []
+    out = []
     if result.absent_measures:
         out.append(f"Not measured, for this run has none: {', '.join(result.absent_measures)} (run.measures).")
     for failure in result.failed_callbacks:
@@ -524,15 +543,6 @@ def _warnings(result: RunResult) -> list[str]:
     return out
 
 
-def hypergradient_note(problem: Mapping[str, Any]) -> str:
-    """Return the reason why the hypergradient is not computed, from a summary of a problem."""
-    return (
-        "The hypergradient is not measured: it takes the exact lower solution, and for "
-        f"{problem['q']} coordinates of y on {sum(problem['records']['train'])} train records that would take minutes "
-        "each time."
-    )
-
-
 def evaluated_text(result: RunResult) -> str:
     """Return the evaluated values, in words."""
     n = result.topology["agents"]
@@ -550,7 +560,7 @@ def evaluated_text(result: RunResult) -> str:
 
 
 # There is no upper level where x is not tuned, and agents never differ in x.
-_OF_X = ("upper_loss", "consensus_x", "hypergradient_")
+_OF_X = ("upper_loss", "consensus_x")
 
 
 def _tabulate_scores(result: RunResult) -> ScoreTable:
@@ -660,17 +670,26 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
 _STANDARD_ERRORS = 2.0
 
 
-def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]) -> BaselineComparison | None:
+def compare_with_baselines(
+    compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
+) -> BaselineComparison | None:
     """Compare a run with its baselines; None if it has none.
 
     Args:
-        result: of the run.
-        baselines: "alone", "central", "none" → result.
+        compared: for each seed, the result of the run, and "alone", "central", "none" → result. Scores are means over
+            seeds.
     """
+    result, baselines = compared[0]
     if not baselines:
         return None
-    runs = {"this run": result, **{BASELINES[name]: baselines[name] for name in BASELINES if name in baselines}}
+    listed = [name for name in BASELINES if all(name in others for _, others in compared)]
+    runs = {"this run": [run for run, _ in compared]}
+    runs |= {BASELINES[name]: [others[name] for _, others in compared] for name in listed}
     names = [name for name in (*JUDGES, "test_loss") if result.score(name) is not None]
+
+    def mean(results: Sequence[RunResult], name: str) -> float | None:
+        scores = [score for each in results if (score := each.score(name)) is not None]
+        return float(np.mean(scores)) if len(scores) == len(results) else None
 
     def text(value: float | None) -> str:
         return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
@@ -679,31 +698,31 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
     budget_heads = [head for head, _ in stated_epsilons(result.privacy)]
     cells = [[constant, *guess, *("" for _ in budget_heads)]] if any(cell != "–" for cell in guess) else []
-    for label, run in runs.items():
-        costs = [epsilon for _, epsilon in stated_epsilons(run.privacy)]
+    for label, results in runs.items():
+        costs = [epsilon for _, epsilon in stated_epsilons(results[0].privacy)]
         # A baseline has one adversary.
         stated = [costs[0], *([costs[-1]] if len(budget_heads) > 1 else [])]
-        cells.append([label, *(text(run.score(name)) for name in names), *map(epsilon_text, stated)])
+        cells.append([label, *(text(mean(results, name)) for name in names), *map(epsilon_text, stated)])
     heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
-    judge, parts, width = result.judge, [], _chance_width(result)
-    for name, comparison, gain, loss in (
-        ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
-        ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
-        ("none", "against the same network without noise", "Noise gains", "Noise costs"),
+    judge, parts, width, seeds = result.judge, [], _chance_width(result), len(compared)
+    for name, reference in (
+        ("alone", "each agent alone at the same ε"),
+        ("central", "a trusted server at the same ε"),
+        ("none", "the same network without noise"),
     ):
-        score = baselines[name].score(judge) if judge is not None and name in baselines else None
-        if judge is not None and score is not None and math.isfinite(score):
-            difference = (result.score(judge) or 0.0) - score
-            chance = " (within the sampling error)" if abs(difference) < width else ""
-            verb = gain if difference >= 0.0 else loss
-            parts.append(f"{verb} {abs(difference):.3f} in {judge} {comparison}{chance}")
+        pairs = [(run.score(judge), others[name].score(judge)) for run, others in compared if judge and name in others]
+        differences = [score - other for score, other in pairs if score is not None and other is not None]
+        if len(differences) == seeds and np.isfinite(differences).all():
+            difference, low, high = over_seeds(differences)
+            paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
+            parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-0.", "−0."))
     chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
-    listed = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
-    sentence = f"{listed}. One run each{chance}." if parts else ""
+    count = "One run each" if seeds == 1 else f"{seeds} runs each"
+    sentence = f"Difference in {judge}: {', '.join(parts)}. {count}{chance}." if parts else ""
 
-    noisy = [result, *(run for name, run in baselines.items() if name != "none")]
+    noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]
     spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
     price = "All runs read the same records and have the same held-out records."
@@ -717,6 +736,43 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     if "none" in baselines:
         price += " Do not publish the run without noise or its scores: it protects nobody."
     return BaselineComparison(table, sentence, price)
+
+
+def tabulate_sites(result: RunResult) -> TextTable | None:
+    """Tabulate the scores of each agent's held-out records; None if they are not scored."""
+    sites, names = result.sites, agent_names(result.topology.get("labels"))
+    if not sites:
+        return None
+    of_classes = bool(result.problem.get("classes"))
+
+    def text(value: float | None) -> str:
+        shown = "–" if value is None else f"{value:.3f}" if of_classes else score_text(value)
+        return shown.replace("-", "−")
+
+    heads = (
+        "site",
+        "held out",
+        "alone",
+        "own" if result.personal else "common",
+        "gain (95 % interval)",
+        "collaboration",
+    )
+    rows = []
+    for site in sites:
+        gain = "–" if site.low is None else f"{text(site.gain)} ({text(site.low)} to {text(site.high)})"
+        scores = (text(site.alone), text(site.score))
+        rows.append((names[site.agent] if names else str(site.agent), str(site.records), *scores, gain, site.verdict))
+    measure = "Accuracy" if of_classes else "Mean absolute error"
+    model = "the site's own model" if result.personal else "the mean of all models"
+    note, columns = f"{measure} of {model} on the site's held-out records. ε does not cover it.", [0, 1, 3]
+    if any(site.verdict for site in sites):
+        columns = list(range(len(heads)))
+        note += (
+            f" Alone: a model of the site only, at the same ε. {result.seeds} seed{'s' * (result.seeds > 1)}, paired."
+        )
+        note += " One seed does not contain the noise. Fix: --seeds 3." if result.seeds == 1 else ""
+    cells = [[row[k] for k in columns] for row in rows]
+    return TextTable([(heads[k], "") for k in columns], [k not in (0, 5) for k in columns], cells, note=note)
 
 
 def _chance_width(result: RunResult) -> float:

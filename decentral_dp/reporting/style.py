@@ -114,6 +114,7 @@ def side_label(text: str, figure: Figure) -> str:
 
 def picture_of(figure: Figure, ending: Format = "svg") -> bytes:
     """Return the content of a figure's file in one format."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.text import Text
 
     # A font has no control characters, and matplotlib's warning would print them.
@@ -121,8 +122,15 @@ def picture_of(figure: Figure, ending: Format = "svg") -> bytes:
         words = text.get_text()
         if not words.isprintable():
             text.set_text(printable(words))
-    content = io.BytesIO()
+    content, engine = io.BytesIO(), figure.get_layout_engine()
+    if ending == "svg" and engine is not None:
+        # `savefig` draws a figure twice unless its layout is fixed. Layout needs the sizes of texts in an SVG file.
+        dpi = figure.dpi
+        FigureCanvasSVG(figure)
+        engine.execute(figure)
+        figure.set(dpi=dpi, layout_engine=None)
     figure.savefig(content, format=ending, **_SAVE_OPTIONS[ending])
+    figure.set(layout_engine=engine)
     return content.getvalue()
 
 

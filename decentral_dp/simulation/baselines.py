@@ -4,27 +4,39 @@
 `none`: the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
 against `central` is the cost of local compared with central DP.
 
-Each baseline is a separate run with its own folder and ledger, and reads the records again.
+Each baseline is a separate run with its own folder and ledger, and reads the records again. With several seeds, the run
+and its baselines are repeated with other noise and the same partition. Held-out records are the same in all of them, so
+differences are paired.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
+from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components, resolve
 from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, TopologyTable
 from decentral_dp.errors import InputError
+from decentral_dp.files.durable import write_whole
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation.jobs.build import plan_job
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.result import RESULT, RunResult, mode_of, seal
+from decentral_dp.simulation.run import Run
+from decentral_dp.simulation.sites import compare_sites, site_summary
 
 
-def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
+def baseline_jobs(
+    c: Components, job: PlannedJob, names: Collection[str] = ("alone", "central", "none")
+) -> dict[str, PlannedJob]:
     """Plan the baselines of a run.
 
     Args:
         c: components of its scenario.
         job: of the run.
+        names: the baselines to plan; default all.
 
     Returns:
         "alone", "central", "none" → job, except those that equal the run. With whole agents as privacy unit there is no
@@ -36,12 +48,13 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
     s, scenarios = c.scenario, dict[str, Scenario]()
     if s.privacy.guarantee == "as_published":
         raise InputError(
-            'baselines: they are run at the same certified ε, and guarantee is "as_published". Take "certified".'
+            'baselines: require a certified ε (got privacy.guarantee = "as_published"). Fix: set '
+            'privacy.guarantee = "certified".'
         )
     if not job.holds_records:
         raise InputError(
-            "baselines: the records are with their agents (problem.manifest), and no server may have them all. Leave "
-            "baselines out."
+            "baselines: not supported with problem.manifest, since the trusted server would need all "
+            "records. Fix: remove baselines."
         )
     if not job.central and job.n_agents > 1:
         scenarios["alone"] = _without_links(s, job, pools_records=None)
@@ -50,7 +63,48 @@ def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
             scenarios["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
         scenarios["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
-    return {name: plan_job(resolve(scenario)) for name, scenario in scenarios.items()}
+    return {name: plan_job(resolve(scenario)) for name, scenario in scenarios.items() if name in names}
+
+
+def repeat_jobs(c: Components, job: PlannedJob, seeds: int) -> list[tuple[Components, PlannedJob]]:
+    """Plan the run again for each further seed, with other noise, and with the same records and graph.
+
+    Args:
+        c: components of its scenario.
+        job: of the run.
+        seeds: number of runs with the first one.
+    """
+    s = c.scenario
+    graph = s.topology.model_copy(update={"seed": s.public_seed if s.topology.seed is None else s.topology.seed})
+    kept = {"problem": s.problem.model_copy(update={"seed": s.records_seed}), "topology": graph}
+    # Without a seed each noise key is new.
+    changes = [{} if s.seed is None else {**kept, "seed": s.seed + k} for k in range(1, seeds)]
+    components = [resolve(s.model_copy(update=change)) for change in changes]
+    return [(each, plan_job(each)) for each in components]
+
+
+def with_sites(run: Run) -> Run:
+    """Return a run with the comparison of its sites, written to its folder; the run itself without sites.
+
+    Args:
+        run: with its baselines, and with those of further seeds.
+    """
+    runs, job = (run, *run.repeats), run.simulation()
+    if job.sites is None or not all("alone" in each.baselines for each in runs):
+        return run
+    joint, alone = list(map(site_outcomes, runs)), [site_outcomes(each.baselines["alone"]) for each in runs]
+    scores = compare_sites(job.sites, joint, alone)
+    content = dict(run.result.content) | site_summary(job.sites, scores, len(runs))
+    result = RunResult.from_content(seal(content), run.result.privacy)
+    if run.folder is not None:
+        write_whole(run.folder / RESULT, result.to_json().encode(), mode_of(run.folder))
+    return replace(run, result=result)
+
+
+def site_outcomes(run: Run) -> list[Array]:
+    """Return the outcomes of a finished run at its sites, as of `Sites.outcomes`."""
+    sites = run.simulation().sites
+    return [] if sites is None else sites.outcomes(run.published)
 
 
 def stated_epsilon(job: PlannedJob) -> float:

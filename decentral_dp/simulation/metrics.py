@@ -12,12 +12,10 @@ published, the scores are those of the exact lower solution at x: `…_unrelease
                     of problems with class probabilities (`problems.class_measures`)
     test_rmse       of numeric labels: root mean squared error, in their unit
     test_r2         1 − mean squared error / variance of the held-out labels
+    site_accuracy, site_absolute_error   of the common model on the held-out records of each agent (`sites`)
     weight_…        of hyper_cleaning
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; on request, if
-                        x is tuned and it takes no minutes (`problems.lower_level.solved_quickly`)
-    hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
-                        records and population, including the sampling error of P (of trusted coordinators)
+    stationarity, …     of `problems.reference`, on request
 
 Minimax problems have
 
@@ -29,8 +27,8 @@ and `epsilon_spent` follows from the plan. The descriptions of problems list the
 records read these records too.
 
 If the records stay with their agents, agents send sums over them when `run.agent_scores` is set; else only metrics that
-read no record are computed. Hypergradients, exact lower solutions, R² and unreleased states are left out then, since
-they need more than sums.
+read no record are computed. Reference measures, exact lower solutions, R² and unreleased states need more than sums,
+and are left out then.
 """
 
 from __future__ import annotations
@@ -49,14 +47,13 @@ from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.files.exports import Columns
 from decentral_dp.problems.class_measures import measure_classes
-from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
+from decentral_dp.problems.lower_level import Share, join_alike, solve_lower
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
-from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective
+from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective, WarmStart
+from decentral_dp.simulation.sites import Sites
 
 IntArray = NDArray[np.int64]
-# Each evaluation of these solves the lower level.
-HYPERGRADIENTS = ("hypergradient_norm", "hypergradient_gap")
 # Round, agent or "mean", metric, value.
 Row = tuple[int, str, str, float]
 # Evaluated values: those of each agent or their average, or those of a coordinator; if it publishes only x, the exact
@@ -160,6 +157,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_calibration": Measure("calibration error on held-out records", _TEST),
         "test_rmse": Measure("root mean squared error on held-out records", _TEST),
         "test_r2": Measure("R² on held-out records", _TEST, better="higher"),
+        "site_accuracy": Measure("accuracy of the common model at one site", _SPREAD, better="higher", axis="flat"),
+        "site_absolute_error": Measure("mean absolute error of the common model at one site", _SPREAD),
+        "worst_site": Measure("score of the common model at the site where it is worst"),
         "test_worst_class_accuracy": Measure("accuracy on the worst class of held-out records", better="higher"),
         "test_robust_loss": Measure("robust loss on held-out records"),
         "test_mspbe": Measure("mean squared projected Bellman error, held out", of="mspbe"),
@@ -174,7 +174,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "gradient_norm": Measure("norm of the gradient of Φ (train)"),
         "auc": Measure("AUC (train)", better="higher"),
         "optimality_gap": Measure(
-            "optimality gap (train)",
+            "optimality gap",
             ("", "_last"),
             axis="log",
             meaning="g(x̄, ȳ) − min g, or F(x̄) − min F of a bilevel problem; computed only if asked for",
@@ -186,7 +186,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             meaning="‖ȳ − y*‖₂, or ‖x̄ − x*‖₂ of a bilevel problem; computed only if asked for",
         ),
         "stationarity": Measure(
-            "squared norm of the gradient (train)",
+            "squared norm of the gradient",
             ("", "_last"),
             axis="log",
             meaning="‖∇_y g(x̄, ȳ)‖₂², or ‖∇F(x̄)‖₂² of a bilevel problem; computed only if asked for",
@@ -207,13 +207,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             "F(x̄), upper loss at the exact lower solution",
             ("", "_last"),
             meaning="F(x̄) = f(x̄, y*(x̄)) of a bilevel problem; computed only if asked for",
-        ),
-        "hypergradient_norm": Measure(
-            "norm of the hypergradient, ‖∇F‖₂", meaning="norm of the hypergradient ‖∇F‖₂; computed only if asked for"
-        ),
-        "hypergradient_gap": Measure(
-            "‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records",
-            meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; computed only if asked for",
         ),
         "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
         "consensus_y": Measure("consensus error of y (ℓ2)", _SPREAD),
@@ -247,6 +240,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "rounds": Measure("rounds that were run", reach=FACT),
         "rounds_to_test_accuracy_0.9": Measure(_FIRST, reach=OF_RUNS),
         "seconds": Measure("seconds that the run took", reach=OF_RUNS),
+        "share_of_sites_that_gain": Measure(
+            "share of sites that gain over training alone at the same ε", reach=OF_RUNS, better="higher", axis="flat"
+        ),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
         "test_worst_group_loss": Measure("loss of the worst group of held-out records"),
         "weight_clean": Measure(
@@ -299,24 +295,23 @@ class Evaluator:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether a requested hypergradient is computed; default yes.
         names: names of the rows of a value; by default their numbers.
         numbers: scored rows of a value, with the records of `agents`; by default all. Byzantine agents are not scored.
         reads_state: whether agents have an unreleased state; default yes.
         label_unit: the label 1 in the unit of numeric labels; None for classes.
         measures: metrics to compute; by default all.
-        requested: metrics that are computed on request: of `CLASS_MEASURES`, `REFERENCE_MEASURES` and
-            `HYPERGRADIENTS`; by default none.
+        requested: metrics that are computed on request: of `CLASS_MEASURES` and `REFERENCE_MEASURES`; by default
+            none.
         averages: whether the average of the agents' values is scored; by default each agent's values are.
         one_level: whether y is trained at a fixed x.
         weights: (m,) factors of the agents' train losses in the objective; None if agents count equally.
         key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
+        sites: held-out records of each agent, for scores per site; default none.
     """
 
     problem: Problem
     agents: Sequence[tuple[Any, Any]]
     test: Any | None
-    hypergradient: bool = True
     names: Sequence[str] | None = None
     reads_state: bool = True
     label_unit: float | None = None
@@ -327,6 +322,7 @@ class Evaluator:
     key: str = ""
     numbers: IntArray | None = None
     weights: Array | None = None
+    sites: Sites | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -339,6 +335,12 @@ class Evaluator:
             (round, agent, name, value) rows.
         """
         rows: list[Row] = []
+        if self.sites is not None and "y" in snapshot.published:
+            scored = [site for site in self.sites.scores(snapshot.published) if site.records]
+            scores, agents = np.array([site.score for site in scored]), [str(site.agent) for site in scored]
+            rows += summarise(snapshot.round, self.sites.measure, scores, agents)
+            # The lowest accuracy, or the largest error.
+            rows.append((snapshot.round, "mean", "worst_site", rows[1 if self.sites.unit is None else 2][3]))
         snapshot = select_agents(snapshot, self.numbers)
         index, published, last = snapshot.round, snapshot.published, snapshot.released if is_average else None
         ending = "" if "y" in published else "_unreleased"
@@ -353,32 +355,20 @@ class Evaluator:
             for name, per_row in self._scores(values, all_scores=is_published).items():
                 is_agent = is_published and len(per_row) == len(scored_agents(len(names)))
                 rows += summarise(index, name + suffix, per_row, names if is_agent else ())
+        warm: WarmStart = {}
         for values, suffix in ((published, ""), (last, "_last")):
-            measured = {} if values is None else self._reference_scores(values)
+            measured = {} if values is None else self._reference_scores(values, warm)
             for name, value in measured.items():
                 stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
                 rows.append((index, "mean", stem + suffix + end, value))
-        requested = [name for name in HYPERGRADIENTS if name in self.requested and self.hypergradient]
-        if not requested or not np.isfinite(published["x"]).all():
-            return rows
-        x = published["x"].mean(axis=0)
-        gradient = hypergradient_of_joined(self.problem, x, self._shares)
-        # Not finite if the lower level could not be solved at x̄.
-        if not np.isfinite(gradient).all():
-            return rows
-        lengths = {"hypergradient_norm": np.linalg.norm(gradient)}
-        # Held-out records have no index that a problem could count them by.
-        if "hypergradient_gap" in requested and self.test is not None and not hasattr(self.problem, "place_records"):
-            population_gradient = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
-            lengths["hypergradient_gap"] = np.linalg.norm(gradient - population_gradient)
-        return rows + [(index, "mean", n, float(v)) for n, v in lengths.items() if n in requested and np.isfinite(v)]
+        return rows
 
-    def _reference_scores(self, values: Mapping[str, Array]) -> dict[str, float]:
+    def _reference_scores(self, values: Mapping[str, Array], warm: WarmStart) -> dict[str, float]:
         """Compute requested metrics of the reference solution, if all values are finite."""
         if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
             return {}
         objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
-        return objective.measure(values, self.requested, self.agents, self.key)
+        return objective.measure(values, self.requested, self.agents, self.key, warm)
 
     def _scores(self, v: Mapping[str, Array], all_scores: bool) -> dict[str, Array]:
         """Compute the scores of values, or only those of held-out records."""

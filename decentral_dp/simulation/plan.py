@@ -35,7 +35,7 @@ from decentral_dp.reporting.privacy import (
     unverified_texts,
     variables_text,
 )
-from decentral_dp.reporting.report import data_line, headline_text, hypergradient_note, skew_text, tabulate_budgets
+from decentral_dp.reporting.report import data_line, headline_text, skew_text, tabulate_budgets
 from decentral_dp.simulation.budget import Budget, Quote, describe_quote
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
@@ -80,7 +80,6 @@ class Plan:
         setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
         problem: the problem, the data and the record counts, as in `result.json`.
         label_skew: mean total variation between an agent's labels and those of all, not covered by ε, or None.
-        skips_hypergradient: whether it would take too long to compute.
         settings: the hyper-parameters of a coordinator's program, else None.
         records: every planned release.
         communication: messages of the agents; None with a trusted coordinator.
@@ -109,7 +108,6 @@ class Plan:
     setting_warnings: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
     label_skew: float | None = None
-    skips_hypergradient: bool = False
     communication: Communication | None = None
     adversary_hint: str = ""
     quote: Quote | None = None
@@ -134,7 +132,6 @@ class Plan:
             settings=settled_parameters(job),
             records=job.ledger,
             label_skew=job.shards.label_skew,
-            skips_hypergradient=job.skips_hypergradient,
             communication=communication(job),
             adversary_hint=_adversary_hint(job),
             quote=quote,
@@ -253,7 +250,6 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         count = len(unverified_texts(privacy.unverified))
         unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
         warnings += [*limits, *([unverified] if privacy.rests_on_unverified else [])]
-    warnings += [hypergradient_note(plan.problem)] if plan.skips_hypergradient else []
     items += [("Warning", text) for text in warnings]
     print_items(out, items)
     summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}

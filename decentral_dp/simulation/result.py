@@ -23,6 +23,7 @@ from decentral_dp.problems import PROBLEMS, TYPES, ProblemType
 from decentral_dp.simulation.events import CallbackFailure
 from decentral_dp.simulation.folder.journal_lines import JOURNAL, first_digest
 from decentral_dp.simulation.metrics import JUDGES, EvaluatedOn
+from decentral_dp.simulation.sites import SiteScore
 from decentral_dp.simulation.statement import MOST_ENTRIES, Number, PrivacyStatement
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -37,6 +38,8 @@ FILES, DIGEST = "files", "digest"
 RUN = "run"
 # Subfolder of a run folder with those of its baselines.
 BASELINES_FOLDER = "baselines"
+# Subfolder with the same run and baselines of each further seed.
+SEEDS_FOLDER = "seeds"
 # Subfolder of a run folder with the models that an adversary of published models receives, and its files.
 PUBLISHED, MODEL, METADATA, STATEMENT = "published", "model.npz", "metadata.json", "statement.json"
 INCOMPLETE = ("running", "interrupted", "failed")
@@ -137,7 +140,6 @@ class RunResult(Mapping[str, Any]):
         averaged: number of last released values whose mean is evaluated.
         baselines: metric → its value for the majority class, or for the mean label.
         tunes_x: whether x is tuned; False if only the lower level is solved.
-        skips_hypergradient: whether it was not computed because it takes too long.
         absent_measures: names of `run.measures` that the run does not have.
         label_skew: mean total variation between an agent's labels and those of all, not covered by ε; None for numbers.
         labels_cut: share of the labels outside problem.label_range, which were clipped.
@@ -152,6 +154,9 @@ class RunResult(Mapping[str, Any]):
         problem: the problem, its size and its record counts.
         versions: library → version.
         communication: messages of the run; None with a trusted coordinator.
+        sites: scores of each agent's own held-out records, not covered by ε; empty if they are not scored.
+        personal: whether `sites` has scores of each agent's own model, instead of the common model.
+        seeds: number of seeds in `sites`.
 
     Example:
         >>> import decentral_dp
@@ -178,7 +183,6 @@ class RunResult(Mapping[str, Any]):
     averaged: int = 1
     baselines: Mapping[str, float] = field(default_factory=dict)
     tunes_x: bool = True
-    skips_hypergradient: bool = False
     absent_measures: tuple[str, ...] = ()
     label_skew: float | None = None
     labels_cut: float = 0.0
@@ -193,6 +197,9 @@ class RunResult(Mapping[str, Any]):
     problem: Mapping[str, Any]
     versions: Mapping[str, str]
     communication: Communication | None = None
+    sites: tuple[SiteScore, ...] = ()
+    personal: bool = False
+    seeds: int = 1
 
     def __getitem__(self, key: str) -> Any:
         return self.content[key]
@@ -300,6 +307,12 @@ def is_complete(folder: Path) -> bool:
     return status not in INCOMPLETE and begun in (None, content.get(RUN))
 
 
+def further_seeds(folder: Path) -> list[Path]:
+    """List the folders of complete runs of further seeds, in the order of the seeds."""
+    paths = [path for path in (folder / SEEDS_FOLDER).glob("*") if is_complete(own(path, folder, str(folder)))]
+    return sorted(paths, key=lambda path: (len(path.name), path.name))
+
+
 def is_published(folder: Path) -> bool:
     """Return whether a folder is that of published models, and not of a run."""
     return (folder / STATEMENT).is_file() and not (folder / RESULT).exists()
@@ -344,8 +357,8 @@ def require_own_files(
         path = own(folder / name, folder, command)
         missing = (name in file_names or name in digests) and not path.is_file()
         if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):
-            problem = "is missing" if missing else "is not the file that the run wrote"
-            raise InputError(f"{command}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")
+            problem = "is missing" if missing else "was changed after the run wrote it"
+            raise InputError(f"{command}: {quoted_path(path)} {problem}. Fix: restore it, or run the scenario again.")
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -408,7 +421,7 @@ def refuse_damaged(folder: Path, command: str) -> Iterator[None]:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{command}: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
+            f"{command}: {folder} is not a complete run folder ({reason(error)}). Fix: run its scenario again."
         ) from error
 
 
@@ -420,7 +433,8 @@ def read_result(folder: Path) -> RunResult:
     """
     if not is_complete(folder):
         raise InputError(
-            f'{folder}: this run is not complete. Fix: wait for it, or resume it with "decentral-dp resume {folder}".'
+            f'{folder}: this run is not complete. Fix: wait until it ends, or resume it with "decentral-dp '
+            f'resume {folder}".'
         )
     return read_any_result(folder)
 
@@ -432,10 +446,8 @@ def read_any_result(folder: Path) -> RunResult:
     with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
         if is_sealed(text := path.read_text(encoding="utf-8")):
             return RunResult.from_json(text)
-    problem = "is not what a run of this version wrote" if path.is_file() else "does not exist"
-    raise InputError(
-        f"{path}: the file {problem}. Fix: give the folder that a run has written, or run the scenario again."
-    )
+    problem = "was not written by this version" if path.is_file() else "does not exist"
+    raise InputError(f"{path}: the file {problem}. Fix: use the folder of a run, or run the scenario again.")
 
 
 def is_sealed(text: str) -> bool:

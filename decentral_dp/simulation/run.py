@@ -27,7 +27,7 @@ from decentral_dp.config.loading import load_scenario, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import engine_of
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, lacks_memory, quoted
+from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError, quoted
 from decentral_dp.files.durable import OWNERS, require_locks, write_whole
 from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
@@ -66,6 +66,7 @@ from decentral_dp.simulation.result import (
     RUN,
     Divergence,
     RunResult,
+    further_seeds,
     published_values,
     read_result,
     refuse_damaged,
@@ -74,6 +75,7 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
+from decentral_dp.simulation.sites import site_summary
 from decentral_dp.simulation.steps import Step, Watch, check_watch, iterate, read_only
 from decentral_dp.simulation.summary import (
     baselines,
@@ -118,6 +120,7 @@ class Run:
         result: the numbers of `result.json`.
         folder: of the run, or None.
         baselines: "alone", "central", "none" → run for comparison, if requested.
+        repeats: the same run with its baselines for each further seed.
 
     Example:
         >>> import decentral_dp
@@ -136,6 +139,7 @@ class Run:
     result: RunResult
     folder: Path | None
     baselines: Mapping[str, Run] = field(default_factory=dict)
+    repeats: Sequence[Run] = ()
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
@@ -145,7 +149,7 @@ class Run:
             folder: of the run.
 
         Returns:
-            The run: result, metrics, ledger, released and published values, and the baselines of its folder.
+            The run: result, metrics, ledger, released and published values, baselines and runs of further seeds.
 
         Raises:
             InputError: the folder has no complete run, or a file was changed.
@@ -175,6 +179,7 @@ class Run:
                 result=result,
                 folder=folder,
                 baselines={path.name: cls.load(path) for path in sorted((folder / BASELINES_FOLDER).glob("*"))},
+                repeats=[cls.load(path) for path in further_seeds(folder)],
             )
 
     @classmethod
@@ -291,7 +296,7 @@ class Run:
         """Draw a figure of this run; notebooks show it, `save` writes it.
 
         Args:
-            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "hypergradient", "consensus",
+            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity", "consensus",
                 "primal", "gradient", "epsilon", "noise" or "topology".
 
         Returns:
@@ -310,7 +315,7 @@ class Run:
 
         picture = draw(name, self.report) if name in FIGURES else None
         if picture is None:
-            raise InputError(f"plot: this run has no figure {quoted(name)}. Fix: take another of {', '.join(FIGURES)}.")
+            raise InputError(f"plot: this run has no figure {quoted(name)}. Fix: use another of {', '.join(FIGURES)}.")
         return picture
 
     @cached_property
@@ -328,9 +333,15 @@ class Run:
             self.measured,
             self.records.columns_at(drawn_rounds(self.result)),
             self.published.get("x"),
-            {name: run.result for name, run in self.baselines.items()},
+            self.compared,
             text,
         )
+
+    @property
+    def compared(self) -> Sequence[tuple[RunResult, Mapping[str, RunResult]]]:
+        """For each seed, the result of the run, and those of its baselines."""
+        runs = (self, *self.repeats)
+        return [(run.result, {name: each.result for name, each in run.baselines.items()}) for run in runs]
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
@@ -403,6 +414,7 @@ def collect_result(
     average = min(job.scenario.tail_length, max(last_evaluation, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
+    sites = job.scored_sites if "y" in outcome.last_snapshot.published else None
     statement, parameters, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
@@ -423,11 +435,11 @@ def collect_result(
             **({} if (skew := job.shards.label_skew) is None else {"label_skew": skew}),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"skips_hypergradient": True} if job.skips_hypergradient else {}),
             **({"absent_measures": missing} if missing else {}),
             **({"failed_callbacks": list(map(asdict, failed_callbacks))} if failed_callbacks else {}),
             **learning(job, outcome, metrics, ends),
         },
+        **({} if sites is None else site_summary(sites, sites.scores(outcome.last_snapshot.published))),
         "evaluated_on": job.evaluated_on,
         "averaged": average,
         **({} if job.tunes_x else {"tunes_x": False}),
@@ -653,8 +665,10 @@ def _run_in_folder(
         if is_interrupt:
             run_error = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
         elif isinstance(error, OSError):
-            run_error = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
-        elif lacks_memory(error):
+            run_error = OSError(
+                f"{folder} could not be written ({error}). {released}. Fix: free some disk space, then {resumes}."
+            )
+        elif isinstance(error, MemoryError):
             run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
             run_error = UserCodeError(f"{error} {released}, and is on record in {folder}.")
@@ -729,9 +743,9 @@ def _perform(
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:
             # Both ends of an edge round the same draw to the grid, and must get the same number.
             raise InputError(
-                "privacy.correlation: noise that neighbours share cancels only if their machines round identically "
-                f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on identical "
-                "machines, or leave privacy.correlation out."
+                "privacy.correlation: noise of neighbours cancels only if their machines round identically "
+                f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on "
+                "identical machines, or remove privacy.correlation."
             )
         if journal is not None:
             journal.check_machines(machines)

@@ -56,6 +56,45 @@ def over_seeds(numbers: Sequence[float] | Array, confidence: float = 0.95) -> In
     return Interval(mean, mean - half, mean + half)
 
 
+def paired_interval(differences: Array, bound: float | None = None, confidence: float = 0.95) -> Interval:
+    """Compute the mean difference of two models on the same records, over seeds, with an interval.
+
+    The variance of the mean is s_r²/n + s_s²/S: s_r² of the records' means over S seeds, and s_s² of the seeds' means
+    over n records. The degrees of freedom are Satterthwaite's. One seed has no variance over seeds.
+
+    Args:
+        differences: of the scores of each record, (S, n).
+        bound: largest difference. One more record with this difference and one with its negative then shift the
+            interval, so that few records with the same difference do not have an interval of width 0. Default: none.
+        confidence: level of the interval; default 0.95.
+
+    Returns:
+        The mean, with an interval that is NaN if one record has no bound.
+
+    References:
+        Bonett & Price 2012 (two more records); Satterthwaite 1946.
+
+    Example:
+        >>> paired_interval(np.ones((1, 6)), bound=1.0).low > 0.0, paired_interval(np.ones((1, 2)), bound=1.0).low > 0.0
+        (True, False)
+    """
+    seeds = len(differences)
+    values = differences
+    if bound is not None:
+        values = np.concatenate([differences, np.broadcast_to([bound, -bound], (seeds, 2))], axis=1)
+    if values.shape[1] == 1:
+        return Interval(float(differences.mean()), math.nan, math.nan)
+    means = [values.mean(axis=0), *([values.mean(axis=1)] if seeds > 1 else [])]
+    variances = np.array([each.var(ddof=1) / each.size for each in means])
+    total, centre = variances.sum(), values.mean()
+    half = 0.0
+    if total:
+        freedom = total**2 / (variances**2 / [each.size - 1 for each in means]).sum()
+        half = scipy.special.stdtrit(freedom, 0.5 + 0.5 * confidence) * math.sqrt(total)
+    most = math.inf if bound is None else bound
+    return Interval(float(differences.mean()), max(float(centre - half), -most), min(float(centre + half), most))
+
+
 def exactly(number: float) -> Interval:
     """Return an interval of width 0, for an exact number.
 

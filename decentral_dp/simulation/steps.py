@@ -20,7 +20,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.metrics import Row
+from decentral_dp.simulation.metrics import Row, metric_words
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # Channel → (m, ·) last released values.
@@ -69,11 +69,11 @@ class Watch(NamedTuple):
             names: names of the other metrics.
 
         Raises:
-            InputError: a name is not new.
+            InputError: a custom problem has a metric of this name.
             UserCodeError: a function raises.
         """
         for name in names & self.metrics.keys():
-            raise InputError(f"metrics: every run has {name!r}. Fix: use another name.")
+            raise InputError(f"metrics: {name!r} is the name of a built-in metric. Fix: use another name.")
         values = read_only(s.released)
         return [(s.round, "mean", name, _number(name, f, s.round, values)) for name, f in self.metrics.items()]
 
@@ -85,17 +85,22 @@ class Watch(NamedTuple):
 
 
 def check_watch(watch: Watch, job: PlannedJob) -> None:
-    """Refuse a stop, or steps, of a job whose ε holds for fixed rounds.
+    """Refuse names of other metrics, and a stop, or steps, of a job whose ε holds for fixed rounds.
 
     Raises:
-        InputError: only the final models are published, whose ε assumes a fixed number of rounds.
+        InputError: only the final models are published, whose ε assumes a fixed number of rounds; or a metric has the
+            name of another one.
     """
+    for name in watch.metrics:
+        if metric_words(name) is not None:
+            raise InputError(f'metrics: {name!r} is a name in "decentral-dp list measures". Fix: use another name.')
     adversary = job.scenario.privacy.adversary
     for name, function in (("stop", watch.stop), ("steps", watch.visit)):
         if function is not None and adversary != "all_messages":
             raise InputError(
-                f'{name}: privacy.adversary = "{adversary}" fixes the number of rounds, since a round that depends on '
-                f'released values reveals more than the published models. Fix: use privacy.adversary = "all_messages".'
+                f'{name}: privacy.adversary = "{adversary}" requires a fixed number of rounds, since stopping '
+                "early would reveal more than the published models. Fix: use privacy.adversary = "
+                '"all_messages".'
             )
 
 
@@ -103,7 +108,7 @@ def _number(name: str, function: Callable[[Released], Any], t: int, values: Rele
     try:
         return float(function(values))
     except USER_ERRORS as error:
-        raise UserCodeError(f"{name}: fails after round {t}: {blame(error)}. Fix: correct this function.") from error
+        raise UserCodeError(f"{name}: fails after round {t}: {blame(error)}. Fix: correct its code.") from error
 
 
 def read_only(values: Released) -> Released:

@@ -126,6 +126,11 @@ _METHODS = {
     "dlm": "DLM",
     "kgt": "K-GT",
     "adassp": "AdaSSP",
+    "soba": "SOBA",
+    "saba": "SABA",
+    "stocbio": "stocBiO",
+    "amigo": "AmIGO",
+    "mr_mtl": "MR-MTL",
 }
 
 

@@ -26,6 +26,7 @@ from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text
 from decentral_dp.reporting.report import reason_text
+from decentral_dp.simulation.baselines import baseline_jobs, with_sites
 from decentral_dp.simulation.budget import Budget, BudgetError
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
@@ -41,6 +42,8 @@ from decentral_dp.user_code import USER_ERRORS
 Status = Literal["ok", "diverged", "refused", "failed"]
 # Statuses of cells with results.
 GOOD = ("ok",)
+# Measure that needs a run of isolated agents.
+_GAINING = "share_of_sites_that_gain"
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]];
 unverified: custom components; threat_model: adjacency and adversary; method: the algorithm with its options."""
@@ -144,6 +147,8 @@ def _run(scenario: Scenario, task: Task) -> Record:
     if scenario.run.measures is None:
         job = replace(job, requested=tuple(dict.fromkeys((*job.requested, *task.requested))))
     pairs = _measure_network(job) if task.network else {}
+    # Before the run, since isolated agents may be refused.
+    isolated = baseline_jobs(job.components, job, ["alone"]) if _GAINING in task.requested else {}
     done = run_job(job, budget=task.budget)
     result = done.result
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
@@ -160,6 +165,10 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "seconds": result.seconds,
         "diverged": float(result.has_diverged),
     }
+    if isolated and not result.has_diverged:
+        compared = replace(done, baselines={"alone": run_job(isolated["alone"], budget=task.budget)})
+        gains = [site.gain > 0.0 for site in with_sites(compared).result.sites if site.gain is not None]
+        finals |= {_GAINING: float(np.mean(gains))} if gains else {}
     record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)
     record["method"] = result.method
     rounds = sorted({*means["round"].tolist(), result.rounds})
@@ -242,7 +251,7 @@ def _measure_network(job: PlannedJob) -> dict[str, float]:
     try:
         view = annex("prepare")(job).view()
     except InputError as error:
-        raise InputError(f"measure: network_epsilon is not supported for this cell. {error}") from error
+        raise InputError(f"measure: network_epsilon is not supported for this cell: {error}") from error
     linear = {} if view.linear is None else view.at_distance(view.reference)
     certified = view.certified[~np.isnan(view.certified)]
     return {

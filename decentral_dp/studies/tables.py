@@ -248,7 +248,8 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
         text = "One cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         text += "; privacy and facts also over those that diverged"
-    counts = Counter(map(str, cells.get("method", ())))
+    # A refused cell has no method.
+    counts = Counter(filter(None, map(str, cells.get("method", ()))))
     methods = [f"{method} ({n} of {len(cells)} cells)" if len(counts) > 1 else method for method, n in counts.items()]
     has_parts = any(" + " in method for method in counts)
     sentences = [f"{text}.", intervals_text(means), failures_text(cells)]

@@ -7,6 +7,7 @@ honest j. Attackers know all releases of the exchange. With s the strength,
     noise        u_j = ṽ_j + s N(0, I), from a public seed
     alie         u_j = μ_H − s σ_H: mean and standard deviation of the honest releases, coordinate by coordinate
     ipm          u_j = −s μ_H (inner product manipulation)
+    custom       (u_j)_{j ∈ B} = attack(ṽ, B, generator), with a generator of public draws
 
 With a_i = 1 − Σ_j w_ij, aggregation replaces a_i ṽ_i + Σ_j w_ij u_j of agent i by
 
@@ -15,6 +16,7 @@ With a_i = 1 − Σ_j w_ij, aggregation replaces a_i ṽ_i + Σ_j w_ij u_j of ag
     trimmed_mean             coordinate by coordinate the mean of ṽ_i and the neighbours' values without the `trim`
                              largest and the `trim` smallest ones
     median                   coordinate by coordinate the median of ṽ_i and the neighbours' values
+    custom                   rule(ṽ_i, (u_j)_j, (w_ij)_j)
 
 In a trimmed mean an agent with n neighbours trims at most ⌈n/2⌉ − 1 values on each side.
 
@@ -30,19 +32,21 @@ Is Enough", NeurIPS 2019; C. Xie, S. Koyejo, I. Gupta, "Fall of Empires", UAI 20
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError, converting
+from decentral_dp.user_code import USER_ERRORS, blame
 
-AttackKind = Literal["sign_flip", "noise", "alie", "ipm"]
-AggregationKind = Literal["clipped_gossip", "self_centred_clipping", "trimmed_mean", "median"]
+AGGREGATIONS = ("clipped_gossip", "self_centred_clipping", "trimmed_mean", "median")
 # Strength s of an attack without one.
-STRENGTHS: dict[AttackKind, float] = {"sign_flip": 1.0, "noise": 1.0, "alie": 1.5, "ipm": 0.5}
+STRENGTHS = {"sign_flip": 1.0, "noise": 1.0, "alie": 1.5, "ipm": 0.5}
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class Attack:
         agents: numbers of the attackers.
         kind: the attack.
         strength: s.
-        seed: public seed of the noise.
+        seed: public seed of random draws.
+        custom: custom attack; default None.
 
     Example:
         >>> attack = Attack((2,), "ipm", strength=2.0)
@@ -62,9 +67,10 @@ class Attack:
     """
 
     agents: tuple[int, ...]
-    kind: AttackKind
-    strength: float
+    kind: str
+    strength: float = 1.0
     seed: int = 0
+    custom: Callable[..., Any] | None = None
 
     def __call__(self, messages: Array, index: int) -> Array:
         """Return the messages (m, D) that arrive.
@@ -75,10 +81,13 @@ class Attack:
         """
         attackers = np.array(self.agents)
         honest = np.delete(messages, attackers, axis=0)
-        if self.kind == "sign_flip":
+        rng = np.random.default_rng([self.seed, zlib.crc32(b"attack"), index])
+        if self.custom is not None:
+            shape = (attackers.size, messages.shape[1])
+            wrong = _call_custom(f"attack.kind: {self.kind}", self.custom, shape, messages.copy(), attackers, rng)
+        elif self.kind == "sign_flip":
             wrong = -self.strength * messages[attackers]
         elif self.kind == "noise":
-            rng = np.random.default_rng([self.seed, zlib.crc32(b"attack"), index])
             wrong = messages[attackers] + self.strength * rng.normal(size=(attackers.size, messages.shape[1]))
         else:
             spread = honest.std(axis=0) if self.kind == "alie" else 0.0
@@ -97,6 +106,7 @@ class Aggregation:
         kind: the rule.
         radius: τ of clipped_gossip.
         trim: number of neighbours' values that self_centred_clipping and trimmed_mean assume to be wrong.
+        custom: custom rule; default None.
 
     Example:
         >>> weights = sp.csr_array(np.array([[0.0, 0.5, 0.25], [0.5, 0.0, 0.0], [0.25, 0.0, 0.0]]))
@@ -107,9 +117,10 @@ class Aggregation:
         [1.0]
     """
 
-    kind: AggregationKind
+    kind: str
     radius: float = np.inf
     trim: int = 1
+    custom: Callable[..., Any] | None = None
 
     def __call__(self, own: Array, messages: Array, weights: sp.csr_array) -> Array:
         """Aggregate.
@@ -128,7 +139,10 @@ class Aggregation:
             near, share = messages[weights.indices[part]], weights.data[part]
             if not share.size:
                 continue
-            if self.kind in ("clipped_gossip", "self_centred_clipping"):
+            if self.custom is not None:
+                key = f"topology.aggregation: {self.kind}"
+                out[i] = _call_custom(key, self.custom, own[i].shape, own[i].copy(), near, share.copy())
+            elif self.kind in ("clipped_gossip", "self_centred_clipping"):
                 change = near - own[i]
                 lengths = np.linalg.norm(change, axis=1)
                 radius = self.radius
@@ -144,6 +158,14 @@ class Aggregation:
                 kept = np.sort(near, axis=0)[trim : len(near) - trim]
                 out[i] = (own[i] + kept.sum(axis=0)) / (1 + len(kept))
         return out
+
+
+def _call_custom(key: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Any) -> Array:
+    with converting(USER_ERRORS, lambda error: f"{key} fails: {blame(error)}. Fix: correct it."):
+        out = np.asarray(function(*arguments), dtype=np.float64)
+    if out.shape != shape:
+        raise InputError(f"{key}: wrong shape (got {out.shape}, expected {shape}). Fix: return an array of this shape.")
+    return out
 
 
 def honest_agents(n_agents: int, attack: Attack) -> NDArray[np.int64]:

@@ -85,14 +85,14 @@ def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
 REFUSED_CODE = {
     ("@dataclass(frozen=True)\n", "@dataclass\n"): "is a dataclass that is not frozen",
     ("    learning_rate: StepSize = option", "    learning_rate = option"): "no type annotation",
-    ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
-    ("friction: float", "rounds: float"): "every algorithm has a key of this name",
+    ("friction: float", "friction: complex"): "unsupported type (got complex)",
+    ("friction: float", "rounds: float"): "this key exists for every algorithm",
     ('    channels = ("x", "y")\n', ""): "is not an algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
-    ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
+    ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the unknown term 'lower_grad'",
     ('"lower_grad_y": "learning_rate"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',
     ('{"y": {"lower_grad_y": "learning_rate"}}', "{}"): "no release reads a record",
-    ('{"y": {"lower_grad_y": "learning_rate"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
+    ('{"y": {"lower_grad_y": "learning_rate"}}', '{"y": "lower_grad_y"}'): "states the unknown term 'l'",
     ('{"lower_grad_y": "learning_rate"}', '{"lower_grad_y": None}'): "the factor None in RELEASES",
     ('"learning_rate"}}', '"half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
@@ -124,11 +124,14 @@ UNPLANNED = {
         "moved - self.learning_rate(t) *",
         "moved - self.learning_rate(t) / float(gradient) *",
     ): "a Bounded value can be added,",
-    ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "2 exchanges or more, and releases_per_round",
+    (
+        "        mixed =",
+        "        yield Gossip(y=s.y)\n        mixed =",
+    ): "2 exchanges or more (expected releases_per_round = 1)",
     ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of Momentum returns State and never yields",
     ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of Momentum yields ndarray",
     ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
-    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum returns no rows of w",
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum returns no rows of its channel w",
 }
 
 
@@ -171,7 +174,7 @@ def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, c
 )
 def test_shares_are_of_what_is_asked_for(folder: Path, shares: str) -> None:
     scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
-    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*give a number above 0 for each of"):
+    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*set a number above 0 for each of"):
         build(scenario)
 
 
@@ -215,6 +218,69 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     del content["privacy"]["mechanism"]
     run = decentral_dp.run(load(content, folder=folder))
     assert run.result["privacy"]["epsilon_max"] == pytest.approx(4.0, rel=1e-2)
+
+
+TRACKING = """
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Gossip
+
+
+class State(NamedTuple):
+    x: Any
+    y: Any
+    u: Any
+    gradient: Any
+
+
+@dataclass(frozen=True)
+class Tracking:
+    \"\"\"Gradient tracking with the gradient of the last minibatch.\"\"\"
+
+    learning_rate: StepSize = option("λ")
+
+    channels = ("x", "y", "u")
+    RELEASES = {"x": {}, "y": {}, "u": {"lower_grad_y": "means"}}
+    WIDTHS = {"u": "q"}
+    keeps_batches = True
+
+    def means(self, t):
+        return 1.0 if t == 0 else 2.0
+
+    def init(self, dataset, x, y):
+        return State(x, y, dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.q))
+
+    def step(self, t, dataset, s):
+        own, near = yield Gossip(x=s.x, y=s.y, u=s.u)
+        y, u = ((1.0 - dataset.neighbour_weight) * own[c] + near[c] for c in ("y", "u"))
+        y = y - self.learning_rate(t) * u
+        gradient = dataset.batch(t, kept=True).lower_grad_y(s.x, y)
+        return State(s.x, y, u + gradient - s.gradient, gradient)
+"""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_kept_gradients_of_minibatches_are_accounted_without_amplification(folder: Path, keeps: bool) -> None:
+    (folder / "tracking.py").write_text(TRACKING.replace("keeps_batches = True", f"keeps_batches = {keeps}"))
+    content = tomllib.loads(BLOCKS["momentum.toml"])
+    content["algorithm"] = {"kind": "tracking:Tracking", "rounds": 5, "learning_rate": 0.1}
+    content["problem"]["sampling"] = {"kind": "fixed_batch", "batch_size": 4}
+    scenario = load(content, folder=folder)
+    if not keeps:
+        with pytest.raises(UserCodeError, match=r"round 1: .* u is planned with amplification by sampling"):
+            decentral_dp.run(scenario)
+        return
+    job = build(scenario)
+    plan = next(c for c in job.ledger.channels if c.channel == "u")
+    clip = content["privacy"]["clip"]
+    np.testing.assert_allclose(plan.sensitivity["train"][:, 0], 2.0 * clip / 4 * np.array([1, 2, 2, 2, 2]), rtol=1e-9)
+    assert (plan.rate["train"] == 1.0).all()
+    run = decentral_dp.run(scenario)
+    assert run.result["status"] == "ok"
+    assert run.records.costs_within(job.ledger)
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
@@ -284,7 +350,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"momentum": ["algorithm.learning_rate.decay=0"], "averaged": []}[name]
-    said = f"{said}, and releases_per_round states 1. Fix: correct its code."
+    said = f"{said} (expected releases_per_round = 1). Fix: correct its code."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

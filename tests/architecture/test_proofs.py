@@ -64,7 +64,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "06-neumann-series": (
         "test_w_is_the_truncated_series_of_the_mean_hessian",
         "test_series_and_answers_show_at_most_the_certified_epsilon",
-        "test_a_series_without_noise_exceeds_the_certified_epsilon",
         "test_a_problem_with_a_constant_hessian_pays_for_the_first_vector_only",
         "test_too_small_an_l_diverges_and_says_so",
     ),
@@ -155,18 +154,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_a_plan_that_forgets_a_channel_stops_the_run",
     ),
     "13-minimiser": (
-        "test_no_neighbour_moves_a_minimiser_further",
-        "test_strong_regularisation_makes_the_bound_tight",
         "test_no_proven_bound_is_broken",
         "test_gs_ball_is_too_small_for_pulled_minimisers",
-        "test_pulled_minimisers_leave_the_ball_of_the_plain_ones",
         "test_solver_errors_are_charged",
     ),
     "14-hypergradient": (
         "test_neighbours_stay_within_charged_sensitivity",
-        "test_understated_cost_is_caught",
         "test_no_proven_bound_is_broken",
-        "test_half_a_constant_is_found_out",
         "test_neighbours_stay_within_carried_sensitivity",
     ),
     "15-implicit-gradient": (
@@ -211,7 +205,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_bad_factor_keeps_accuracy",
         "test_result_is_always_in_the_ball",
         "test_refuses_a_weak_ridge",
-        "test_broken_solver_is_caught",
         "test_the_certificate_holds_in_forty_digits",
     ),
     "20-exponential-mechanism": (
@@ -222,7 +215,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_unnormalised_error_costs_four_tau",
         "test_float_gumbel_variates_are_bounded",
         "test_neighbours_stay_within_epsilon",
-        "test_no_neighbour_varies_the_score_further",
+        "test_no_proven_bound_is_broken",
     ),
     "21-exact-samplers": (
         "test_bernoulli_exp_by_all_its_bits",
@@ -252,7 +245,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_a_warm_start_and_gaussian_rounds_compose",
         "test_warm_start_halves_its_budget",
         "test_the_slope_bound_is_attained",
-        "test_no_neighbour_moves_the_slope_further",
         "test_slope_subtracts_minimiser_noise",
         "test_slopes_match_differences",
         "test_plan_matches_closed_form",
@@ -263,7 +255,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_a_pair_by_hand",
         "test_nobody_learns_more_than_who_sees_every_message",
         "test_a_larger_coalition_learns_at_least_as_much",
-        "test_planted_bugs_are_seen_by_the_comparison",
         "test_a_later_record_can_be_the_worst",
     ),
     "26-network-rounding": (
@@ -376,15 +367,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "37-neighbours-in-training": (
         "test_numbers_of_paths_stars_and_rings",
         "test_agrees_with_another_solver",
-        "test_no_gaussian_system_exceeds_the_price",
         "test_every_attack_exceeds_the_claim_and_none_the_certificate",
-        "test_a_factor_that_is_too_small_would_show",
         "test_a_view_without_a_neighbour_would_show",
         "test_symmetric_pairs_have_one_mu",
         "test_no_view_with_repeated_messages_exceeds_its_mu",
         "test_the_engine_agrees_with_the_recursion",
         "test_no_random_network_exceeds_its_mu",
-        "test_no_gaussian_system_with_silent_agents_exceeds_the_price",
         "test_agents_that_are_offline_together_have_one_mu",
         "test_attacks_on_offline_agents_do_not_exceed_the_certificate",
         "test_messages_without_noise_are_priced_as_what_they_hold",
@@ -399,7 +387,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_all_messages_add_the_squares",
         "test_one_agent_has_the_closed_form",
         "test_average_of_one_agent_is_its_model",
-        "test_inputs_of_members_must_be_seen",
         "test_no_linear_system_shows_more",
         "test_published_models_show_no_more_than_certified",
         "test_epsilon_of_published_models_does_not_hold_for_all_messages",

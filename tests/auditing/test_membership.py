@@ -46,8 +46,6 @@ from tests.support.coordinator_scenarios import ranking
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
 
-Change = dict[str, dict[str, Any]]
-
 RANKING: dict[str, Any] = ranking(**{"algorithm.rounds": 10}) | {"title": "AUC of breast cancer"}
 # More features than records, and random labels: the model memorises the records.
 BY_HEART: dict[str, Any] = {
@@ -245,28 +243,6 @@ def test_a_claim_is_refuted_without_the_certificate(tmp_path: Path) -> None:
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
-
-
-def refusal(scenario: dict[str, Any]) -> str:
-    with pytest.raises(InputError) as caught:
-        require_attackable(build(load(scenario)))
-    return str(caught.value)
-
-
-REFUSED: dict[str, tuple[str, Change]] = {
-    "no held-out records": ("test records", {"problem": {"test": 0.0}}),
-    "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
-    "an identifying column": (
-        "A column selects",
-        {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_groups_that_differ_are_refused(case: str) -> None:
-    words, changes = REFUSED[case]
-    assert words in refusal(changed(RANKING, **changes))
 
 
 def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

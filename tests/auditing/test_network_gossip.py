@@ -150,32 +150,12 @@ def test_agrees_with_simulation_and_a_forgotten_fact_would_show(members: list[in
     assert abs(estimate - wrong) > 4.5 * error
 
 
-def test_planted_bugs_are_seen_by_the_comparison() -> None:
-    """Each plausible mistake moves some pair by far more than the tolerance of the comparison."""
-    case = draw("barbell-like", 2)
-    m, honest = len(case.mixing), pairwise(*case[:4], [[0]], case.arrives).mu
-    still = np.zeros_like(case.shrink)
-    late = np.concatenate([case.noise[1:], case.noise[-1:]])
-    mistakes = {
-        "no contraction": pairwise(case.mixing, still, *case[2:4], [[0]], case.arrives).mu,
-        "noise of the next round": pairwise(*case[:3], late, [[0]], case.arrives).mu,
-        "the first round's share throughout": pairwise(
-            *case[:2], np.broadcast_to(case.moves[0], case.moves.shape), case.noise, [[0]], case.arrives
-        ).mu,
-    }
-    for name, mu in mistakes.items():
-        assert np.nanmax(np.abs(mu / honest - 1.0)) > 0.01, name
-    unaware = [written_out(case, [0], v, 0, own_noise_known=False) for v in range(1, m)]
-    aware = [written_out(case, [0], v, 0) for v in range(1, m)]
-    assert max(abs(a / u - 1.0) for a, u in zip(aware, unaware, strict=True)) > 0.01
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"noise": np.zeros((2, 3))}, "noise must be positive"),
-        ({"noise": np.full((2, 3), np.inf)}, "noise must be positive"),
-        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clips finite"),
+        ({"noise": np.zeros((2, 3))}, "noise scales must be positive"),
+        ({"noise": np.full((2, 3), np.inf)}, "noise scales must be positive"),
+        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clipping norms finite"),
         ({"observers": [[]]}, r"got \[\]"),
         ({"observers": [[0, 3]]}, r"got \[0, 3\], expected one or more of the agents 0 to 2"),
         ({"observers": [[-1]]}, "the agents 0 to 2"),

@@ -164,10 +164,6 @@ def test_symmetric_pairs_have_one_mu() -> None:
         found, wanted = observer_mu(one, each, first), observer_mu(one, each, apart)
         assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()
         np.testing.assert_allclose(found, wanted, rtol=bent)
-    # Coalitions as well: {0, 2} and {3, 5} are symmetric, {0, 3} is not.
-    first = first_of_equal_pairs(steps, ((0, 2), (0, 3), (3, 5)))
-    assert set(first[:, 2][first[:, 2] >= 0]) == set(first[:, 0][first[:, 0] >= 0])
-    assert first[:, 1].max() > 6
 
 
 def test_many_agents_of_different_noise_have_a_larger_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +199,7 @@ def test_large_networks_have_the_symmetries_of_their_indices(
     apart = np.where(np.eye(agents, dtype=bool), -1, np.stack([np.arange(agents**2).reshape(agents, agents)] * 2))
     for one in (steps._replace(noise=steps.noise[:, :1] + 0.0 * steps.noise, movement=uneven.movement), uneven):
         exact = observer_mu(one, each, apart)
-        monkeypatch.setattr(network_view, "_MOST_SEARCHED", 0)
+        monkeypatch.setattr(network_view, "_MOST_EXACT", 0)
         first = first_of_equal_pairs(one, each)
         found = observer_mu(one, each, first)
         monkeypatch.undo()
@@ -281,10 +277,7 @@ def test_cyclic_graphs_and_functions_have_a_view() -> None:
 
 
 REFUSED = {
-    "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: "),
     "problem.sampling": ({"kind": "poisson", "rate": 0.1}, "problem.sampling: "),
-    "algorithm.momentum": (0.5, "algorithm.momentum: "),
-    "topology.kind": ("isolated", "topology: "),
     "algorithm.centring": (True, "algorithm.centring: "),
     "topology.delay": (2, "topology.delay: "),
 }
@@ -296,10 +289,3 @@ def test_jobs_without_factors_are_refused(key: str) -> None:
     with pytest.raises(InputError) as caught:
         prepare(job_of(**{key: value}))
     assert str(caught.value).startswith(sentence)
-
-
-def test_all_unsupported_settings_are_named() -> None:
-    with pytest.raises(InputError, match=r"^algorithm\.momentum, algorithm\.centring: "):
-        decentral_dp.network_view("classification")
-    settings = {"algorithm.momentum": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
-    assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()

@@ -1,7 +1,7 @@
 """Subtle ways to lose privacy: each is reproduced, and compared with the package.
 
 Elsewhere: one-point swaps and radial clips (test_private_state), amplification by channel and a record of both kinds
-(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_ldp_dsbo).
+(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_single_loops).
 """
 
 from __future__ import annotations
@@ -78,9 +78,6 @@ def test_boxing_only_z_does_not_bound_the_published_protocol() -> None:
         box = {c: v for c, v in {"x": 0.0, "y": 1.0, "z": 1.0}.items() if c != missing}
         assert lipschitz_constants(problem, box, 1.0) is None
     assert lipschitz_constants(problem, {"x": 0.0, "y": 1.0, "z": 1.0}, None) is None
-
-
-# Adjacency ----------------------------------------------------------------------------------------------------------
 
 
 # Rounding -----------------------------------------------------------------------------------------------------------
@@ -273,7 +270,7 @@ def test_without_a_seed_no_two_runs_share_noise(scenario: Make) -> None:
 def test_a_start_from_data_is_not_free() -> None:
     recorder = Recorder(1)
     recorder.charge(0, "y", "laplace", np.ones(1), query(2, sensitivity=0.0))
-    with pytest.raises(ValueError, match="not charged, but reads records"):
+    with pytest.raises(ValueError, match="release 0 reads records but is not in the ledger"):
         recorder.charge(0, "y", "laplace", np.ones(1), query(2))
 
 

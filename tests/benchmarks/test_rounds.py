@@ -39,9 +39,6 @@ def test_a_round_of_ldp_dsbo(
     report(benchmark, f"a round of {shape[0]} agents, of its products, noise and mix", ours / floor, limit)
 
 
-# Other problems and algorithms ----------------------------------------------------------------------------------------
-
-
 # Training at one level against one stacked pass of torch --------------------------------------------------------------
 
 TRAINERS, BATCH, SIDE, DIGITS = 64, 64, 28, 10
@@ -91,6 +88,3 @@ def test_a_round_of_training(benchmark: Any) -> None:
             jobs = [_training_job(MLP, noise == "with noise", n) for n in (rounds + 1, 1)]
             ours, floor = seconds_of(jobs[0], once, rounds, less=jobs[1])
             report(benchmark, f"a round of a dense network, {noise}, of a stacked pass", ours / floor, bar)
-
-
-# Custom losses --------------------------------------------------------------------------------------------------

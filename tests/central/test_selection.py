@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, localcontext
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -191,33 +190,6 @@ def test_draws_follow_truncated_gaussian(slope: float, rate: float) -> None:
     assert stats.kstest(draws, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("precision", "centre", "draws"),
-    # Just outside, most proposals are rejected; the distribution is steep there, and fewer draws suffice.
-    [
-        (Fraction(1, 9), 6, 4000),
-        (Fraction(1, 10**5), 3, 4000),
-        (Fraction(1, 9), -2, 1600),
-        (Fraction(1, 9), -30, 4000),
-        (Fraction(1, 4), 19, 4000),
-    ],
-)
-def test_coordinates_follow_truncated_gaussian_on_grid(
-    precision: Fraction, centre: int, draws: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The centre is inside, just outside, far outside, or beyond the other end; the distribution is wide or narrow."""
-    monkeypatch.setattr(selection, "_POSITIONS", 16)
-    rng = np.random.default_rng(43)
-    positions = [selection._on_axis(rng, precision, centre) for _ in range(draws)]
-    law = density(0.5 * float(precision) * (np.arange(16) - centre) ** 2)
-    counts, wide = np.bincount(positions, minlength=16), law > 0.002
-    counts, law = np.append(counts[wide], counts[~wide].sum()), np.append(law[wide], law[~wide].sum())
-    counts, law = counts[law > 0], law[law > 0]
-    assert not rejected(counts, law)
-    # The second most likely position has 1.5 times its probability.
-    assert rejected(counts, law * np.where(np.arange(len(law)) == np.argsort(law)[-2], 1.5 + 0.3 * (law < 0.1), 1.0))
-
-
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.5, 1e7), st.integers(1, 3), st.booleans())
 def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimension: int, far: bool) -> None:
@@ -371,7 +343,7 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
     [
         (Domain(low=0.0, high=1.0), 4, None, "too many points"),
         (Domain(low=0.0, high=1.0), 1, 1, "expected at least 2"),
-        (Domain(low=0.0, high=1.0), 3, 100, "no more than"),
+        (Domain(low=0.0, high=1.0), 3, 100, "at most 100 000"),
     ],
 )
 def test_refuses_problems_without_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:

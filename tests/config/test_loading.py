@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decentral_dp
@@ -21,7 +18,6 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config import loading
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
-from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.topology import GENERATORS
 from tests.conftest import BASE
@@ -40,12 +36,12 @@ REFUSED = {
     "Ü=3": "Ü: unknown key. Valid: ",
     "problem=3": "problem: got 3, expected a table",
     "problem.kind.x=3": 'the scenario has no key "problem.kind.x"',
-    "problem.kind=logistic": "problem.kind: no problem 'logistic'",
+    "problem.kind=logistic": "problem.kind: unknown problem 'logistic'",
     "problem.data=nowhere": "problem.data: 'nowhere' is not a bundled data set or a path",
     "problem.data=nowhere.csv": "nowhere.csv' cannot be read: No such file",
     'problem.data="a\\u0000b.csv"': "NUL character",
     "problem.kind=softmax_hyperparametr": "the nearest is 'softmax_hyperparameter'",
-    "problem.data=wine": "needs exactly 2 classes, and the data have 3",
+    "problem.data=wine": "requires exactly 2 classes (got 3)",
     "problem.classes=[0,1]": "problem.classes: 'breast_cancer' has the classes",
     "problem.validation=0": "problem.validation: got 0, expected a number above 0, or text",
     "problem.validation=a": "problem.validation: not supported by 'breast_cancer'",
@@ -65,30 +61,30 @@ REFUSED = {
     "problem.synthetic.separation=nan": "problem.synthetic.separation: got NaN, expected a finite number",
     "topology.kind=rign": 'did you mean "ring"',
     "topology.degree=3": "topology.degree: not supported by ring, only by ",
-    "topology.agents=9999": "cannot share 455 records",
+    "topology.agents=9999": "9999 agents and 455 records",
     "topology.agents=1": "at least 2",
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
-    "topology.file=a.graphml": "give either kind",
+    "topology.file=a.graphml": "set either kind",
     "topology={file='nowhere.graphml'}": "nowhere.graphml: the file cannot be read",
     "topology={file='abilen'}": 'did you mean "abilene"',
-    "topology={file='abilene',agents=3}": "topology.agents: got 3, but abilene has 11 agents",
-    "algorithm.rounds=1.5": "algorithm.rounds: got 1.5, expected a whole number",
+    "topology={file='abilene',agents=3}": "topology.agents: differs from abilene (got 3, expected 11)",
+    "algorithm.rounds=1.5": "algorithm.rounds: got 1.5, expected an integer",
     "algorithm.rounds=10000000000": "that can be accounted. Fix: use fewer rounds",
     "algorithm.x.scale=nan": "algorithm.x.scale: got NaN, expected a finite number",
     "algorithm.init={w=1.0}": 'expected "x", "y" or "z"',
-    "algorithm.kind=sgd": "algorithm.kind: no algorithm 'sgd'",
+    "algorithm.kind=sgd": "algorithm.kind: unknown algorithm 'sgd'",
     "privacy.guarantee=certain": 'expected "certified", "as_published" or "none"',
     "privacy.guarantee=as_published": 'privacy.epsilon: guarantee = "as_published" runs',
     "privacy.clip={y=1.0}": "privacy.clip.z: missing",
-    "privacy.y={scale=1.0}": "privacy.y.scale: a channel that reads records has noise by epsilon",
+    "privacy.y={scale=1.0}": "privacy.y.scale: noise must be set in exactly one way",
     "privacy.share={y=1.0}": "privacy.share.z: missing",
     "privacy.box={y=-1.0}": "privacy.box.y: the domain of the release is empty",
     "algorithm.y.scale=1e300": "cannot be added exactly in float64",
     "run.engine=spark": 'run.engine: got "spark", expected "local" or "ray"',
-    "seed=1979-05-27": "expected a whole number",
-    "rounds": "set: got ",
-    "=3": "set: got ",
-    "a..b=3": "set: got ",
+    "seed=1979-05-27": "expected an integer",
+    "rounds": "set: invalid (got ",
+    "=3": "set: invalid (got ",
+    "a..b=3": "set: invalid (got ",
 }
 
 
@@ -237,67 +233,6 @@ plain = (
 value = st.recursive(plain, lambda v: st.lists(v, max_size=3) | st.dictionaries(text, v, max_size=3), max_leaves=5)
 
 
-NUMBERS = [0, 1, 2, 7, 0.0, 1e-300, 1e-12, 0.5, 0.999999, 1e6, 1e12, 1e200, 1.7e308, float("inf"), float("nan"), -1.0]
-NUMERIC = [
-    "seed", "problem.validation", "problem.test", "topology.agents", "algorithm.x.scale", "algorithm.x.decay",
-    "algorithm.y.scale", "algorithm.y.decay", "algorithm.z.scale", "algorithm.z.decay", "algorithm.init.x",
-    "algorithm.init.y", "privacy.epsilon", "privacy.delta", "privacy.clip.y", "privacy.share.y", "privacy.y.decay",
-    "privacy.y.decay_per_agent", "run.average", "run.blocks",
-]  # fmt: skip
-
-
-# Keys without a mechanism are tested with one.
-@pytest.mark.parametrize(
-    ("key", "mechanism"),
-    [
-        (k, m)
-        for k in NUMERIC
-        for m in ("laplace", "gaussian")
-        if m == "laplace" or k.startswith(("algorithm", "privacy"))
-    ],
-)
-def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str, mechanism: str) -> None:
-    content = scenario(algorithm={"rounds": 2}, privacy={"mechanism": mechanism, "share": {"y": 0.5, "z": 0.5}})
-    for number in NUMBERS:
-        with suppress(InputError):
-            done = decentral_dp.run(load(content, [f"{key}={number}"]))
-            assert done.result["status"] in ("ok", "diverged")
-            diverged = done.result["status"] == "diverged"
-            finite = all(np.isfinite(v).all() for v in done.released.values())
-            assert diverged or finite
-            assert not diverged or re.search(r"at round \d|grew from|ended at", reason_text(done.result))
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(KEYS).map(lambda key: key.split(".")) | st.lists(text, min_size=2, max_size=2), value
-        ),
-        min_size=1,
-        max_size=2,
-    )
-)
-def test_garbage_is_refused_or_runs(scenario: Make, changes: list[tuple[list[str], Any]]) -> None:
-    content: Any = scenario(algorithm={"rounds": 2})
-    for path, new in changes:
-        table = content
-        for key in path[:-1]:
-            if not isinstance(table.get(key), dict):
-                table[key] = {}
-            table = table[key]
-        table[path[-1]] = new
-    with suppress(InputError):
-        build(load(content))
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(max_size=30) | st.builds(lambda k, v: f"{k}={v}", text, text))
-def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) -> None:
-    with suppress(InputError):
-        load(scenario(), [override])
-
-
 # Suggestions.
 
 
@@ -427,12 +362,12 @@ def test_a_title_says_which_graph_is_run(scenario: Make, tmp_path: Path) -> None
         ("ldp_single_level", "a", 'privacy.clip: got "a", expected a number.'),
         ("ldp_single_level", -1, "privacy.clip: got -1, expected a number above 0."),
         ("ldp_single_level", {"q": 1}, 'privacy.clip.q: got "q", expected "x", "y" or "z".'),
-        ("ldp_single_level", {"scale": 0}, "privacy.clip: got a clip of scale 0, expected a number above 0."),
+        ("ldp_single_level", {"scale": 0}, "privacy.clip: clip scale out of range (got 0, expected a number above 0)."),
         ("ldp_single_level", {"y": 2.0}, "expected one norm). Fix: clip = 2.0."),
         ("dp_dsgd", {"y": {"scale": 0.5}}, "expected one norm). Fix: clip = { scale = 0.5 }."),
         ("ldp_dsbo", 1.0, "(got 1.0, expected a table). Fix: clip = { x = 1.0, y = 1.0, z = 1.0 }."),
         ("dp_sgda", 1.0, "privacy.clip: one number for an algorithm that clips"),
-        ("second_order_dp_bilevel", 1.0, "clips nothing"),
+        ("second_order_dp_bilevel", 1.0, "whose sensitivities follow"),
     ],
 )
 def test_clips_of_the_other_form_are_refused(name: str, clip: Any, text: str) -> None:

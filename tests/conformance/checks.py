@@ -9,6 +9,7 @@ import numpy as np
 import decentral_dp
 from decentral_dp.algorithms.protocol import Claiming
 from decentral_dp.simulation.metrics import final
+from decentral_dp.simulation.sites import SITE_MEASURES
 
 METRICS = {"upper_loss", "lower_loss", "test_loss"}
 
@@ -76,5 +77,5 @@ def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
         wanted -= {"upper_loss"} if run.simulation().problem.p else {"upper_loss", "consensus_x"}
         names = ("auc", "balanced_accuracy", "f1", "recall", "precision", "brier", "calibration")
         own = {f"test_{name}" for name in names}
-    asked = set(run.scenario.run.measures or ())
+    asked = set(run.scenario.run.measures or SITE_MEASURES)  # of agents that a column names
     assert wanted <= plain <= wanted | asked | {"test_accuracy", "epsilon_spent"} | own

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from decentral_dp.central.problems import composite
-from decentral_dp.models import build as models
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Listening, keyed, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
@@ -106,13 +104,6 @@ def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close(program: Program
     assert set(found) == set(program.close)
     assert not exceeded(found)
     assert all(found[channel] > share for channel, share in program.close.items() if share)
-
-
-@EACH
-def test_a_forgotten_clip_is_found(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (models, composite):
-        monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
-    assert exceeded(widest(program.job("", {"rate": 1.0}, problem={"normalise": "none"})))
 
 
 @EACH

@@ -65,6 +65,22 @@ def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch
         same(released_by_actors(job, [np.sort(of) for of in np.split(order, np.cumsum(sizes)[:-1])]), alone)
 
 
+def test_one_sum_of_all_messages_is_the_sum_of_every_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = {"kind": "complete", "agents": 12}
+    job: Any = build(TRAINING | {"topology": topology, "privacy": {"guarantee": "none", "clip": 0.1}})
+    by_agent: list[Snapshot] = []
+    job.start(LocalEngine(), RunControl(range(ROUNDS + 1), by_agent.append))
+    monkeypatch.setattr(host, "LEAST_SUMMED", 12)
+    at_once: list[Snapshot] = []
+    job.start(LocalEngine(), RunControl(range(ROUNDS + 1), at_once.append))
+    for one, other in zip(at_once, by_agent, strict=True):
+        np.testing.assert_allclose(one.released["y"], other.released["y"], rtol=1e-12, atol=1e-15)
+    assert not np.array_equal(at_once[-1].released["y"], by_agent[-1].released["y"])
+    for seed, sizes in ((0, [4, 4, 4]), (1, [1, 8, 3]), (2, [1] * 12)):
+        order = np.random.default_rng(seed).permutation(12)
+        same(released_by_actors(job, [np.sort(of) for of in np.split(order, np.cumsum(sizes)[:-1])]), at_once)
+
+
 @pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
 def test_a_run_resumes_with_its_blocks(scenario: Make, changes: dict[str, Any]) -> None:
     content = scenario(topology=RANDOM | changes, algorithm={"rounds": ROUNDS})

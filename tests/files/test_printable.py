@@ -70,33 +70,3 @@ def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: 
         assert _is_plain(text)
         assert "\\x1b[2J" in text
     assert "A ring" in (out / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("table", "key"),
-    [
-        ("problem", "kind"), ("problem", "data"), ("problem", "partition"), ("problem", "scale"), ("topology", "kind"),
-        ("topology", "file"), ("algorithm", "kind"), ("privacy", "mechanism"), ("algorithm", ESCAPE), ("run", ESCAPE),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("ending", ["", ".csv"])
-def test_names_are_quoted_and_not_obeyed(
-    command: Callable[..., str], scenario: Make, tmp_path: Path, table: str, key: str, ending: str
-) -> None:
-    for value in (f"a{ESCAPE}{ending}", f"{C1}{'w' * 200_000}{ending}"):
-        given = scenario()
-        given[table] = {"file": value} if key == "file" else given.get(table, {}) | {key: value}
-        path = tmp_path / "given.toml"
-        path.write_text(tomli_w.dumps(given), encoding="utf-8")
-        said = command("plan", str(path))
-        assert said.startswith("Error: ")
-        assert _is_plain(said)
-        assert len(said) < 1500
-
-
-@pytest.mark.parametrize("name", [f"a{ESCAPE}.toml", f"{C1}", "w/" * 100_000])
-@pytest.mark.parametrize("what", ["plan", "run", "report", "list", "resume", "study", "audit", "check"])
-def test_a_name_on_the_command_line_is_quoted_and_not_obeyed(command: Callable[..., str], name: str, what: str) -> None:
-    said = command(what, name)
-    assert _is_plain(said)
-    assert 0 < len(said) < 3000

@@ -2,5 +2,5 @@
 
 A refactoring leaves the golden data unchanged. After an intended change, or for a new scenario,
 `python -m tests.golden.record [NAME …]` records the data; review the diff. The tests use only the public API: load,
-build, run and the command line. The true hypergradient is in no golden data and is measured once per scenario.
+build, run and the command line.
 """

@@ -8,11 +8,9 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -23,8 +21,6 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build_job
 
 from .cases import SCENARIOS, is_planned_only, plan_overrides, ray_overrides, run_overrides
@@ -130,25 +126,17 @@ def finished(name: str, noise: bool = True) -> Finished:
 @lru_cache(maxsize=1)
 def performed(name: str, *, noise: bool) -> decentral_dp.Run:
     """The same with all that a run has, which is too much to be kept of every scenario."""
-    return _run(name, run_overrides(name, noise), measured=noise)
+    return _run(name, run_overrides(name, noise))
 
 
 @cache
 def finished_on_ray(name: str) -> Finished:
-    return _kept(_run(name, [*run_overrides(name), *ray_overrides(finished(name).agents)], measured=False))
+    return _kept(_run(name, [*run_overrides(name), *ray_overrides(finished(name).agents)]))
 
 
-def _run(name: str, overrides: list[str], measured: bool) -> decentral_dp.Run:
-    """measured: whether the true hypergradient is, which takes longer than the rounds, and is in no golden data."""
-    with (
-        threadpool_limits(limits=1),
-        nullcontext() if measured else patch.object(metrics, "hypergradient_of_joined", _unknown),
-    ):
+def _run(name: str, overrides: list[str]) -> decentral_dp.Run:
+    with threadpool_limits(limits=1):
         return decentral_dp.run(load(str(SCENARIOS[name]), overrides))
-
-
-def _unknown(problem: Problem, x: np.ndarray, agents: Any) -> np.ndarray:
-    return np.full(problem.p, np.nan)
 
 
 def _kept(done: decentral_dp.Run) -> Finished:

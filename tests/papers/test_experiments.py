@@ -220,6 +220,3 @@ def test_the_slope_by_differences_is_the_implicit_one() -> None:
     upper = -(wrong * b * a[:, 0]).mean()
     expected = -w * theta / curved * upper
     assert population.slope_by_differences(a, b, a, b, w) == pytest.approx(expected, rel=1e-5)
-
-
-# Command ------------------------------------------------------------------------------------------------------------

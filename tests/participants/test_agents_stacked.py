@@ -10,6 +10,7 @@ import pytest
 from decentral_dp.data.streams import Sampling
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.models import linear_terms
+from decentral_dp.models.dense import DenseLayers
 from decentral_dp.participants import ClientBlock, LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -22,6 +23,7 @@ from decentral_dp.problems.bilevel.linear import (
 )
 from decentral_dp.problems.protocol import TERMS, Stacked, as_stacked
 from decentral_dp.problems.records import take
+from decentral_dp.problems.training import Logistic, Training
 
 WIDTH, CLASSES = 6, (0.0, 1.0, 2.0)
 TRAIN, VALIDATION = [7, 7, 3, 7, 1, 3, 12], [4, 9, 4, 4, 9, 9, 1]
@@ -32,6 +34,7 @@ PROBLEMS = {
     "quadratic": Quadratic(WIDTH),
     "biased": biased_regularisation(WIDTH, CLASSES),
     "hyper-cleaning": HyperCleaning(WIDTH, CLASSES, agents=len(TRAIN), groups=4),
+    "training": Training("classification", DenseLayers((WIDTH, 1), 0.4, 0.2), Logistic(), WIDTH, 2),
 }
 
 
@@ -40,7 +43,7 @@ def labels(problem: Any, draw: np.random.Generator, n: int) -> np.ndarray:
         return np.where(draw.uniform(size=n) < 0.5, -1.0, 1.0)
     if isinstance(problem, Quadratic):
         return draw.normal(size=n)
-    return draw.integers(3, size=n).astype(np.float64)
+    return draw.integers(2 if isinstance(problem, Training) else 3, size=n).astype(np.float64)
 
 
 def shards(problem: Any, sizes: list[int], seed: int, train: bool) -> list[Any]:
@@ -113,6 +116,22 @@ def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
     once, twice = (directions(problem, every, records, Sampling("full")) for problem in (plain, doubled))
     np.testing.assert_array_equal(twice["lower_grad_y"], 2.0 * once["lower_grad_y"])
     np.testing.assert_array_equal(twice["lower_hvp"], once["lower_hvp"])
+
+
+@pytest.mark.parametrize("name", ["logistic", "quadratic", "training"])
+def test_agents_with_unequal_counts_share_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Any = PROBLEMS[name]
+    records = {"train": shards(problem, TRAIN, 1, True), "validation": shards(problem, VALIDATION, 2, False)}
+    calls, terms = list[Any](), type(problem).stacked_terms
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments[-1])
+        return terms(*arguments)
+
+    monkeypatch.setattr(type(problem), "joins_agents", True)
+    monkeypatch.setattr(type(problem), "stacked_terms", counted)
+    directions(problem, np.arange(len(TRAIN)), records, Sampling("full"))
+    assert len(calls) == len(set(problem.reads_records.values()))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -46,6 +46,7 @@ _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record
 _OFFLINE = "tests/auditing/test_network_view_offline.py"
 _PUBLISHED = "tests/simulation/jobs/test_published.py"
 _HIDDEN = "tests/privacy/accounting/test_hidden_states.py"
+_REFUSALS = "tests/architecture/test_refusals.py"
 _ENVELOPES = "tests/models/test_envelope.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
@@ -1335,13 +1336,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_VIEW_OF_TRAINING}::test_symmetric_pairs_have_one_mu",),
     ),
     Mutation(
-        "symmetries not compared with the edges",
-        "topology/symmetries.py",
-        "and (links == graph.links).all()",
-        "and True",
-        ("tests/topology/test_symmetries.py::test_what_is_found_is_what_all_permutations_say",),
-    ),
-    Mutation(
         "a tenth of the hidden messages' contribution omitted",
         "privacy/accounting/hidden_states.py",
         "a = rounds.factors[rounds.factor_index[t]] @ before",
@@ -1372,8 +1366,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "shifted indices not compared with the edges",
         "topology/symmetries.py",
-        "if (image != agent).any() and _is_symmetry(graph, image):",
-        "if (image != agent).any():",
+        "(matrix[np.ix_(image, image)] == matrix).all() for matrix in links",
+        "True for matrix in links",
         (f"{_VIEW_OF_TRAINING}::test_large_networks_have_the_symmetries_of_their_indices",),
     ),
     Mutation(
@@ -1402,14 +1396,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/published.py",
         "lambda job: job.scenario.tail_length > 1,",
         "lambda job: False,",
-        (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[tail mean]",),
+        (f"{_REFUSALS}::test_every_row_is_triggered[simulation.jobs.published._REFUSALS[13] run.average]",),
     ),
     Mutation(
         "published models against a member that colludes",
         "simulation/jobs/published.py",
         "lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,",
         "lambda job: False,",
-        (f"{_PUBLISHED}::test_jobs_without_a_derivation_are_refused[colluders]",),
+        (f"{_REFUSALS}::test_every_row_is_triggered[simulation.jobs.published._REFUSALS[8] privacy.colluders]",),
     ),
     Mutation(
         "colluders of published models without the worst set",
@@ -2416,7 +2410,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a record's label in an error",
         "data/dataset.py",
-        'raise InputError(f"{location}: every record has one label, expected at least two classes.")',
+        'raise InputError(f"{location}: all records have the same label (expected two or more). Fix: use other data.")',
         'raise InputError(f"{location}: every record has the label {classes[0]!r}.")',
         ("tests/data/test_csv_files.py::test_a_label_that_is_alone_is_not_quoted",),
     ),

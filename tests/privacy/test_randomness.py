@@ -301,21 +301,3 @@ def test_what_numpy_would_draw_otherwise_is_left_to_numpy() -> None:
                 out[1, 2000] = np.nextafter(out[1, 2000], np.inf)
 
     assert not randomness._as_numpy_draws(_Shifted)  # type: ignore[arg-type]  # a fake module
-
-
-@pytest.mark.parametrize(
-    ("keys", "used", "out"),
-    [
-        (np.zeros((2, 2), np.uint64), np.zeros((3, 1), np.uint64), np.empty((3, 4))),
-        (np.zeros((3, 1), np.uint64), np.zeros((3, 1), np.uint64), np.empty((3, 4))),
-        (np.zeros((3, 2), np.uint64), np.zeros((3, 1), np.uint64), np.empty((4, 3)).T),
-        (np.zeros((3, 2), np.uint64), np.zeros((3, 1), np.uint64), np.empty((3, 4), np.float32)),
-        (np.zeros((3, 2), np.uint64), np.zeros((3, 1), np.uint64), np.empty(3)),
-        (np.zeros((3, 2), np.uint64), np.zeros(3, np.uint64), np.empty((3, 4))),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused_before_anything_is_written(keys: Any, used: Any, out: Any) -> None:
-    if randomness._compiled is None:
-        pytest.skip("installed without a C compiler")
-    with pytest.raises(ValueError, match="wanted"):
-        randomness._compiled.fill(keys, used, 1, 2, 0, out)

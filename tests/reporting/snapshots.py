@@ -42,7 +42,6 @@ DIAGNOSTICS = {
     "labels_cut": 0.125,
     "features_cut": {"age": 0.25},
     "clipped": {"y": 0.5},
-    "skips_hypergradient": True,
     "weak_score": {"name": "test_accuracy", "value": 0.64, "baseline": 0.63, "interval": [0.6, 0.68]},
     "loss_trend": {"name": "lower_loss", "first": 0.7, "last": 0.3},
 }
@@ -74,7 +73,7 @@ def _terminal(print_something: Any) -> str:
 
 
 def _run_of(result: RunResult) -> Any:
-    return SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None, baselines={})
+    return SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None, compared=[(result, {})])
 
 
 def texts(folder: Path) -> dict[str, str]:

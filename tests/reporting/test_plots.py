@@ -79,13 +79,13 @@ def test_overflowing_metrics_are_drawn_up_to_their_end(tmp_path: Path) -> None:
     frame.loc[late & frame["name"].str.startswith(("upper_loss", "consensus_y")), "value"] = np.inf
     frame.loc[late & frame["name"].str.startswith("lower_loss"), "value"] = 1e300
     frame.loc[late & frame["name"].str.startswith("test_loss"), "value"] = np.nan
-    frame.loc[frame["name"].str.startswith("hypergradient"), "value"] = np.inf
+    frame.loc[frame["name"].str.startswith("stationarity"), "value"] = np.inf
     frame.to_parquet(folder / "metrics.parquet")
     found = curve(frame, "upper_loss")
     assert found is not None
     assert found.overflow == 3
     assert "overflows at round 3" in axes_of("losses", folder)[0].get_title(loc="left")
-    assert {p.stem for p in write_plots(folder)} == ALL_FIGURES - {"hypergradient"}
+    assert {p.stem for p in write_plots(folder)} == ALL_FIGURES - {"stationarity"}
 
 
 def test_a_run_in_memory_is_drawn_as_its_folder_is(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from decentral_dp import InputError
 from decentral_dp.simulation.communication import compression_summary, tabulate_sent
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.topology.compression import Compression
-from tests.support.published import scenario_file
 
 KINDS: dict[str, dict[str, Any]] = {
     "top_k": {"kind": "top_k", "share": 0.2},
@@ -184,24 +183,6 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
     assert "Compressed by top_k, with error feedback: 0.243 of the bits" in page
 
 
-@pytest.mark.parametrize(
-    ("base", "changes", "words"),
-    [
-        ("classification", {"topology.drop": 0.1}, "replicas of an agent's messages diverge"),
-        ("classification", {"topology.offline": 0.1}, "replicas of an agent's messages diverge"),
-        ("classification", {"topology.over_time": "matching"}, "replicas of an agent's messages diverge"),
-        ("classification", {"topology.delay": 1}, "replicas of an agent's messages diverge"),
-        ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
-        ("dp_bilevel_breast_cancer", {}, "send messages to a server only"),
-        ("push_sum", {}, "do not conserve mass"),
-        ("figure_1_as_published", {}, r"topology\.compression: guarantee = \"as_published\" runs"),
-    ],
-)
-def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        decentral_dp.plan(scenario_file(base), set={"topology.compression": KINDS["top_k"], **changes})
-
-
 def test_pairs_of_agents_are_priced_for_whole_messages() -> None:
     with pytest.raises(InputError, match="network DP is not derived for compressed messages"):
         decentral_dp.build("network_view", set={"topology.compression": KINDS["sign"]}).network()
@@ -270,7 +251,7 @@ def test_the_noise_key_depends_on_a_custom_quantiser(tmp_path: Path, monkeypatch
         ({}, "\n    def __call__(self, u, generator):\n        return u[:1]\n", "wrong shape"),
         ({}, SCALED.replace("DELTA", "1 / 0"), "dithered:Dithered fails: ZeroDivisionError"),
         ({}, "\n    def bits(self, d):\n        return None\n", "dithered:Dithered fails: TypeError"),
-        ({"kind": "top_k", "share": 0.5}, "", "takes no grid"),
+        ({"kind": "top_k", "share": 0.5}, "", "grid does not apply"),
         ({"kind": "top_q"}, "", '"top_k", "random_k", "qsgd", "sign" or "module:Name"'),
     ],
 )

@@ -97,24 +97,3 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
     with pytest.raises(InputError, match=r"problem\.data: agent 3: .*the manifest"):
         decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "override", "said"),
-    [
-        (
-            "second_order_dp_bilevel",
-            "",
-            "problem.manifest: with these options",
-        ),
-        ("warm_start", "", "problem.manifest: with these options"),
-        ("exponential_mechanism", "", "problem.manifest: with these options"),
-        ("regularisation_tuner", "", "problem.manifest: with these options"),
-        ("dp_bilevel_breast_cancer", "run.agent_scores=true", "run.agent_scores: the agents of a trusted coordinator"),
-    ],
-)
-def test_what_needs_more_than_sums_is_refused(name: str, override: str, said: str, tmp_path: Path) -> None:
-    write_shards(name, tmp_path / "shards")
-    with pytest.raises(InputError) as refused:
-        build_job(load(tmp_path / "shards" / "scenario.toml", [override] if override else []))
-    assert str(refused.value).startswith(said)

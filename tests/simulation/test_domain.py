@@ -12,7 +12,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 
 Make = Callable[..., dict[str, Any]]
@@ -69,17 +68,3 @@ def _gradient(job: Any, agent: int, y: np.ndarray) -> np.ndarray:
 def test_no_neighbour_shows_more_than_is_certified_in_a_domain() -> None:
     found = decentral_dp.check(_shortened("ring_breast_cancer", "privacy.box.y=0.1"))
     assert found.passed
-
-
-@pytest.mark.parametrize(
-    ("name", "box", "told"),
-    [
-        ("bsa", "y=1.0", r"privacy\.box\.y: the agents of bsa answer a server"),
-        ("spdb", "z=1.0", r"privacy\.box\.z: spdb makes no such release"),
-        ("ring_breast_cancer", "y=-1.0", r"privacy\.box\.y: the domain of the release is empty"),
-        ("dp_bilevel", "x=1.0", r"privacy\.box: dp_bilevel plans its whole budget"),
-    ],
-)
-def test_a_domain_that_cannot_be_kept_is_refused(name: str, box: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        decentral_dp.plan(load(name, [f"privacy.box.{box}"]))

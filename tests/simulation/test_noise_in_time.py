@@ -296,15 +296,8 @@ def test_what_is_no_factor_of_ones_own_is_refused(why: str) -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "laplace": ("under Gaussian noise only", {"privacy.mechanism": "laplace"}),
-    "fixed_batch": ("secret sample", {"problem.sampling": {"kind": "fixed_batch", "batch_size": 30}}),
-    "poisson": ("secret sample", {"problem.sampling": {"kind": "poisson", "rate": 0.1}}),
-    "streaming": ("a batch assumes", {"problem.sampling": {"kind": "streaming", "batch_size": 3}}),
     "steps": ("changes by round", {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}}),
     "noise": ("changes by round", {"privacy.y": {"decay": 0.5}}),
-    "away": ("one release of one batch", {"topology.offline": 0.2}),
-    "links": ("with the edges", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
-    "fresh": ("turns are accounted", {"privacy.correlation": {"between_agents": "pairwise", "ratio": 2.0}}),
     "nothing": ("expected between_agents", {"privacy.correlation": {}}),
     "a ratio alone": (
         "ratio needs between_agents",
@@ -319,18 +312,6 @@ def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
     said, changed = REFUSED[why]
     with pytest.raises(InputError, match=said):
         decentral_dp.plan(scenario(), set=changed)
-
-
-def test_a_state_that_is_never_noised_is_refused() -> None:
-    with pytest.raises(InputError, match="depends on releases only"):
-        decentral_dp.plan(
-            "ring_breast_cancer",
-            set={
-                "privacy.mechanism": "gaussian",
-                "algorithm.protocol": "private",
-                "privacy.correlation": {"over_rounds": "banded_square_root"},
-            },
-        )
 
 
 ONE_MEAN = ("dp_dsgd", "gradient_tracking", "exact_diffusion", "choco", "push_sum", "ldp_single_level")

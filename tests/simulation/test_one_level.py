@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.problems import lower_level as solve
-from decentral_dp.simulation import metrics
+from decentral_dp.problems.lower_level import LowerLevel
 from decentral_dp.simulation.jobs.build import build_job
 
 ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "learning_rate": {"scale": 0.5}, "init": {"x": -3.0}}
@@ -27,17 +25,7 @@ def base(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 def unsolved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The exact lower solves that are asked for; none is answered."""
     asked: list[str] = []
-
-    def refused(name: str) -> Callable[..., Any]:
-        def solved(problem: Any, x: Any, *_: Any) -> Any:
-            asked.append(name)
-            return np.full(problem.p, np.nan)
-
-        return solved
-
-    for module in (solve, metrics):
-        monkeypatch.setattr(module, "hypergradient_of_joined", refused("hypergradient"))
-        monkeypatch.setattr(module, "solve_lower", refused("lower"))
+    monkeypatch.setattr(LowerLevel, "minimiser", lambda *_: asked.append("lower"))
     return asked
 
 
@@ -52,26 +40,8 @@ def test_no_lower_level_is_solved_for_a_method_that_moves_no_x(
 ) -> None:
     run = decentral_dp.run(_scenario(base, kind=kind))
     assert not unsolved
-    assert not [n for n in run.metrics["name"].unique() if n.startswith("hypergradient")]
     assert run.result["tunes_x"] is False
     assert not run.result.tunes_x
-
-
-def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand(
-    base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
-) -> None:
-    monkeypatch.setattr(solve, "as_stacked", lambda _: None)
-    base["run"]["measures"] = ["hypergradient_norm", "upper_loss"]
-    plain = decentral_dp.plan(base)
-    assert not plain.skips_hypergradient
-    assert "Scores" not in str(plain)
-    monkeypatch.setattr(solve, "MOST_NUMBERS", 100)
-    text = " ".join(str(decentral_dp.plan(base)).split())
-    assert re.search("The hypergradient is not measured: [^.]* 30 coordinates", text)
-    run = decentral_dp.run(base)
-    assert run.result.skips_hypergradient
-    assert not unsolved
-    assert "hypergradient_norm" not in set(run.metrics["name"])
 
 
 def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:

@@ -65,11 +65,16 @@ class TestStatement:
         published, every = map(epsilon_text, (privacy.epsilon_published, privacy.epsilon_max))
         assert published != every
         assert (
-            f"ε = {published} at δ = 1e-5 for an adversary that receives only the average of the 4 final models. "
-            in summary_text(privacy)
-        )
-        assert f"ε = {every} for one that observes every message. " in summary_text(privacy)
-        assert "The first ε assumes that agents follow the protocol" in summary_text(privacy)
+            f"ε = {published} at δ = 1e-5 for an adversary that receives only the average of the 4 final models, "
+            "if agents follow the protocol and keep messages, scores and earlier models secret. "
+        ) in summary_text(privacy)
+        assert f"ε = {every} for agents and all others that observe messages. " in summary_text(privacy)
+
+    def test_epsilon_of_all_messages_with_correlated_noise_is_without_colluders(self) -> None:
+        keys = {**SMALL, "privacy.correlation": {"between_agents": "pairwise", "ratio": 1.0}}
+        privacy = decentral_dp.plan("dp_dsgd_published", set=keys).privacy
+        every = epsilon_text(privacy.epsilon_max)
+        assert f"ε = {every} for one that observes every message, no agent colludes. " in summary_text(privacy)
 
     def test_epsilons_are_those_of_the_job(self, average: Run) -> None:
         job: Any = average.simulation()
@@ -269,7 +274,7 @@ class TestBaselines:
         plain = run_job(
             decentral_dp.build("dp_dsgd_published", set={**SMALL, "privacy.adversary": "all_messages"}).simulation()
         )
-        compared = compare_with_baselines(average.result, {"central": plain.result})
+        compared = compare_with_baselines([(average.result, {"central": plain.result})])
         assert compared is not None
         assert [head for head, _ in compared.table.heads[-2:]] == ["ε of the final average", "ε of all messages"]
         assert compared.table.rows[-2][-2:] == list(

@@ -105,33 +105,6 @@ def test_samples_are_priced_with_it() -> None:
     assert np.isclose(*scale, rtol=5e-3)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "laplace": ({"mechanism": "laplace"}, {}, "under Gaussian noise only"),
-    "alone": ({}, {"kind": "isolated"}, "no neighbour"),
-    "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
-    "one agent": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
-    "a ratio of many": ({"correlation": {"between_agents": "optimised", "ratio": 2.0}}, {}, "a scale for each edge"),
-    "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "constant network"),
-    "many colluders": ({"correlation": OPTIMISED, "colluders": 2}, {}, "against one colluder"),
-    "large": ({"correlation": OPTIMISED, "colluders": 1}, {"agents": 60}, "or 40 against one colluder"),
-    "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
-}
-
-
-@pytest.mark.parametrize("why", REFUSED)
-def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
-    privacy, topology, said = REFUSED[why]
-    with pytest.raises(InputError, match=said):
-        decentral_dp.build(scenario(privacy, topology))
-
-
-def test_silent_agents_are_refused() -> None:
-    job = scenario()
-    job["algorithm"]["kind"] = "random_walk"
-    with pytest.raises(InputError, match="sends nothing"):
-        decentral_dp.build(job)
-
-
 def test_a_run_without_noise_shares_none() -> None:
     assert decentral_dp.build(scenario({"guarantee": "none", "epsilon": None, "clip": {}})).simulation().pairs is None
 

@@ -6,7 +6,6 @@ from decentral_dp.bounded import Array
 from decentral_dp.problems.lower_level import (
     Agents,
     LowerLevel,
-    hypergradient_of_joined,
     join_alike,
     partial_hypergradient,
 )
@@ -25,4 +24,7 @@ def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents
 
 def true_hypergradient(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
     """∇F(x), (p,); NaN where a solve does not converge."""
-    return hypergradient_of_joined(problem, x, join_alike(agents), tolerance)
+    shares = join_alike(agents)
+    level = LowerLevel.from_point(problem, x, shares)
+    y = level.minimiser(tolerance)
+    return partial_hypergradient(problem, x, y, level.inverse_hvp(y, tolerance), shares)

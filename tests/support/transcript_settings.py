@@ -93,13 +93,6 @@ class Heard:
         return self.said[-1]
 
 
-class Quieter(ScheduledReleaser):
-    """Writes the ledger lines of the stated noise, and draws a third of it."""
-
-    def _add_noise(self, index: int, bounded: Any, widths: Any, noise: Any) -> tuple[dict[str, np.ndarray], Any]:
-        return super()._add_noise(index, bounded, widths, noise._replace(ratio=noise.ratio / 3))
-
-
 @dataclass(frozen=True)
 class Setting:
     """Store an agent's algorithm, problem and split of the replaced record.
@@ -114,7 +107,6 @@ class Setting:
     copies: int = 2000
     problem: Any = Crossed(2)  # noqa: RUF009  # It has no state.
     algorithm: Any = None
-    sampler: type[ScheduledReleaser] = ScheduledReleaser
 
     @property
     def program(self) -> Any:
@@ -151,7 +143,7 @@ class Setting:
     def transcripts(self, data_set: int, seed: int) -> tuple[list[Bundle], Ledger]:
         agents, releases_per_round = np.arange(self.copies), self.program.releases_per_round
         streams = Streams(seeded_root(seed, b"family"), "noise", agents)
-        heard = Heard(self.sampler(self.mechanism, self.noise, streams, releases_per_round))
+        heard = Heard(ScheduledReleaser(self.mechanism, self.noise, streams, releases_per_round))
         self.drive(data_set, lambda: heard)
         return heard.said, assemble([(agents, heard.recorder)], self.copies, releases_per_round).select(np.array([0]))
 
@@ -163,7 +155,6 @@ class Setting:
             self.drive(data_set, lambda script=script: script)
             wanted.append(script.wanted)
         total, noise = np.zeros(self.copies), self.noise
-        drawn = 1.0 / 3.0 if self.sampler is Quieter else 1.0
         for index in range(1, len(said)):
             for channel, released in said[index].items():
                 pair = [w[index][channel] for w in wanted]
@@ -172,9 +163,7 @@ class Setting:
                     apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
                     total = total + 50.0 * apart[1] - 50.0 * apart[0]
                     continue
-                scale = (
-                    drawn * noise[channel].scales(index // self.program.releases_per_round, self.mechanism)[:1, None]
-                )
+                scale = noise[channel].scales(index // self.program.releases_per_round, self.mechanism)[:1, None]
                 g = grid(scale, self.mechanism, 1)
                 for sign, value in zip((1, -1), pair, strict=True):
                     integers = np.rint((released - value.public) / g)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import scipy.sparse as sp
 
 import decentral_dp
 from decentral_dp.problems.records import concatenate
+from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.topology.byzantine import Aggregation, Attack
 
 RULES: dict[str, dict[str, Any]] = {
@@ -46,7 +49,7 @@ def test_aggregation_is_its_definition(kind: str) -> None:
     rng = np.random.default_rng(3)
     weights = np.array([[0, 0.2, 0.3, 0.1], [0.2, 0, 0, 0.3], [0.3, 0, 0, 0], [0.1, 0.3, 0, 0]])
     own, messages = rng.normal(size=(2, 4, 3))
-    got = Aggregation(kind, **RULES[kind])(own, messages, sp.csr_array(weights))  # type: ignore[arg-type] # a rule
+    got = Aggregation(kind, **RULES[kind])(own, messages, sp.csr_array(weights))
     for i in range(4):
         near = [int(j) for j in np.flatnonzero(weights[i])]
         wanted = _aggregate(kind, own[i], [messages[j] for j in near], [weights[i, j] for j in near])
@@ -62,7 +65,7 @@ def test_attackers_replace_their_messages_only() -> None:
         "ipm": np.tile(-2.0 * honest.mean(axis=0), (2, 1)),
     }
     for kind, values in wanted.items():
-        got = Attack((1, 3), kind, 2.0)(released, index=7)  # type: ignore[arg-type] # a kind
+        got = Attack((1, 3), kind, 2.0)(released, index=7)
         np.testing.assert_allclose(got[[1, 3]], values)
         np.testing.assert_array_equal(got[[0, 2, 4]], honest)
     noise = Attack((1,), "noise", 3.0, seed=2)
@@ -117,6 +120,24 @@ def test_metrics_are_those_of_honest_agents() -> None:
     assert ends == pytest.approx(np.mean(losses) + 0.05 * np.square(y[[0, 2, 3, 4, 5]]).sum(axis=1).mean(), rel=1e-9)
 
 
+def test_the_model_is_the_mean_of_honest_agents(tmp_path: Path) -> None:
+    run = decentral_dp.run("dp_dsgd", set=TRAINING | SIGN_FLIP, out=tmp_path / "run")
+    y = run.published["y"]
+    honest = y[[0, 2, 3, 4, 5]].mean(axis=0)
+    assert not np.allclose(honest, y.mean(axis=0), rtol=1e-3)
+    for model in (run.model, decentral_dp.load_model(tmp_path / "run")):
+        values = np.concatenate([part.ravel() for part in model.weights.values()])
+        np.testing.assert_allclose(np.sort(values), np.sort(_weights_of(run, honest)), rtol=1e-12)
+        assert "mean of 5 honest agents" in repr(model)
+    attacker = np.concatenate([part.ravel() for part in run.model.of_agent(1).weights.values()])
+    np.testing.assert_allclose(np.sort(attacker), np.sort(_weights_of(run, y[1])), rtol=1e-12)
+
+
+def _weights_of(run: decentral_dp.Run, y: np.ndarray) -> np.ndarray:
+    parts = run.simulation().problem.named_weights(y)
+    return np.concatenate([part.ravel() for part in parts.values()])
+
+
 def test_metrics_of_minimax_problems_are_those_of_honest_agents() -> None:
     changes = {"algorithm.rounds": 4, "run.evaluate_every": 4, **SIGN_FLIP}
     run = decentral_dp.run("gossip_sgda", set=changes)
@@ -150,3 +171,78 @@ def test_transcripts_under_attack_show_at_most_the_certified_epsilon() -> None:
 def test_baselines_have_no_attack() -> None:
     run = decentral_dp.run("dp_dsgd", set=TRAINING | SIGN_FLIP | {"privacy.guarantee": "certified"}, baselines=True)
     assert [run.baselines[name].scenario.attack is None for name in ("alone", "central", "none")] == [True, True, False]
+
+
+# Custom attacks and rules -------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "byzantine.md"
+MIMIC: dict[str, Any] = {"attack": {"agents": [1], "kind": "mine:Mimic", "agent": 2, "factor": 3.0}}
+NEAREST: dict[str, Any] = {"topology.aggregation": {"kind": "mine:nearest"}}
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the page's attack and rule, and return their file."""
+    (code,) = re.findall(r"^```python mine.py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.usefixtures("page")
+def test_a_custom_attack_replaces_the_messages_of_the_attackers() -> None:
+    job: Any = decentral_dp.build("dp_dsgd", set=TRAINING | MIMIC).simulation()
+    messages = np.random.default_rng(4).normal(size=(6, 3))
+    arriving = job.attack(messages, 1)
+    np.testing.assert_array_equal(arriving[1], 3.0 * messages[2])
+    np.testing.assert_array_equal(np.delete(arriving, 1, axis=0), np.delete(messages, 1, axis=0))
+
+
+@pytest.mark.usefixtures("page")
+def test_a_custom_rule_aggregates_own_and_neighbours_values() -> None:
+    job: Any = decentral_dp.build("dp_dsgd", set=TRAINING | NEAREST).simulation()
+    weights = sp.csr_array(np.array([[0.0, 0.5, 0.25], [0.5, 0.0, 0.0], [0.25, 0.0, 0.0]]))
+    values = np.array([[0.0], [3.0], [-1.0]])
+    assert job.aggregation(values, values, weights)[:, 0].tolist() == [-0.5, 1.5, -0.5]
+
+
+@pytest.mark.usefixtures("page")
+def test_epsilon_does_not_depend_on_custom_attacks_and_rules() -> None:
+    private = TRAINING | {"privacy.guarantee": "certified", "algorithm.rounds": 5}
+    plain, attacked = (decentral_dp.run("dp_dsgd", set=private | more) for more in ({}, MIMIC | NEAREST))
+    assert attacked.records.same_releases(plain.records)
+    assert attacked.result.privacy.epsilon_max == plain.result.privacy.epsilon_max
+    assert not np.array_equal(attacked.released["y"], plain.released["y"])
+    assert attacked.result.topology["attack"] == MIMIC["attack"]
+
+
+def test_the_noise_key_depends_on_a_custom_attack_and_rule(page: Path) -> None:
+    code = page.read_text(encoding="utf-8")
+    digests = set()
+    for old, new in (("", ""), ("0.5 * (own", "0.25 * (own"), ("self.factor *", "-self.factor *")):
+        page.write_text(code.replace(old, new), encoding="utf-8")
+        job: Any = decentral_dp.build("dp_dsgd", set=TRAINING | MIMIC | NEAREST).simulation()
+        digests.add(run_digest(job))
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"attack": {"agents": [1], "kind": "flip"}}, '"noise", "alie", "ipm" or "module:Name"'),
+        ({"attack": {"agents": [1], "kind": "alie", "agent": 2}}, 'a "alie" attack takes no agent'),
+        ({"attack": {"agents": [1], "kind": "mine:Mimic"}}, "attack.agent: missing"),
+        ({"attack": {"agents": [1], "kind": "mine:Mimic", "agent": 9}}, "attack.kind: mine:Mimic fails: IndexError"),
+        ({"attack": {"agents": [1], "kind": "mine:wrong"}}, "attack.kind: mine:wrong: wrong shape (got (6,"),
+        ({"attack": {"agents": [1], "kind": "mine:LIMIT"}}, "attack: mine:LIMIT is not callable"),
+        ({"topology.aggregation": {"kind": "krum"}}, '"trimmed_mean", "median" or "module:Name"'),
+        ({"topology.aggregation": {"kind": "median", "trim": 2}}, "takes no trim"),
+        ({"topology.aggregation": {"kind": "mine:nearest", "n": 2}}, "topology.aggregation.n: mine:nearest"),
+        ({"topology.aggregation": {"kind": "mine:wrong"}}, "topology.aggregation: mine:wrong: wrong shape (got ("),
+    ],
+)
+def test_wrong_attacks_and_rules_are_refused(page: Path, changes: dict[str, Any], told: str) -> None:
+    more = "\n\nLIMIT = 3\n\n\ndef wrong(values, *_):\n    return np.atleast_2d(values)\n"
+    page.write_text(page.read_text(encoding="utf-8") + more, encoding="utf-8")
+    with pytest.raises(decentral_dp.InputError, match=re.escape(told)):
+        decentral_dp.run("dp_dsgd", set=TRAINING | changes)

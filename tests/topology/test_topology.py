@@ -131,6 +131,3 @@ def test_one_agent_and_two() -> None:
     pair = build_topology("ring", 2)
     assert pair.mixing.toarray().tolist() == [[-0.5, 0.5], [0.5, -0.5]]
     assert pair.rho == 0.0
-
-
-# --- properties --------------------------------------------------------------------------------------------------

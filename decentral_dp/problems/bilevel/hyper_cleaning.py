@@ -137,18 +137,24 @@ class HyperCleaning(Ridged, SoftmaxProblem):
                 agent_and_group = (member[agents], group)
                 products = np.matmul(points[agents], a.swapaxes(1, 2))
                 share, along = class_shares(products[:, :c]), products[:, c:]
-                residual = class_residual(share, records.label[agents, part])
-                through = slope[agent_and_group] * (residual * along).sum(axis=1)
-                # The last entry is for records in no group.
-                np.add.at(jvp, agent_and_group, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
                 weight_column = weight[agent_and_group][:, None]
-                grad[agents] += np.matmul(linear.clip_columns(residual * weight_column, size, clip.norm, clip.y), a)
+                if not {"lower_grad_y", "lower_jvp"}.isdisjoint(term_names):
+                    residual = class_residual(share, records.label[agents, part])
+                if "lower_jvp" in term_names:
+                    through = slope[agent_and_group] * (residual * along).sum(axis=1)
+                    # The last entry is for records in no group.
+                    np.add.at(jvp, agent_and_group, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
+                if "lower_grad_y" in term_names:
+                    grad[agents] += np.matmul(linear.clip_columns(residual * weight_column, size, clip.norm, clip.y), a)
+                if "lower_hvp" not in term_names:
+                    continue
                 scaled_direction = along * share
                 scaled_direction -= share * scaled_direction.sum(axis=1, keepdims=True)
                 hvp[agents] += np.matmul(
                     linear.clip_columns(scaled_direction * weight_column, size, clip.norm, clip.z), a
                 )
-        return Terms(grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n, jvp[:, :-1] / n)
+        means = {"lower_grad_y": grad.reshape(g, -1), "lower_hvp": hvp.reshape(g, -1), "lower_jvp": jvp[:, :-1]}
+        return Terms(**{name: total / n for name, total in means.items() if name in term_names})
 
     def change(self, x: Array, y: Array, other_y: Array, train: CleaningRecords, clip: Clip) -> Array:
         """Average ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""

@@ -196,6 +196,11 @@ class OneScore(Penalised, LinearProblem, Protocol):
     def q(self) -> int:
         return self.width
 
+    @property
+    def joins_agents(self) -> bool:
+        """Whether no subclass has other terms, which may not take joined records."""
+        return type(self).stacked_terms is OneScore.stacked_terms
+
     def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
         """Return ∂l/∂score, and ∂²l/∂score² aᵀz if aᵀz is given, (g, n); score and along may be overwritten."""
         ...

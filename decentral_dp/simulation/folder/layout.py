@@ -31,7 +31,16 @@ from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.regular import is_url, own, regular
 from decentral_dp.privacy.fingerprint import imports_of_folder
-from decentral_dp.simulation.result import FILES, RESULT, read_result, seal, sha256_of_file, text_of
+from decentral_dp.simulation.result import (
+    BASELINES_FOLDER,
+    FILES,
+    RESULT,
+    SEEDS_FOLDER,
+    read_result,
+    seal,
+    sha256_of_file,
+    text_of,
+)
 from decentral_dp.simulation.summary import title_of
 from decentral_dp.topology import Topology
 
@@ -68,9 +77,9 @@ def check_writable(folder: Path) -> None:
     problem = ""
     try:
         if is_url(str(folder).replace(":/", "://", 1)):
-            problem = f"got the URL {folder}, expected a folder of this machine. Fix: use --upload for the URL."
+            problem = f"not a local folder (got the URL {folder}). Fix: pass the URL to --upload."
         elif os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            problem = f"{folder} exists already, and no file is overwritten. Fix: use a new or an empty folder."
+            problem = f"{folder} already exists, and files are never overwritten. Fix: use a new or empty folder."
         else:
             above = next(p for p in folder.absolute().parents if p.exists())
             Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
@@ -92,7 +101,7 @@ def require_new(option: str, file: Path) -> None:
     """
     problem = "" if file.parent.is_dir() else f"there is no folder {file.parent}"
     if os.path.lexists(file):
-        problem = f"{file} exists already, and no file is overwritten"
+        problem = f"{file} already exists, and files are never overwritten"
     if problem:
         raise InputError(f"{option}: {problem}. Fix: use another file.")
 
@@ -215,9 +224,9 @@ def open_store(url: str) -> tuple[Any, str]:
     try:
         system, path = importlib.import_module("fsspec").core.url_to_fs(url)
         if system.find(path):
-            problem = f"{url} is not empty, and no file is overwritten. Fix: use a new URL."
+            problem = f"{url} is not empty, and files are never overwritten. Fix: use a new URL."
     except ImportError as error:
-        problem = f'{error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
+        problem = f'{error}. Fix: run pip install "decentral_dp[remote]", and install the package of the store.'
     except Exception as error:  # noqa: BLE001 # each store has its error types
         problem = f"{url} cannot be reached ({error}). Fix: use another URL."
     if problem:
@@ -243,7 +252,9 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
         digests = {**result.table(FILES), _STATE: sha256_of_file(public)}
         result_file.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
         # Links are refused: they could upload a file of another folder.
-        paths = sorted(file for file in folder.rglob("*") if file.is_file())
+        # Baselines have a run without noise, and noiseless states.
+        beside = [folder / name for name in (BASELINES_FOLDER, SEEDS_FOLDER)]
+        paths = sorted(f for f in folder.rglob("*") if f.is_file() and not any(map(f.is_relative_to, beside)))
         files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in paths}
         del files[RESULT]
         # Last: an upload with a result is complete.

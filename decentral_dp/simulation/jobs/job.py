@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.centring import strip_centring
@@ -20,6 +21,7 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
+    Block,
     Engine,
     Hosted,
     Outcome,
@@ -40,18 +42,17 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.time_factors import TimeFactor
-from decentral_dp.problems.lower_level import solved_quickly
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.protocol import Predictor, Problem
 from decentral_dp.problems.records import ByAgent, RecordPairs
 from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import (
-    HYPERGRADIENTS,
     AgentEvaluator,
     AgentScorer,
     EvaluatedOn,
     Evaluator,
     Scorer,
 )
+from decentral_dp.simulation.sites import SITE_MEASURES, Sites
 from decentral_dp.topology import Topology
 from decentral_dp.topology.byzantine import STRENGTHS, Aggregation, Attack, honest_agents
 from decentral_dp.topology.compression import Compression
@@ -69,8 +70,8 @@ class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
 
     def __getitem__(self, split: Split) -> Sequence[Any]:
         raise InputError(
-            "problem.manifest: the records are with their agents, and are needed here. Fix: set problem.data to a file "
-            "or a data set with all records, and remove the manifest."
+            "problem.manifest: not supported here, since only the agents hold the records. Fix: set "
+            "problem.data to all records, and remove the manifest."
         )
 
     def __iter__(self) -> Iterator[Split]:
@@ -92,8 +93,8 @@ def require_records(records: Mapping[Split, Any], command: str) -> None:
     """
     if isinstance(records, RecordsElsewhere):
         raise InputError(
-            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Fix: "
-            "use public or synthetic records: set problem.data whole, and remove the manifest."
+            f"{command}: not supported with problem.manifest, since it replaces or scores single records. "
+            "Fix: set problem.data to public or synthetic records, and remove the manifest."
         )
 
 
@@ -291,8 +292,8 @@ class PlannedJob(Protocol):
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "job: it holds records and the noise key, and cannot be pickled or copied. Fix: send its scenario, and "
-            "build the job there."
+            "job: cannot be pickled or copied, since it holds records and the noise key. Fix: send its "
+            "scenario, and build the job there."
         )
 
     @property
@@ -308,14 +309,6 @@ class PlannedJob(Protocol):
     def tunes_x(self) -> bool:
         """Whether x depends on records; if not, only the lower level is solved."""
         return True
-
-    @property
-    def skips_hypergradient(self) -> bool:
-        """Whether a requested hypergradient is not computed because it takes too long, by public counts."""
-        if not set(HYPERGRADIENTS) & set(self.requested):
-            return False
-        is_measured = self.components.problem_type.levels == 2 and self.tunes_x and self.holds_records
-        return is_measured and not solved_quickly(self.problem, int(self.counts["train"].sum()))
 
     @property
     def reference_key(self) -> str:
@@ -397,6 +390,17 @@ class PlannedJob(Protocol):
     def evaluator(self) -> Scorer:
         """Return the evaluator of released values."""
         ...
+
+    @property
+    def sites(self) -> Sites | None:
+        """The held-out records of each agent; None if no record has an owner, or the problem predicts nothing."""
+        return None
+
+    @property
+    def scored_sites(self) -> Sites | None:
+        """The sites, if the records have owners or a measure of sites is requested."""
+        by_column = getattr(self.scenario.problem.partition, "kind", None) == "column" or self.shards.by_owner
+        return self.sites if by_column or set(SITE_MEASURES) & set(self.requested) else None
 
     @property
     def evaluated_on(self) -> EvaluatedOn:
@@ -497,8 +501,10 @@ class GossipJob(PlannedJob):
         table = self.scenario.attack
         if table is None:
             return None
-        strength = STRENGTHS[table.kind] if table.strength is None else table.strength
-        return Attack(tuple(sorted(set(table.agents))), table.kind, strength, self.scenario.public_seed)
+        agents, custom = tuple(sorted(set(table.agents))), self.components.attack
+        strength = table.strength or STRENGTHS.get(table.kind, 1.0)
+        made = None if custom.value is None else custom.make()
+        return Attack(agents, table.kind, strength, self.scenario.public_seed, made)
 
     @property
     def honest(self) -> NDArray[np.int64] | None:
@@ -508,7 +514,11 @@ class GossipJob(PlannedJob):
     def aggregation(self) -> Aggregation | None:
         """The robust aggregation of messages; None for weighted sums."""
         table = self.scenario.topology.aggregation
-        return None if table is None else Aggregation(**table.model_dump(exclude_none=True))
+        if table is None:
+            return None
+        custom = self.components.aggregation
+        keys = table.model_dump(include={"kind", "radius", "trim"}, exclude_none=True)
+        return Aggregation(**keys, custom=None if custom.value is None else custom.make())
 
     @property
     def compression(self) -> Compression | None:
@@ -560,7 +570,7 @@ class GossipJob(PlannedJob):
         compression, over_time = self.compression, self.topology.over_time
         scale = self.public_scale
         nodes = [
-            self._agent_node(*block)._replace(
+            self._agent_node(block)._replace(
                 compression=compression, public_scale=scale, attack=self.attack, aggregation=self.aggregation
             )
             for block in blocks
@@ -571,6 +581,19 @@ class GossipJob(PlannedJob):
         return [
             node._replace(over_time=over_time, columns=numbers) for node, numbers in zip(nodes, columns, strict=True)
         ]
+
+    def node_of_runs(self, roots: Sequence[Root], agents: NDArray[np.int64]) -> AgentNode:
+        """Return one block with some agents of several runs, without edges between runs.
+
+        It reads the messages of all agents of all runs, run after run. The network must not change.
+
+        Args:
+            roots: noise key of each run.
+            agents: numbers of the agents, ascending.
+        """
+        ((_, _, mixing),), runs = agent_blocks(self.public_network.mixing, [self.n_agents]), len(roots)
+        block = np.tile(agents, runs), (0,), sp.csr_array(sp.block_diag([mixing[agents]] * runs, format="csr"))
+        return self._agent_node(block, lambda name: Streams.join([Streams(root, name, agents) for root in roots]))
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts
@@ -587,6 +610,21 @@ class GossipJob(PlannedJob):
             ]
         return engine.run(nodes, self.rounds, control)
 
+    @property
+    def sites(self) -> Sites | None:
+        shards, entry = self.shards, self.components.problem_entry
+        agents = np.arange(self.n_agents) if self.honest is None else self.honest
+        owned = [np.searchsorted(shards.test, shards.test_parts[k]) for k in agents if shards.test_parts]
+        # Least squares may read classes as numbers.
+        reads_numbers = bool(shards.classes and entry and entry.labels == "numbers")
+        is_scored = shards.has_records and self.n_agents > 1 and any(part.size for part in owned)
+        if not is_scored or reads_numbers or not isinstance(self.posed_problem, Predictor):
+            return None
+        records = shards.features[shards.test], shards.labels[shards.test]
+        # Agents without edges have no common model.
+        personal = getattr(strip_centring(self.algorithm), "personal", not (self.topology.edges.size or self.central))
+        return Sites(self.posed_problem, *records, owned, agents, shards.label_unit, personal)
+
     def evaluator(self) -> Scorer:
         if (make := self.components.problem_type.make_evaluator) is not None:
             evaluator: Scorer = make(self)
@@ -598,7 +636,6 @@ class GossipJob(PlannedJob):
             self.problem,
             RecordPairs(records["train"], records["validation"]),
             self.test,
-            self.tunes_x and not self.skips_hypergradient,
             numbers=self.honest,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
@@ -607,6 +644,7 @@ class GossipJob(PlannedJob):
             key=self.reference_key,
             averages=self.publishes_average,
             weights=self.weights,
+            sites=self.scored_sites,
         )
 
     @property
@@ -617,7 +655,9 @@ class GossipJob(PlannedJob):
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
-    def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
+    def _agent_node(self, block: Block, streams_of: Callable[[str], Streams] | None = None) -> AgentNode:
+        agents, neighbours, mixing = block
+        streams_of = streams_of or partial(Streams, self.root, agents=agents)
         dataset_of = partial(
             LocalDataset,
             agents,
@@ -626,12 +666,12 @@ class GossipJob(PlannedJob):
             kept_weight=self.topology.kept_weight[agents],
             sampling=self.sampling,
             clip=self.clip,
-            batches=Streams(self.root, "batch", agents),
+            batches=streams_of("batch"),
             network=self.public_network,
             unit=self.unit,
             weights=None if self.weights is None else self.weights[agents],
         )
-        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
+        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, streams_of("noise")
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
         noise = (self.mechanism, schedules, streams, self.algorithm.releases_per_round, pairs, self.factor)
         node = AgentNode(

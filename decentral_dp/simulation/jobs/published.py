@@ -16,7 +16,8 @@ its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are publ
 
 With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
 centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
-intercept of a model with one output are then clipped apart, and h is that of `apart_factor`.
+intercept of a model with one output are then clipped apart, and h is that of `apart_factor`. Pairwise noise of the
+means counts at its effective scale.
 
 If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
 of one agent with noise s/√m and movement D/m.
@@ -43,7 +44,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.models.envelope import SLOPE_ERROR
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
@@ -345,44 +346,44 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
         is_unbounded,
         _HIDDEN,
-        "a step of a neural network, or on features without ranges, may move two models apart without a bound",
+        "not derived for neural networks or features without ranges, whose steps may amplify differences without bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
         lambda job: getattr(strip_centring(job.algorithm), "momentum", 0.0),
         "algorithm.momentum",
-        "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
+        "ε of published models is not derived with momentum (got {it})",
         "set it to 0, and the learning rate to λ/(1 − β)",
     ),
     Refusal(
         lambda job: job.unit != RECORD or getattr(strip_centring(job.algorithm), "local_steps", None),
         "privacy.unit",
-        "ε of published models is derived for one replaced record and a step of one gradient",
+        "ε of published models is derived for one replaced record and one gradient per round only",
         "remove unit, neighbours and local_steps",
     ),
     Refusal(
         lambda job: job.sampling.kind == "poisson",
         "problem.sampling",
-        "a Poisson batch may be larger than its divisor, and a step may then move two models apart",
+        "not derived for Poisson samples, whose batches may exceed their divisor",
         'use "full" or "fixed_batch"',
     ),
     Refusal(
         lambda job: job.factor is not None or (job.pairs is not None and job.topology.over_time is not None),
         "privacy.correlation",
-        "ε of published models is derived for noise that is independent over rounds, and between agents of a network "
-        "that changes",
+        "ε of published models is not derived for noise correlated over rounds, or between agents of a "
+        "changing network",
         "remove it",
     ),
     Refusal(
         lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,
         "privacy.colluders",
-        "a colluding agent receives every message of its neighbours, for whom ε is that of all messages",
-        'set 0, or adversary = "all_messages"; decentral-dp network states ε of each pair',
+        "no gain with colluding neighbours, who receive every message",
+        'set colluders = 0, or adversary = "all_messages"',
     ),
     Refusal(
         lambda job: job.scenario.privacy.colluders > 0 and _seconds_of_colluders(job) > _MOST_SECONDS,
         "privacy.colluders",
-        "every set of {of.scenario.privacy.colluders} of {of.n_agents} agents is accounted, which takes too long",
+        "too many sets of colluders to account for (got {of.scenario.privacy.colluders} of {of.n_agents} agents)",
         "use fewer colluders, agents or rounds",
     ),
     Refusal(
@@ -395,27 +396,21 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
         "remove compression and delay",
     ),
     Refusal(
-        lambda job: job.pairs is not None and isinstance(job.algorithm, Centring),
-        "privacy.correlation",
-        "ε of published models is derived for correlated noise or for centred features, not for both",
-        "remove it, or set algorithm.centring = false",
-    ),
-    Refusal(
         lambda job: job.scenario.privacy.domain,
         "privacy.box",
-        "the average of projected models shows more than the average of the models",
+        "not supported, since the average of projected models reveals more than the average of the models",
         "remove it",
     ),
     Refusal(
         lambda job: job.scenario.tail_length > 1,
         "run.average",
-        "the mean of several rounds shows more than the last models",
-        "remove it, or set 1; decreasing learning rates average noise, too",
+        "not supported, since a mean over rounds reveals more than the last models",
+        "remove it, or set it to 1",
     ),
     Refusal(
         lambda job: job.n_agents > _MOST_AGENTS,
         "topology.agents",
-        f"ε of published models is computed for at most {_MOST_AGENTS} agents",
+        f"too many agents for ε of published models (expected at most {_MOST_AGENTS})",
         "use fewer agents",
     ),
 )
@@ -442,9 +437,6 @@ def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], 
         job: planned, for which `refuse_hidden` raises nothing.
         with_noise: c → the job with the noise of its models times c.
         view: the published models.
-
-    Raises:
-        InputError: no noise meets the target.
     """
     mu = _hidden_mu(job, view)
     if job.scenario.privacy.epsilon is not None:
@@ -455,15 +447,14 @@ def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], 
 def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
     """Compute ε for these μ and the float64 noise of all agents, at most ε of all messages."""
     privacy, q, pairs = job.scenario.privacy, job.problem.q, job.pairs
-    variates, bits = job.n_agents, GAUSSIAN.bits(q)
+    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
+    variates, bits = job.n_agents, max(GAUSSIAN.bits(q), GAUSSIAN.bits(max(p, 1)))
     if pairs is not None:
         # As for the ledger: the grid is finer compared with the largest scale that is drawn.
         links, own = pairs.links(), pairs.own_deviations(np.arange(job.n_agents))
         variates += len(links)
         bits += math.ceil(math.log2(max(own.max(), pairs.ratios(links).max())))
-    p = job.problem.p if isinstance(job.algorithm, Centring) else 0
-    draws = np.array([job.rounds * q * variates + p * job.n_agents])
-    bits = max(bits, GAUSSIAN.bits(max(p, 1)))
+    draws = np.array([(job.rounds * q + p) * variates])
     return epsilon_in_float64(mu, draws, bits, privacy.delta, total_epsilon, privacy.epsilon)
 
 
@@ -473,11 +464,14 @@ def _calibrate(
     """Return the job with the noise for its target ε, and μ of its models.
 
     μ is nearly A/c + B for the noise of models times c, B from the rounding of float64. Each step solves this for the
-    last two c. The mean of features keeps its noise, and so its share of the target.
+    last two c. The mean of features keeps its noise, and so its share of the target. The noise for all messages, c = 1,
+    meets the target. With large rounding B no other noise is tried.
     """
     aim = math.sqrt(max(0.0, _largest_mu(job) ** 2 - float(_centre_mu(job).max()) ** 2)) * (1.0 - 2.0**-40)
     factors, reached = [1.0], [float(mu.max())]
-    best, met = ((job, mu), reached[0]) if reached[0] <= aim else (None, -math.inf)
+    if reached[0] > aim:
+        return job, mu
+    best, met = (job, mu), reached[0]
     for _ in range(_STEPS):
         slope, least = 0.0, 0.0
         if len(factors) > 1 and factors[-1] != factors[-2]:
@@ -498,11 +492,6 @@ def _calibrate(
             best, met = (job, mu), reached[-1]
         if met >= aim * (1.0 - 1e-4):
             break
-    if best is None:
-        raise InputError(
-            f"privacy.epsilon: no noise meets it for the published models (got {job.scenario.privacy.epsilon:g}). Fix: "
-            "use an epsilon nearer to 1, or a larger delta."
-        )
     return best
 
 

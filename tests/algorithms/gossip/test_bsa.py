@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.closed_forms import QuadraticSolution
@@ -19,7 +19,6 @@ from tests.support.naive import (
     base,
     finished,
     made,
-    misheard,
     series,
     squares,
 )
@@ -70,28 +69,6 @@ class Naive(Loop):
         return self.told
 
 
-# Planted bugs --------------------------------------------------------------------------------------------------------
-
-
-class Stepped(Bsa):
-    """Prices answers as if they were multiplied by the step already."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return out | {"gy": out["gy"]._replace(sensitivity={k: 0.5 * s for k, s in out["gy"].sensitivity.items()})}
-
-
-class Own(Bsa):
-    """Goes on from the agent's own v before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def heard(exchange: Any, reply: Any) -> Any:
-            own = exchange.values.get("v")
-            return reply if own is None else reply._replace(mean=type("Mean", (), {"v": own})())
-
-        return misheard(super().step(t, dataset, s), heard)
-
-
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 
@@ -104,13 +81,6 @@ class TestBsa(GossipConformance):
         {"inner": 1, "inverse": 4, "rounds": 2},
     )
     moved = MappingProxyType({"train": {"gy", "v", "gx"}, "validation": {"v", "gx"}})
-    bugs = (Stepped, Own)
-    refused = (
-        ("inner", None, "algorithm.inner: missing"),
-        ("smoothness", None, "algorithm.smoothness: missing"),
-        ("inner", 0, "algorithm.inner"),
-        ("z", {"scale": 0.1}, "algorithm.z: not supported by bsa"),
-    )
 
     test_protocols_differ_only_by_noise = None
 
@@ -182,6 +152,3 @@ def test_w_is_the_truncated_series_of_the_mean_hessian() -> None:
         v = np.mean([s.upper @ y - s.target for s in agents], axis=0)
         sensitivity = 0.6 / (t + 1) ** 0.2 * 0.5 * series(hessian, 3.0, 3) @ v
         np.testing.assert_allclose(said[(t + 1) * e]["x"][0], x - sensitivity, atol=1e-13)
-
-
-# The ledger ----------------------------------------------------------------------------------------------------------

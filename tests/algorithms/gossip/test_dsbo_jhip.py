@@ -13,14 +13,14 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedDsboJhip
-from tests.conformance.gossip import Shares, Told, halved
-from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracked_twice
+from tests.conformance.gossip import Shares, Told
+from tests.conformance.gossip_tracking import TrackingConformance
 from tests.support import uneven
-from tests.support.naive import built, finished, misheard
+from tests.support.naive import built, finished
 from tests.support.replay import Noise
 from tests.support.uneven import PROBLEMS, Uneven, made, naive_mean, stationary
 
@@ -108,49 +108,6 @@ def naive(
     return told
 
 
-# Planted bugs --------------------------------------------------------------------------------------------------------
-
-
-class Unreleased(DsboJhip):
-    """Multiplies Z by its ∇_y f before noise, taking it for public."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def heard(exchange: Any, reply: Any) -> Any:
-            h = exchange.values.get("h")
-            own = {} if h is None else {"h": getattr(h, "value", h)}
-            return reply._replace(released=type(reply.released)({**reply.released, **own}))
-
-        return misheard(super().step(t, dataset, s), heard)
-
-
-class Hidden(DsboJhip):
-    """Takes Z^{k+1} − Z^k along the Z that its own D makes before noise, and that for public; sends the right Z."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        hidden: dict[str, np.ndarray] = {}
-
-        def heard(exchange: Any, reply: Any) -> Any:
-            if "D" in exchange.values:
-                hidden["along"] = self.z(t) * (reply.released.D - exchange.values["D"].value)
-            return reply
-
-        return misheard(super().step(t, Ahead(dataset, hidden), s), heard)
-
-
-class Tracked(DsboJhip):
-    """Prices the increment of D as S^{k+1} − S^k, both of them clipped means."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return tracked_twice(super().planned_releases(public), "D", self)
-
-
-class Once(DsboJhip):
-    """Forgets that a record that is replaced leaves the mean as well as joins it."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "D")
-
-
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 INNER, INVERSE = 2, 4
@@ -164,12 +121,6 @@ class TestDsboJhip(TrackingConformance):
     differs = "D at 5"
     seeds = 8
     moved = MappingProxyType({"train": {"y", "D"}, "validation": {"x", "h"}})
-    bugs = (Once, Tracked)
-    leaks = ((Unreleased, "validation"), (Hidden, "train"))
-    refused = (
-        ("inverse", None, r"algorithm\.inverse: missing"),
-        ("smoothness", 2.0, r"algorithm\.smoothness: not supported by dsbo_jhip"),
-    )
     _round = ((0, "lower_grad_y"), (1, "lower_grad_y"), (2, "upper_grad_y"), (2, "lower_jacobian"))
     _products = ("lower_hessian_product", "lower_jacobian")
     asked = MappingProxyType(
@@ -244,9 +195,6 @@ def test_the_tracker_is_charged_where_it_reads_a_record_and_nowhere_else(inverse
         assert [int(i) % job.algorithm.releases_per_round - 3 for i in tracker.rounds if tracker.mechanism.charged] == (
             charged * job.rounds
         )
-
-
-# Values as matrices --------------------------------------------------------------------------------------------------
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.federated import Federated
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.errors import InputError
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished, made, squares
 
@@ -50,35 +49,13 @@ class Naive(Loop):
         return self.told
 
 
-class Half(Federated):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "u")
-
-
-class Same(Federated):
-    """Prices every step as the last and smallest one."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        planned = super().planned_releases(public)
-        moved = planned["u"].sensitivity["train"]
-        return {**planned, "u": planned["u"]._replace(sensitivity={"train": np.broadcast_to(moved[-1:], moved.shape)})}
-
-
 class TestFederated(GossipConformance):
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"u"}, "validation": set()})
-    bugs = (Half, Same)
     short = ({"rounds": 1},)
-    refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: not supported by federated"),
-        ("learning_rate", None, "algorithm.learning_rate: missing"),
-        ("local_steps", 0, "algorithm.local_steps"),
-    )
     # No paper prints another form.
     test_printed_has_its_noise_where_the_paper_has_it = None
     test_protocols_differ_only_by_noise = None
@@ -164,19 +141,6 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
         for kind in ("federated", "central")
     ]
     np.testing.assert_allclose(*ends, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("alone", {"topology.drop": 0.1}, "on a network without edges"),
-        ("central", {"privacy.unit": "agent"}, "the unit would be all records"),
-        ("federated", {"privacy.guarantee": "as_published"}, "as_published"),
-    ],
-)
-def test_what_cannot_be_is_refused(name: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        decentral_dp.plan(name, set=changes)
 
 
 def test_all_that_an_agent_holds_is_one_clipped_block() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedGbdsbo
-from tests.conformance.gossip import GossipConformance, Shares, Told, halved
+from tests.conformance.gossip import GossipConformance, Shares, Told
 from tests.support import uneven
-from tests.support.naive import SAMPLINGS, finished, misheard
+from tests.support.naive import SAMPLINGS, finished
 from tests.support.replay import Noise, conversation
 from tests.support.uneven import PROBLEMS, made, naive_mean, stationary
 
@@ -90,28 +90,6 @@ def naive(job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> list
     return told
 
 
-# Planted bugs --------------------------------------------------------------------------------------------------------
-
-
-class Unreleased(Gbdsbo):
-    """Evaluates its gradients at its own y before noise, taking it for public."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def heard(exchange: Any, reply: Any) -> Any:
-            y = exchange.values["y"]
-            return reply._replace(released={**reply.released, "y": getattr(y, "value", y)})
-
-        return misheard(super().step(t, dataset, s), heard)
-
-
-class Halved(Gbdsbo):
-    """Forgets that a replaced record both leaves and comes."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return halved(out, *out)
-
-
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 
@@ -123,12 +101,6 @@ class TestGbdsbo(GossipConformance):
     # In one round with a step of zero nothing moves.
     rounds, seeds = 4, 8
     moved = MappingProxyType({"train": {"y", "u", "v1", "v2"}, "validation": {"s", "h"}})
-    bugs = (Halved,)
-    leaks = ((Unreleased, "train"),)
-    refused = (
-        ("averaging", {"scale": 1.5}, r"averaging\.scale: weight"),
-        ("smoothness", None, r"algorithm\.smoothness: missing"),
-    )
 
     def told(self, *job: Any) -> Told:
         return naive(*job)

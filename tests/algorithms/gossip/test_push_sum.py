@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.push_sum import PushSum, PushSumState
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
 
@@ -55,40 +54,12 @@ def gossip(s: PushSumState) -> Gossip:
     return Gossip(y=s.y, w=s.w)
 
 
-class Half(PushSum):
-    """Forgets that a replaced record leaves and enters."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return halved(super().planned_releases(public), "y")
-
-
-class FirstClip(PushSum):
-    """Prices the clip of round 0 in every round."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return super().planned_releases(public._replace(clip=public.clip.at(0)))
-
-
-class Hidden(PushSum):
-    """Goes on from its own numerator before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        released, near = yield gossip(s)
-        u, w = dataset.kept_weight * s.y + near.y, dataset.kept_weight * released.w + near.w
-        return s._replace(y=u - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, u * (1.0 / w)), w=w)
-
-
 class TestPushSum(GossipConformance):
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
-    bugs = (Half, FirstClip, Hidden)
-    refused = (
-        ("x", {"scale": 0.1}, "algorithm.x: not supported by push_sum"),
-        ("learning_rate", None, "algorithm.learning_rate: missing"),
-    )
     # Nobody sends x, and no paper's form is registered.
     test_protocols_differ_only_by_noise = None
     test_printed_has_its_noise_where_the_paper_has_it = None
@@ -324,22 +295,3 @@ def test_steps_that_fall_have_a_price_for_ever() -> None:
         plans.append(decentral_dp.plan(content).privacy)
     assert plans[0].at_infinity.finite_data > plans[0].epsilon_max
     assert plans[1].at_infinity.finite_data is None
-
-
-# Refusals ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "table", "words"),
-    [
-        (
-            "dp_dsgd",
-            {"kind": "directed_exponential", "agents": 5},
-            'directed_exponential is directed.*"push_sum"',
-        ),
-    ],
-)
-def test_what_push_sum_and_others_cannot_average_is_refused(kind: str, table: dict[str, Any], words: str) -> None:
-    content = naive.base({"kind": kind, "rounds": 4, "learning_rate": {"scale": 0.1}}, "none") | {"topology": table}
-    with pytest.raises(InputError, match=words):
-        decentral_dp.plan(content)

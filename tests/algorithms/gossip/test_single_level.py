@@ -143,9 +143,6 @@ def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
     assert np.abs(fixed - best).max() > 1e-3
 
 
-# The ledger ----------------------------------------------------------------------------------------------------------
-
-
 # Momentum ------------------------------------------------------------------------------------------------------------
 
 
@@ -203,9 +200,3 @@ def test_momentum_of_values_before_noise_is_refused() -> None:
 def test_the_published_form_has_no_such_part(key: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"^algorithm\.{key}"):
         made("quadratic", base("dp_dsgd", "as_published", algorithm={key: value}))
-
-
-def test_local_steps_of_single_records_are_refused() -> None:
-    """Their sum is clipped as one, so one record may move it arbitrarily far."""
-    with pytest.raises(InputError, match=r"^algorithm\.local_steps"):
-        made("quadratic", base("dp_dsgd", algorithm={"local_steps": 2}))

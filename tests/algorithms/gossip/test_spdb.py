@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.algorithms.gossip.spdb import Spdb
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
@@ -19,7 +19,6 @@ from tests.support.naive import (
     finished,
     ledgers,
     made,
-    misheard,
     series,
     squares,
 )
@@ -73,31 +72,6 @@ class Naive(Loop):
         return self.told
 
 
-# Planted bugs --------------------------------------------------------------------------------------------------------
-
-
-class Half(Spdb):
-    """Forgets that one term of x reads train and the other validation records."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return out | {
-            "x": out["x"]._replace(sensitivity={k: s * (k == "train") for k, s in out["x"].sensitivity.items()})
-        }
-
-
-class Personal(Spdb):
-    """Does not release y, because it is not mixed, and takes gradients there."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        def heard(_: Any, reply: Any) -> Any:
-            if "y" not in reply.released:
-                return reply
-            return reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
-
-        return misheard(super().step(t, dataset, s), heard)
-
-
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 
@@ -105,14 +79,6 @@ class TestSpdb(GossipConformance):
     table = ALGORITHM
     short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
     moved = MappingProxyType({"train": {"x", "y", "v"}, "validation": {"x", "v"}})
-    bugs = (Half, Personal)
-    refused = (
-        ("penalty", None, "algorithm.penalty: missing"),
-        ("dual", None, "algorithm.dual: missing"),
-        ("penalty", -1.0, "algorithm.penalty"),
-        ("smoothness", 0.0, "algorithm.smoothness"),
-        ("momentum", 0.5, "algorithm.momentum: not supported by spdb"),
-    )
 
     def told(self, job: Job, *rest: Any) -> Told:
         return Naive(job, *rest).run()
@@ -202,6 +168,3 @@ def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dic
     own = np.stack([np.linalg.solve(s.hessian, s.linear + 0.5 * x) for s in squares(job)])
     np.testing.assert_allclose(last.released["y"], own, atol=1e-6)
     assert np.ptp(own, axis=0).max() > 0.1
-
-
-# The ledger ----------------------------------------------------------------------------------------------------------

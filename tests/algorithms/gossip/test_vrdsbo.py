@@ -11,10 +11,10 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
-from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from papers.published.gossip import PublishedVrdsbo, solve_unreleased
+from papers.published.gossip import PublishedVrdsbo
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.closed_forms import QuadraticSolution
 from tests.support.naive import (
@@ -97,41 +97,6 @@ class Naive(Loop):
         return out
 
 
-# Planted bugs --------------------------------------------------------------------------------------------------------
-
-
-class Once(Vrdsbo):
-    """Forgets that the old point moves too."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        out = super().planned_releases(public)
-        return out | {"zg": out["zg"]._replace(sensitivity={k: s * 0 + s[0] for k, s in out["zg"].sensitivity.items()})}
-
-
-class Unreleased(Vrdsbo):
-    """Keeps its series to itself."""
-
-    @property
-    def releases_per_round(self) -> int:
-        return 2
-
-    def _directions(self, at: Any, x: Any, y: Any) -> Any:
-        yield from ()
-        w = solve_unreleased([at] * self.inverse, x, y, self.smoothness)
-        return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = inner.send(reply)
-                reply = None
-                if "v" not in exchange.values:
-                    reply = yield exchange
-        except StopIteration as done:
-            return done.value
-
-
 # Conformance ---------------------------------------------------------------------------------------------------------
 
 ROUNDS, INVERSE = 4, 2
@@ -144,15 +109,6 @@ class TestVrdsbo(GossipConformance):
     rounds = ROUNDS
     short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
     moved = MappingProxyType({"train": {"zf", "zg", "v"}, "validation": {"zf", "v"}})
-    bugs = (Once, Unreleased)
-    refused = (
-        ("averaging", None, "algorithm.averaging: missing"),
-        ("recursive_momentum", None, "algorithm.recursive_momentum: missing"),
-        ("recursive_momentum", -1.0, "algorithm.recursive_momentum"),
-        ("smoothness", 0.0, "algorithm.smoothness"),
-        ("inverse", 0, "algorithm.inverse"),
-        ("dual", {"scale": 0.1}, "algorithm.dual: not supported by vrdsbo"),
-    )
 
     def told(self, job: Job, *rest: Any) -> Told:
         return Naive(job, *rest).run()

@@ -27,7 +27,6 @@ from papers.published.bilevel import PublishedDpBilevel
 from papers.published.calibration import budget_per_release, gaussian_scale
 from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise
 from tests.support.penalty_jobs import (
-    OWN,
     SOLVING,
     SPLITS,
     UNKNOWN,
@@ -256,40 +255,6 @@ def test_defaults_match_their_formulas() -> None:
 
 
 NONE = {"privacy": {"guarantee": "none", "epsilon": None}}
-BARE = {"problem": {"normalise": "none"}}
-SMOOTH = ("algorithm.smoothness",)
-
-
-def solver_options(solver: str, **more: Any) -> dict[str, Any]:
-    return {"algorithm": {"solver": solver, **more}}
-
-
-@pytest.mark.parametrize(
-    ("drop", "changes", "words"),
-    [
-        ((), solver_options("newton"), "algorithm.solver"),
-        ((), {"algorithm": {"penalty": 0.0}}, "algorithm.penalty"),
-        (SMOOTH, solver_options("output_perturbation"), "algorithm.inner: no effect with"),
-        (OWN, solver_options("output_perturbation", rate=0.5), "algorithm.rate: .*nothing reads a sample"),
-        (OWN, solver_options("output_perturbation") | BARE, "problem.normalise"),
-        (("algorithm.penalty",), BARE, "algorithm.penalty: missing.*constants are not known"),
-        (("algorithm.x", "algorithm.domain"), {}, "algorithm.x: missing.*algorithm.domain"),
-        (SMOOTH, BARE, "algorithm.smoothness: missing"),
-        (("algorithm.penalty",), NONE, "algorithm.penalty: missing, and without"),
-        (("privacy.clip",), BARE, "privacy.clip.y: missing"),
-        (OWN, solver_options("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
-    ],
-)
-def test_refusals(drop: tuple[str, ...], changes: dict[str, Any], words: str) -> None:
-    out = content("logistic_hyperparameter", drop, **changes)
-    out["privacy"] = {k: v for k, v in out["privacy"].items() if v is not None}
-    with pytest.raises(InputError, match=words):
-        build(decentral_dp.load(out))
-
-
-def test_refuses_a_lower_loss_of_x_without_change() -> None:
-    with pytest.raises(InputError, match="meta_learning"):
-        made("meta_learning", problem={"width": 2})
 
 
 # As printed -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.central.context import CoordinatorContext
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -135,19 +134,6 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
     assert np.isfinite(job.context.clip.z)  # type: ignore[union-attr] # it has a context
     assert job.budget.epsilon.max() == pytest.approx(4.0, rel=2e-3)
     assert decentral_dp.run(made).result["status"] == "ok"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"algorithm": {"solver": "output_perturbation"}}, "no effect with"),
-        ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
-        ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),
-    ],
-)
-def test_refusals(content: Make, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        build(load(content(**changes)))
 
 
 @pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])

@@ -322,26 +322,6 @@ def test_published_form_is_not_certified() -> None:
 @pytest.mark.parametrize(
     ("program", "changes", "words"),
     [
-        ("ascent", {"solver": "newton"}, "algorithm.solver"),
-        ("ascent", {"y": None}, "algorithm.y: missing"),
-        ("ascent", {"smoothness": None}, "algorithm.smoothness: missing"),
-        ("anchors alone", {"smoothness": 1.0}, "algorithm.smoothness: with period = 1"),
-        ("closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
-        ("closed form", {"inner": 2}, 'algorithm.inner: "closed_form" takes no steps'),
-        ("ascent", {"init": {"z": 1.0}}, "algorithm.init.z"),
-        ("xy", {"inner": 2}, "algorithm.inner: not supported by privatediff_xy"),
-        ("sgda", {"y": None}, "algorithm.y: missing"),
-    ],
-)
-def test_refusals(program: str, changes: dict[str, Any], words: str) -> None:
-    table = {k: v for k, v in (PROGRAMS[program] | changes).items() if v is not None}
-    with pytest.raises(InputError, match=f"^{words}"):
-        made(table)
-
-
-@pytest.mark.parametrize(
-    ("program", "changes", "words"),
-    [
         ("closed form", {}, "algorithm.solver: the paper ascends"),
         ("sgda, closed form", {}, "algorithm.solver: as published, y ascends"),
         ("xy", {}, "privacy.guarantee: privatediff_xy"),

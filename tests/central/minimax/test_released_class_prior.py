@@ -111,12 +111,6 @@ def test_refuses_a_counted_share(monkeypatch: pytest.MonkeyPatch) -> None:
         build.build_job(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
 
-def test_refuses_released_share_as_published() -> None:
-    privacy = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
-    with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
-        made(PROGRAMS["sgda"], problem=RELEASED, privacy=privacy)
-
-
 # Sensitivity of a counted share --------------------------------------------------------------------------------------
 
 

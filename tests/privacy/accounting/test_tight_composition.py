@@ -52,7 +52,7 @@ ROWS: dict[str, tuple[Releases, Callable[[Array], Array], float, float]] = {
         4.0,
         20.0 * math.pi * count**0.5,
     )
-    for count in (10**3, 10**5)
+    for count in (10**3, 10**5, 10**6)
 }
 ROWS |= {
     f"{count} different Laplace": (

@@ -48,6 +48,18 @@ def test_an_upload_is_a_run_folder_without_noiseless_values(store: Any, tmp_path
             np.testing.assert_array_equal(copied[name], arrays[name])
 
 
+def test_baselines_stay(store: Any, tmp_path: Path) -> None:
+    """They have noiseless states, and a run without noise."""
+    few = ["--set", "algorithm.rounds=2", "--set", "run.evaluate_every=2", "--baselines", "--seeds", "2"]
+    command = ["run", "classification", *few, "--out", "here", "--upload", URL]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "here" / "baselines" / "none" / "state.npz").exists()
+    assert (tmp_path / "here" / "seeds" / "2" / "baselines" / "alone" / "result.json").exists()
+    copied = store.find("/bucket/one")
+    assert "/bucket/one/result.json" in copied
+    assert not [name for name in copied if "baselines" in name or "seeds" in name]
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -66,7 +78,7 @@ def test_an_unusable_url_is_refused_before_the_run(store: Any, tmp_path: Path, u
 
 @pytest.mark.parametrize("out", ["s3://bucket/name", "memory://bucket/one"])
 def test_a_url_is_no_folder(store: Any, tmp_path: Path, out: str) -> None:
-    with pytest.raises(InputError, match="expected a folder of this machine"):
+    with pytest.raises(InputError, match="not a local folder"):
         decentral_dp.run("quadratic", out=out)
     assert not list(tmp_path.iterdir())
 
@@ -76,5 +88,5 @@ def test_a_link_out_of_the_folder_is_not_uploaded(store: Any, tmp_path: Path) ->
     (tmp_path / "private.txt").write_text("private")
     (tmp_path / "here" / "notes.txt").symlink_to(tmp_path / "private.txt")
     done = CliRunner().invoke(app, [*RUN, "--or-resume", "--upload", URL])
-    assert "leads out of its folder" in str(done.exception)
+    assert "points outside its folder" in str(done.exception)
     assert not any(store.cat(path) == b"private" for path in store.find("/bucket"))

@@ -240,17 +240,17 @@ def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centr
             {"privacy": {"delta": 0.0}},
             "privacy.delta: Gaussian noise needs a delta above 0 (got 0). Fix: use a delta such as 1e-5",
         ),
-        ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: leave it out."),
-        ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
+        ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: remove it."),
+        ({"problem": {"loss": "huber"}}, "problem.loss: unknown loss 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
             "algorithm.learning_rate: missing. It is planned if features have declared ranges",
         ),
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
-            "local steps of an agent are clipped as one. Fix: give algorithm.learning_rate and privacy.clip",
+            "local steps of an agent are clipped as one. Fix: set algorithm.learning_rate and privacy.clip",
         ),
-        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "has nothing to tune"),
+        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "requires a bilevel problem"),
     ],
 )
 def test_refusals(tables: dict[str, Any], sentence: str) -> None:
@@ -398,11 +398,11 @@ def test_a_custom_problem_with_step_facts_has_default_hyperparameters() -> None:
 # Adversaries that receive published models only.
 
 
-def _published(adversary: str, epsilon: float = 0.06, **tables: Any) -> Any:
+def _published(adversary: str, epsilon: float = 0.06, more: dict[str, Any] | None = None, **tables: Any) -> Any:
     """Plan digits, whose features and ten classes need several outputs."""
     problem = {"data": "digits"}
     tables = {"algorithm": {"kind": "dp_dsgd", "rounds": 60}, "topology": {"agents": 9}} | tables
-    privacy = {"adversary": adversary, "epsilon": epsilon}
+    privacy = {"adversary": adversary, "epsilon": epsilon, **(more or {})}
     return decentral_dp.build(_scenario(problem=problem, privacy=privacy, **tables)).simulation()
 
 
@@ -428,9 +428,13 @@ def test_few_rounds_for_the_graph_are_in_the_warnings() -> None:
             assert warned == (is_few and adversary == "final_models")
 
 
-def test_a_target_below_the_cost_of_rounding_is_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"^privacy\.epsilon: no noise meets it for the published models \(got 0\.02\)"
-    ):
-        _published("final_average", epsilon=0.02)
-    assert _published("final_average").published.max() <= 0.06
+@pytest.mark.parametrize(
+    ("epsilon", "privacy"), [(0.02, {}), (0.06, {"correlation": {"between_agents": "pairwise", "ratio": 10.0}})]
+)
+def test_a_target_below_the_cost_of_rounding_has_the_noise_for_all_messages(
+    epsilon: float, privacy: dict[str, Any]
+) -> None:
+    job = _published("final_average", epsilon, privacy)
+    assert 0.99 * epsilon < job.published.max() <= job.budget.epsilon.max() <= epsilon
+    less_noise = _published("final_average", 2.0)
+    assert less_noise.budget.epsilon.max() > 1.5 * less_noise.published.max()

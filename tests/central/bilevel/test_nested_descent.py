@@ -1,4 +1,4 @@
-"""stocBiO by a coordinator: agreement with a loop over records, sensitivities, and the optimum without noise."""
+"""stocBiO and AmIGO: agreement with a loop over records, sensitivities, and the optimum without noise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
@@ -15,20 +16,22 @@ from tests.support.closed_forms import QuadraticSolution
 
 Make = Callable[..., dict[str, Any]]
 LOW, K, B, L = -1.0, 2, 3, 4.0
+KEYS: dict[str, dict[str, Any]] = {"stocbio": {"smoothness": L}, "amigo": {"z": {"scale": 0.3, "decay": 0.5}}}
 
 
-def content_of(scenario: Make, **algorithm: Any) -> dict[str, Any]:
+def content_of(scenario: Make, kind: str, **algorithm: Any) -> dict[str, Any]:
     table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
     table["algorithm"] = {
-        "kind": "stocbio", "rounds": 3, "x": 300.0, "y": {"scale": 0.5, "decay": 0.5}, "inner": K, "inverse": B,
-        "smoothness": L, "domain": {"low": LOW, "high": 0.0}, "init": {"x": -0.6}, **algorithm,
+        "kind": kind, "rounds": 3, "x": 300.0, "y": {"scale": 0.5, "decay": 0.5}, "inner": K, "inverse": B,
+        "domain": {"low": LOW, "high": 0.0}, "init": {"x": -0.6}, **KEYS[kind], **algorithm,
     }  # fmt: skip
     table["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"y": C, "z": C}}
     return table
 
 
-def test_agrees_with_a_loop_over_records(scenario: Make) -> None:
-    run = decentral_dp.run(content_of(scenario))
+@pytest.mark.parametrize("kind", KEYS)
+def test_agrees_with_a_loop_over_records(scenario: Make, kind: str) -> None:
+    run = decentral_dp.run(content_of(scenario, kind))
     job, per_round = run.simulation(), K + B + 2
     train, validation = signed_records(job)
     lines = {c.channel: c for c in run.records.channels}
@@ -41,19 +44,22 @@ def test_agrees_with_a_loop_over_records(scenario: Make) -> None:
         scale = float(line.scale[used[term] - 1, 0])
         return np.asarray(mean + scale * noise(job, t * per_round + position + 1, term, mean.size))
 
-    x, y = np.full(train.shape[1], -0.6), np.zeros(train.shape[1])
+    x, y, z = np.full(train.shape[1], -0.6), np.zeros(train.shape[1]), np.zeros(train.shape[1])
     for t in range(3):
         for k in range(K):
             mean = clip_vector(-train / (1.0 + np.exp(train @ y))[:, None]).mean(axis=0)
             y = y - 0.5 / (t + 1) ** 0.5 * (perturbed("lower_grad_y", k, mean) + np.exp(x) * y)
         mean = clip_vector(-validation / (1.0 + np.exp(validation @ y))[:, None]).mean(axis=0)
-        v = z = perturbed("upper_grad_y", K, mean)
+        target = perturbed("upper_grad_y", K, mean)
+        v, terms = (target, [target]) if kind == "stocbio" else (z, [])
         for j in range(B):
             s = 1.0 / (1.0 + np.exp(train @ y))
             mean = clip_vector((s * (1.0 - s) * (train @ v))[:, None] * train).mean(axis=0)
-            v = v - (perturbed("lower_hvp", K + 1 + j, mean) + np.exp(x) * v) / L
-            z = z + v
-        x = np.clip(x + 300.0 * np.exp(x) * y * z / L, LOW, 0.0)
+            product = perturbed("lower_hvp", K + 1 + j, mean) + np.exp(x) * v
+            v = v - product / L if kind == "stocbio" else v - 0.3 / (t + 1) ** 0.5 * (product - target)
+            terms.append(v)
+        z = sum(terms) / L if kind == "stocbio" else v
+        x = np.clip(x + 300.0 * np.exp(x) * y * z, LOW, 0.0)
     # Up to the grid of the noise.
     np.testing.assert_allclose(run.released["x"][0], x, atol=1e-3)
     np.testing.assert_allclose(run.released["y"][0], y, atol=1e-4)
@@ -64,8 +70,9 @@ def test_agrees_with_a_loop_over_records(scenario: Make) -> None:
         np.testing.assert_allclose(lines[term].sensitivity[split], 2.0 * C / n, rtol=1e-9)
 
 
-def test_without_noise_it_ends_at_the_optimum(scenario: Make) -> None:
-    table = content_of(scenario, rounds=200, x=1.0, y=0.3, inner=5, inverse=5)
+@pytest.mark.parametrize("kind", KEYS)
+def test_without_noise_it_ends_at_the_optimum(scenario: Make, kind: str) -> None:
+    table = content_of(scenario, kind, rounds=200, x=1.0, y=0.3, inner=5, inverse=5)
     del table["algorithm"]["domain"], table["problem"]["test"]
     table["privacy"] = {"guarantee": "none"}
     table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
