@@ -366,9 +366,9 @@ class RunTable(Table):
     place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Ray resource of the machine for an agent's actor, such as "site-{agent}". Read by ray."""
 
-    agents_per_actor: Count | Literal["auto"] = 1
-    """Agents per actor. "auto": one actor per core of the cluster, or one agent per actor if `place` is set. Read by
-    ray."""
+    agents_per_actor: Count | Literal["auto"] = "auto"
+    """Agents per actor. "auto": one actor per core of the cluster, or one agent per actor if `place` or
+    `problem.manifest` is set. Read by ray."""
 
     blocks: Count | None = None
     """Number of blocks of agents that are computed together. Default: one, or more if the weights are larger than the

@@ -111,7 +111,7 @@ def plan_job(c: Components) -> PlannedJob:
 def with_blocks(job: PlannedJob) -> PlannedJob:
     """Replace `run.agents_per_actor = "auto"` by a number.
 
-    The number is ⌈m / cores⌉, so that no core has two actors, or 1 if each agent has a machine (`run.place`). The run
+    The number is ⌈m / cores⌉, so that no core has two actors, or 1 if each agent has a machine or a file. The run
     folder stores it, so that `resume` makes the same blocks on any cluster. Releases do not depend on it.
 
     Raises:
@@ -120,7 +120,8 @@ def with_blocks(job: PlannedJob) -> PlannedJob:
     table = job.scenario.run
     if table.engine != "ray" or table.agents_per_actor != "auto":
         return job
-    agents_per_actor = 1 if table.place is not None else math.ceil(job.n_agents / ray_cores())
+    has_own = table.place is not None or job.scenario.problem.manifest is not None
+    agents_per_actor = 1 if has_own else math.ceil(job.n_agents / ray_cores())
     scenario = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": agents_per_actor})})
     return replace(job, components=replace(job.components, scenario=scenario))
 
