@@ -244,10 +244,10 @@ def compare_accounting(work: str, scales: np.ndarray, rate: float | None = None)
 
 def main() -> None:
     packages = {"numpy": (_numpy, 1), "jax": (_jax, 1), "torch": (_torch, 1), "decent_bench": (_decent_bench, 20)}
-    for m, d, rounds in ((10, 10, 1000), (50, 64, 300), (1000, 64, 20)):
+    for m, d, rounds in ((10, 10, 1000), (50, 64, 300), (1000, 64, 60)):
         peers: Peers = {name: (partial(make, m, d), rounds // slower) for name, (make, slower) in packages.items()}
         compare_rounds(f"D-SGD round, {m} × {d}", partial(_job, m, RECORDS, d, 2), rounds, peers)
-    compare_rounds("MLP round", partial(_job, TRAINERS, BATCH, PIXELS, DIGITS), 4, {"opacus": (_opacus, 1)})
+    compare_rounds("MLP round", partial(_job, TRAINERS, BATCH, PIXELS, DIGITS), 12, {"opacus": (_opacus, 1)})
     compare_accounting("1000 Laplace scales", np.linspace(16.0, 47.0, 1000))
     compare_accounting("10⁶ equal Laplace releases", np.full(10**6, 1000.0))
     compare_accounting("1000 Gaussian releases on Poisson samples", np.full(1000, 0.8), 0.01)
