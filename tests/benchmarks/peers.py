@@ -149,7 +149,7 @@ def _decent_bench(m: int, d: int) -> Rounds:
 
 
 def _opacus() -> Rounds:
-    """Ghost clipping, agent after agent; a stand-in optimiser because only the gradients are compared."""
+    """Ghost clipping, agent after agent. The optimiser is a placeholder because only gradients are compared."""
     import torch
     from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
