@@ -33,7 +33,7 @@ Peers = dict[str, tuple[Callable[[], Rounds], int]]
 
 
 def _job(agents: int, records: int, width: int, classes: int, rounds: int) -> Callable[[], object]:
-    """Certified D-SGD on a ring with its ledger; a dense network if there are more than two classes."""
+    """Prepare certified D-SGD on a ring with its ledger; a dense network if there are more than two classes."""
     draw, n = np.random.default_rng(0), agents * records
     data = {"features": draw.uniform(-1.0, 1.0, (n, width)), "labels": draw.integers(classes, size=n)}
     data |= {"agent": np.arange(n) // records, "split": np.full(n, "train"), "classes": np.arange(classes)}
@@ -54,7 +54,7 @@ def _job(agents: int, records: int, width: int, classes: int, rounds: int) -> Ca
 
 
 def _records(m: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, labels and row norms."""
+    """Draw features and labels, and compute row norms."""
     draw = np.random.default_rng(0)
     x = draw.uniform(-1.0, 1.0, (m, RECORDS, d))
     return x, np.where(draw.uniform(size=(m, RECORDS)) < 0.5, -1.0, 1.0), np.linalg.norm(x, axis=2)
@@ -149,7 +149,7 @@ def _decent_bench(m: int, d: int) -> Rounds:
 
 
 def _opacus() -> Rounds:
-    """Ghost clipping, agent after agent. The optimiser is a placeholder because only gradients are compared."""
+    """Prepare ghost clipping, agent after agent. The optimiser is a placeholder because only gradients are compared."""
     import torch
     from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
@@ -176,7 +176,7 @@ def _opacus() -> Rounds:
 
 
 def _ledger(scales: np.ndarray, rate: float | None) -> Ledger:
-    """Laplace releases of sensitivity 1, or Gaussian ones of sensitivity 2 on Poisson samples."""
+    """Make a ledger of Laplace releases of sensitivity 1, or Gaussian ones of sensitivity 2 on Poisson samples."""
     scale, indices, group = scales[:, None], np.arange(1, len(scales) + 1), np.zeros(1, dtype=np.int64)
     size, share = np.full_like(scale, 2.0 if rate else 1.0), np.full_like(scale, rate or 1.0)
     mechanism, sampling = mechanism_of("gaussian" if rate else "laplace"), "poisson" if rate else "fixed"
