@@ -242,6 +242,8 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         lstrip_blocks=True,
+        # A page is rendered once, and folding constants takes longer than it saves.
+        optimized=False,
         # Only markup of templates and of this module is no text.
         finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
     )
