@@ -92,7 +92,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_a_record_that_is_in_the_sample_or_not",
         "test_what_is_judged_from_the_far_side_of_a_sample",
         "test_a_poisson_sample_of_a_large_loss_has_a_finite_price",
-        "test_fewer_bits_by_trying_them_all",
         "test_far_outcomes_by_quadrature",
         "test_moments_by_quadrature",
         "test_slack_of_the_samplers_is_in_the_price",
