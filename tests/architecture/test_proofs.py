@@ -131,7 +131,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_no_vectors_of_a_group_exceed_the_pair_on_a_line",
         "test_no_second_release_that_follows_the_first_exceeds_one_merged_event",
         "test_groups_cost_what_their_pair_says",
-        "test_a_group_zeroed_out_costs_what_dp_accounting_says",
         "test_two_channels_on_one_sample_are_one_release_of_both",
         "test_no_adaptive_second_release_beats_one_merged_event",
         "test_the_ledger_merges_releases_of_one_index",
