@@ -425,8 +425,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_a_mean_of_features_and_the_steps_after_it_are_priced_together",
         "test_under_shared_noise_no_unit_moves_more_than_is_planned",
         "test_what_is_released_has_the_law_that_is_charged",
-        "test_rounded_draws_protect_as_real_ones",
-        "test_samples_are_priced_by_the_exchange_of_records",
         "test_a_ring_comes_near_the_least_error_of_all",
         "test_scales_of_each_link_err_less_where_agents_differ",
         "test_float64_never_leads_below",
