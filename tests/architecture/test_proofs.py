@@ -409,7 +409,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_no_pattern_of_reads_and_signs_shows_more",
         "test_rounds_that_are_known_are_charged_what_their_reads_show",
         "test_a_factor_of_ones_own",
-        "test_batches_that_take_turns_gain_nothing_by_factors",
         "test_no_record_and_no_signs_show_more_than_is_charged",
         "test_what_is_added_is_the_inverse_factor_of_fresh_noise",
         "test_the_grid_is_charged_as_often_as_it_is_rounded_to",
