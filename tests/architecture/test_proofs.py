@@ -203,7 +203,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_epsilon_is_attained",
         "test_inaccuracy_costs_four_times_its_bound",
         "test_scores_round_by_half_a_unit",
-        "test_neighbours_stay_within_epsilon",
+        "test_neighbours_stay_within_epsilon_of_selection",
         "test_no_proven_bound_is_broken",
     ),
     "21-exact-samplers": (
