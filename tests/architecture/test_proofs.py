@@ -276,8 +276,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_two_clips_are_attained",
     ),
     "29-carried-estimates": (
-        "test_difference_moves_by_at_most_twice_its_threshold",
-        "test_opposite_records_attain_difference_sensitivity",
+        "test_no_record_moves_a_change_further_than_charged",
         "test_what_is_noised_is_the_difference_and_not_the_estimate",
         "test_sensitivity_of_s_by_hand",
         "test_anchor_rounds_do_not_depend_on_records",

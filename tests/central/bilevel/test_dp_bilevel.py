@@ -252,9 +252,6 @@ def test_defaults_match_their_formulas() -> None:
     assert a.x.scale == pytest.approx(0.5 / penalty_smoothness(c, a.penalty))
 
 
-NONE = {"privacy": {"guarantee": "none", "epsilon": None}}
-
-
 # As printed -------------------------------------------------------------------------------------------------------
 
 
