@@ -38,10 +38,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_radial_clipping_doubles_the_lipschitz_constant",
         "test_random_logistic_replays_stay_below",
         "test_without_boxes_the_realised_loss_grows_with_the_messages",
-        "test_boxing_only_z_does_not_bound_the_published_protocol",
         "test_the_bound_for_infinitely_many_rounds_is_one",
         "test_the_bound_covers_a_state_far_from_its_limit",
-        "test_a_radial_clip_is_searched_to_have_constant_two",
     ),
     "04-infinite-horizon": (
         "test_endless_stream_of_one_record_a_round",
@@ -70,7 +68,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "07-laplace-on-a-grid": (
         "test_no_exact_log_ratio_exceeds_the_cost",
         "test_the_rounding_is_in_the_price",
-        "test_deterministic_rounding_costs_the_dimension_and_stochastic_rounding_does_not",
         "test_two_merged_are_dominated_by_their_sum",
         "test_prices_of_one_release_are_the_stated_formulas",
         "test_everything_sent_lies_on_the_grid_of_its_noise",
