@@ -28,12 +28,6 @@ from tests.support.release_cost_oracle import grid
 Make = Callable[..., dict[str, Any]]
 
 
-# Lipschitz constants ------------------------------------------------------------------------------------------------
-
-
-# The printed protocol -----------------------------------------------------------------------------------------------
-
-
 # Rounding -----------------------------------------------------------------------------------------------------------
 
 
@@ -178,9 +172,6 @@ def test_the_obvious_clip_lets_nan_through() -> None:
     """Handle `min(1, C/nan)`, which is 1 in Python: a NaN release would separate the data sets."""
     assert min(1.0, 0.1 / math.nan) == 1.0
     np.testing.assert_array_equal(clip_factors(np.array([math.nan, math.inf, 0.0, 2.0]), 1.0), [0.0, 0.0, 1.0, 0.5])
-
-
-# Keys ---------------------------------------------------------------------------------------------------------------
 
 
 def query(size: int, sensitivity: float = 1.0) -> Bounded:

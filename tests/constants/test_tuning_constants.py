@@ -46,10 +46,6 @@ def at(w: float) -> np.ndarray:
     return np.array([math.log(w)])
 
 
-def minimise(loss: str, train: Records, validation: Records, w: float, lam: float | None = None) -> np.ndarray:
-    return pooled(loss, train, validation).minimiser(at(w), lam).value[0]
-
-
 # Neighbours ----------------------------------------------------------------------------------------------------------
 
 
@@ -77,9 +73,6 @@ def test_the_slope_bound_is_attained(loss: str, role: str) -> None:
     found = [pooled(loss, *data_set).implicit(at(w), theta, pointwise=True) for data_set in data_sets]
     allowed = float(found[0].sensitivities[role].sensitivity[0])  # type: ignore[index] # one of the roles
     assert 0.999 < abs(float((found[0].value - found[1].value)[0, 0])) / allowed <= 1.0 + 1e-9
-
-
-# Solver --------------------------------------------------------------------------------------------------------------
 
 
 # Records -------------------------------------------------------------------------------------------------------------

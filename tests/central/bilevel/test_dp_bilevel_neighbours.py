@@ -1,4 +1,4 @@
-"""The penalty method on neighbouring data sets: adversarial records and exact likelihoods."""
+"""The penalty method on neighbouring data sets: adversarial records."""
 
 from __future__ import annotations
 
@@ -151,6 +151,3 @@ def test_zero_distance_leaves_rounding_error() -> None:
         assert summed > 0.0
         assert bound >= summed + cancelled
         assert bound < 1e-3 * 2.0 * clip / n
-
-
-# Exact likelihoods ------------------------------------------------------------------------------------------------
