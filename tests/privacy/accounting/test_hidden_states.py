@@ -200,48 +200,6 @@ def test_pairwise_noise_has_values_of_another_solver() -> None:
         hidden_mu(rounds, [0], np.ones((1, 8)), radius=0)
 
 
-@pytest.mark.parametrize("seed", range(16))
-@pytest.mark.parametrize("view", ["models", "average"])
-def test_no_linear_system_with_correlated_noise_shows_more(view: str, seed: int) -> None:
-    """Hill climbing over linear maps within R, with noise of any covariance between agents."""
-    draw = np.random.default_rng(seed)
-    m, rounds = int(draw.integers(2, 5)), int(draw.integers(1, 5))
-    factors = draw.uniform(0, 0.6, (m, m)) + draw.uniform(0.1, 0.7) * np.eye(m)
-    move, noise, weights = draw.uniform(0.0, 1.5, rounds), draw.uniform(0.4, 2.0, (rounds, m)), draw.uniform(0, 1, m)
-    mixed = draw.standard_normal((m, m))
-    covariance = 0.3 * np.eye(m) + mixed @ mixed.T if seed % 2 else pairwise(nx.complete_graph(m), draw.uniform(0, 9))
-    bound = mu(factors, rounds, view, 0, move, noise, weights=weights, covariance=covariance)
-    rows = np.eye(rounds * m)[-m:] if view == "models" else np.concatenate([np.zeros((rounds - 1) * m), weights])[None]
-    # Whitened noise: u of a round is a shift of roots of its covariance.
-    root = np.linalg.cholesky(covariance)
-    spread = np.zeros((rounds * m, rounds * m))
-    for t in range(rounds):
-        spread[t * m : (t + 1) * m, t * m : (t + 1) * m] = noise[t][:, None] * root
-
-    def shown(maps: Array, moves: Array) -> float:
-        whole = np.eye(rounds * m)
-        for t in range(1, rounds):
-            here = slice(t * m, (t + 1) * m)
-            whole[here] += maps[t] @ whole[(t - 1) * m : t * m]
-        seen = rows @ whole
-        first = np.zeros((rounds, m))
-        first[:, 0] = moves
-        moved, spreads = seen @ first.ravel(), seen @ spread
-        return float(np.sqrt(moved @ np.linalg.solve(spreads @ spreads.T, moved)))
-
-    maps, moves = np.stack([factors] * rounds), move.copy()
-    best = shown(maps, moves)
-    for _ in range(200):
-        other, signed = maps.copy(), moves.copy()
-        places = draw.random(maps.shape) < 0.2
-        other[places] = (draw.uniform(-1.0, 1.0, maps.shape) * factors)[places]
-        if draw.random() < 0.3:
-            signed[int(draw.integers(rounds))] *= -1.0
-        if (value := shown(other, signed)) > best:
-            best, maps, moves = value, other, signed
-    assert 0.0 < best <= bound * (1.0 + 1e-9)
-
-
 def exact_mu(maps: Array, moves: Array, noise: Array, view: Array) -> float:
     """μ of a linear system: messages L(z + u) with L the product of the maps, seen through the rows of `view`.
 
