@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
-import tomli_w
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.dlm import Dlm
@@ -380,64 +377,3 @@ def test_local_rounds_send_no_messages() -> None:
     assert count_sent(job, [2, 3, 6])["messages"] == [0.0, 2 * edges / job.n_agents, 4 * edges / job.n_agents]
     (charged,) = job.ledger.charged_channels
     assert charged.rounds.tolist() == [1, 2, 3, 4, 5, 6]
-
-
-# K-GT in a separate file, with the names that docs/add_an_algorithm.md teaches.
-OWN_FILE = """
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Gossip
-
-
-class State(NamedTuple):
-    x: Any
-    y: Any
-    start: Any
-    c: Any
-
-
-@dataclass(frozen=True)
-class Mine:
-    learning_rate: StepSize = option("η, of a local step")
-    period: int = option("K", default=5, at_least=1)
-
-    channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "learning_rate"}, "start": {}}
-    WIDTHS = {"start": "q"}
-
-    def sends(self, t):
-        return t > 0 and t % self.period == 0
-
-    def init(self, dataset, x, y):
-        return State(x, y, y, np.zeros_like(y))
-
-    def step(self, t, dataset, s):
-        own, near = yield Gossip(y=s.y, start=s.start)
-        y, start, c = own.y, s.start, s.c
-        if self.sends(t):
-            a, z = 1.0 - dataset.neighbour_weight, own.start - y
-            length = sum(map(self.learning_rate, range(t - self.period, t)))
-            c = c + (a * z + (near.start - near.y) - z) / length
-            start = y = a * y + near.y
-        rate = self.learning_rate(t)
-        return State(s.x, y - rate * c - rate * dataset.batch(t).lower_grad_y(s.x, y), start, c)
-"""
-
-
-def test_a_custom_algorithm_has_local_rounds_and_a_second_vector(tmp_path: Path) -> None:
-    """K-GT from a file has the releases and the messages of the package's."""
-    content = tomllib.loads((Path(__file__).parents[3] / "scenarios" / "kgt.toml").read_text(encoding="utf-8"))
-    content["algorithm"]["rounds"], content["topology"]["agents"] = 7, 3
-    ours = decentral_dp.run(content)
-    (tmp_path / "mine.py").write_text(OWN_FILE, encoding="utf-8")
-    content["algorithm"]["kind"] = "mine:Mine"
-    (tmp_path / "mine.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
-    theirs = decentral_dp.run(tmp_path / "mine.toml")
-    np.testing.assert_allclose(theirs.released["y"], ours.released["y"], rtol=1e-12)
-    assert theirs.result.communication == ours.result.communication
-    assert theirs.result.privacy.epsilon_max == ours.result.privacy.epsilon_max
