@@ -182,7 +182,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_groups_of_records_are_weighed",
         "test_worst_pieces_are_far_below_the_whole_box",
         "test_the_scale_of_the_softmax_strengths",
-        "test_gradients_vary_no_faster_than_said",
         "test_every_wrong_constant_is_found_out",
         "test_what_is_said_to_be_nothing_is_found_out",
     ),
