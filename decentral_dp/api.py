@@ -210,7 +210,9 @@ class Job:
             raise option_error("seeds", f": got {seeds}, expected a number from 1, with baselines. Fix: add baselines.")
         if baselines and budget is not None:
             raise option_error(
-                "baselines", ": the run without noise exceeds every budget. Fix: leave baselines or budget out."
+                "baselines",
+                ": cannot be combined with budget, since the run without noise exceeds every budget. Fix: "
+                "remove one of the two.",
             )
         # Baselines that cannot be built raise InputError before the first release.
         plans = [(self._named(), self.simulation()), *repeat_jobs(self._named(), self.simulation(), seeds)]
@@ -261,7 +263,9 @@ class Job:
         """
         every = loading.python_value(every)
         if not isinstance(every, int) or every < 1:
-            raise InputError(f"every: expected a number of rounds from 1 (got {every!r}).")
+            raise InputError(
+                f"every: out of range (got {every!r}, expected at least 1 round). Fix: use for example every=10."
+            )
         return runner.steps_of_job(self._with_new_noise(), out, every, _draw, budget)
 
     def _with_new_noise(self) -> jobs.PlannedJob:
@@ -284,8 +288,8 @@ class Job:
         """Check the components, as `check`. Raises InputError for components passed as Python objects."""
         if objects := self.simulation().components.objects:
             raise InputError(
-                f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
-                "Python objects. Fix: check each of them, decentral_dp.check(object)."
+                f"check: not supported for a job with Python objects (got {' and '.join(sorted(objects))}). Fix: pass "
+                "each of them to decentral_dp.check."
             )
         with show_progress(callbacks, "pairs") as callback:
             result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
@@ -613,7 +617,7 @@ def study(
     text, conduct = changes(set), annex("conduct")
     is_read = isinstance(study, annex("Study"))
     if is_read and text:
-        raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
+        raise InputError("study: keys of a loaded study cannot be changed. Fix: pass its name, path or dict.")
     study_object = study if is_read else annex("load_study")(study, text)
     with show_progress(callbacks, "cells") as callback:
         if out is not None:
@@ -681,11 +685,11 @@ def sweep(
 def _labels(name: str, values: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
     """Return label → value of an axis. Raises InputError for missing or equal labels, and for seeds."""
     if name == "seed":
-        raise InputError("grid: seed is not an axis of the grid. Fix: seeds=[…].")
+        raise InputError("grid: seed cannot be an axis of the grid. Fix: pass seeds=[…].")
     if isinstance(values, Mapping):
         return dict(values)
     labels = [v.get("kind") if isinstance(v, Mapping) else v if isinstance(v, Hashable) else str(v) for v in values]
-    fix = "Fix: name them, {label: value}."
+    fix = "Fix: pass labels, as in {label: value}."
     with converting(TypeError, lambda _: f"grid: a value of {name} has no label. {fix}"):
         count = len({*labels})
     if count < len(labels):
@@ -727,19 +731,26 @@ def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str]
     if scenario is None:
         if "X" not in arrays:
             raise InputError(
-                "scenario: missing. Fix: give a scenario, or records, as run(X=X, y=y, agents=8, epsilon=4)."
+                "scenario: missing. Fix: pass a scenario, or records, as in run(X=X, y=y, agents=8, epsilon=4)."
             )
         scenario, data = scenario_of_arrays(**arrays)
         if "topology" not in tables | objects | scenario:
-            raise InputError("agents: missing. Fix: give the agent of each record, or a number of agents, as agents=8.")
+            raise InputError(
+                "agents: missing. Fix: pass the agent of each record, or a number of agents, as in agents=8."
+            )
         count = scenario.get("topology", {}).get("agents")
         nodes = tables.get("topology", {}).get("agents")
         if None not in (count, nodes) and count != nodes:
-            raise InputError(f"agents: records and graph differ (got {count}, expected {nodes}). Fix: change one.")
+            raise InputError(
+                f"agents: number of agents differs from the graph (got {count}, expected {nodes}). Fix: use a "
+                f"graph of {count} agents."
+            )
         objects["data"] = data
     elif arrays:
         name = next(iter(arrays))
-        raise InputError(f"{name}: does not apply to a scenario. Fix: data=(X, y), and set={{…}} for its keys.")
+        raise InputError(
+            f"{name}: cannot be combined with a scenario. Fix: pass data=(X, y), and change keys with set={{…}}."
+        )
     for what, value in objects.items():
         if isinstance(value, str):
             fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
@@ -759,7 +770,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
     """Raise InputError for changes of a planned job."""
     if options:
         raise InputError(
-            f"{function}: got {', '.join(options)} with a planned job. Fix: pass them to "
+            f"{function}: {', '.join(options)} cannot change a planned job. Fix: pass them to "
             "decentral_dp.build(scenario, …)."
         )
 

@@ -118,6 +118,4 @@ def _import_extra(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
-        raise InputError(
-            f'{module} is not installed. Fix: pip install "decentral_dp[{extra}]", or log elsewhere.'
-        ) from None
+        raise InputError(f'{module} is not installed. Fix: run pip install "decentral_dp[{extra}]".') from None

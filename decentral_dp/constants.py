@@ -134,8 +134,8 @@ def box_norm(low: Array, high: Array) -> float:
     """
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise InputError(
-            f"algorithm.domain: x ranges from {np.min(low):g} to {np.max(high):g}, but constants need finite bounds, "
-            "low ≤ high; give the run a box."
+            f"algorithm.domain: x ranges from {np.min(low):g} to {np.max(high):g}, but analytic constants "
+            "require finite bounds with low ≤ high. Fix: set algorithm.domain to a finite box."
         )
     with np.errstate(over="ignore"):
         return float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
@@ -154,8 +154,8 @@ def box_strengths(low: Array, high: Array) -> tuple[float, float]:
     least, most = float(low.min()), float(high.max())
     if max(-least, most) > _LARGEST_LOG:
         raise InputError(
-            f"algorithm.domain: logarithms of strengths range from {least:g} to {most:g}, but exp of more than "
-            f"{_LARGEST_LOG:g} is no number; give the run a box nearer to 0."
+            f"algorithm.domain: logarithms of strengths range from {least:g} to {most:g}, but exp overflows "
+            f"above {_LARGEST_LOG:g}. Fix: set algorithm.domain to a box closer to 0."
         )
     return math.exp(least), math.exp(most)
 
@@ -741,12 +741,14 @@ def _norm_with_intercept(radius: float, intercept: bool) -> float:
 
 def _check_bound(name: str, value: float) -> None:
     if not 0.0 < value < math.inf:
-        raise InputError(f"{name}: got {value:g}, but analytic constants need a finite bound above 0; declare one.")
+        raise InputError(
+            f"{name}: out of range (got {value:g}, expected a finite bound above 0). Fix: declare such a bound."
+        )
 
 
 def _no_constants_error(problem: Problem) -> InputError:
     name = getattr(problem, "name", type(problem).__name__)
     return InputError(
-        f'problem.kind: "{name}" has no analytic constants. Fix: take another problem, for example '
+        f'problem.kind: "{name}" has no analytic constants. Fix: use another problem, for example '
         '"logistic_regularisation", or declare its constants.'
     )

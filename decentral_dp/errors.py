@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -129,7 +131,7 @@ def option_error(option: str, problem: str) -> InputError:
     """Return the error for an argument, with its names in Python and on the command line.
 
     Example:
-        >>> refused = option_error("out", ": runs/one exists already. Give another folder.")
+        >>> refused = option_error("out", ": runs/one already exists. Fix: use another folder.")
         >>> str(refused)[:13], refused.command[:15]
         ('out: runs/one', '--out: runs/one')
     """
@@ -207,6 +209,14 @@ def converting(
     except errors as error:
         # The text of pydantic quotes the refused value, and the sentence states the rest.
         raise InputError(sentence(error)) from (None if isinstance(error, ValidationError) else error)
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Issue a warning at the caller's line, the innermost one outside of this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "decentral_dp":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def quoted(value: Any) -> str:

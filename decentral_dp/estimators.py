@@ -5,7 +5,6 @@ Parameters are set in the constructor. Results of `fit` have names that end in `
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from decentral_dp.config.arrays import (
 )
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
-from decentral_dp.errors import InputError, converting
+from decentral_dp.errors import InputError, converting, warn_caller
 from decentral_dp.files.durable import new_salt
 from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
@@ -164,9 +163,9 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
     if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
         missing = missing_cells(labels)
         if missing.any():
-            problem = f"y: row {int(np.argmax(missing)) + 1} holds no label (NaN). Fix: remove the record."
+            problem = f"y: row {int(np.argmax(missing)) + 1} has no label (NaN). Fix: remove the record."
         elif len({isinstance(label, str) for label in labels.tolist()}) > 1:
-            problem = "y mixes text and numbers, expected labels of one type. Fix: y.astype(str)."
+            problem = "y mixes text and numbers, expected labels of one type. Fix: pass y.astype(str)."
     if problem:
         # Raised outside of the handler, since the error of numpy quotes the label.
         raise InputError(problem)
@@ -243,7 +242,7 @@ class _Decentralised(Private):
             "weights": self.weights,
             **({} if self.model == "linear" else {"model": self.model}),
         }
-        scenario, data = training_scenario(problem, (low, high), features, labels, names, owner)
+        scenario, data = training_scenario(problem, (low, high), features, labels, names, owner, counts)
         scenario |= {
             "title": type(self).__name__,
             **({} if seed is None else {"seed": seed}),
@@ -260,12 +259,12 @@ class _Decentralised(Private):
         job = build_job(scenario, data=data, topology=topology)
         if job.n_agents > 1 and not len(job.topology.edges):
             raise InputError(
-                f"topology: {job.n_agents} agents without edges have no common model. Fix: use a connected graph, "
-                "or fit an estimator with agents=1 for each."
+                f"topology: {job.n_agents} agents without edges do not train a common model. Fix: use a "
+                "connected graph, or fit one estimator with agents=1 for each agent."
             )
         if self.budget is None and seed is None:
             fix = 'pass budget=decentral_dp.Budget(epsilon, delta, dataset="NAME")'
-            warn_of_refits(features, float(job.budget.epsilon.max()), job.budget.delta, fix, 4)
+            warn_of_refits(features, float(job.budget.epsilon.max()), job.budget.delta, fix)
         run = run_job(job, budget=self.budget)
         budget, m = job.budget, job.n_agents
         model = run.model if run.model.agents else replace(run.model, agents=counts)
@@ -479,11 +478,10 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         table = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(table, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
-            warnings.warn(
+            warn_caller(
                 "Most of y lies outside label_range and is clipped. Fix: set label_range=(low, high) from the meaning "
                 "of the labels.",
                 ScaleWarning,
-                stacklevel=2,
             )
         if self.model == "linear":
             unit, middle = 0.5 * (high - low), 0.5 * (high + low)
@@ -533,14 +531,13 @@ _FITS: list[tuple[NDArray[np.uint64], float, float]] = []
 _FITS_KEY = new_salt()
 
 
-def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str, stacklevel: int) -> None:
+def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str) -> None:
     """Warn of the composed ε of the record with the largest cost, if it was in earlier fits.
 
     Args:
         features: records (n, d).
         epsilon, delta: privacy cost of this fit.
         fix: advice, without a full stop.
-        stacklevel: as of `warnings.warn`.
     """
     # Adding 0 turns −0 into 0.
     rows = b"".join(blake2b((row + 0.0).tobytes(), digest_size=8, key=_FITS_KEY).digest() for row in features)
@@ -551,11 +548,10 @@ def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str, stac
         total += np.array([[1.0], *([number] for number in cost)]) * np.isin(records, others, assume_unique=True)
     fits, epsilon, delta = total[:, total[1].argmax()].tolist()
     if fits > 1:
-        warnings.warn(
+        warn_caller(
             f"{fits:.0f} fits on these records, or on some of them, cost epsilon = {epsilon_text(epsilon)}, delta = "
             f"{delta:g} together (basic composition). Fix: {fix}.",
             PrivacyWarning,
-            stacklevel=stacklevel,
         )
 
 
@@ -565,9 +561,8 @@ def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array
     worst = int(np.argmax(clipped_share))
     if clipped_share[worst] <= _MOST_CLIPPED:
         return
-    warnings.warn(
+    warn_caller(
         f"{capitalise(self._column(worst))} of X lies outside data_range for the most part and is clipped. Fix: set "
         "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
         ScaleWarning,
-        stacklevel=4,
     )

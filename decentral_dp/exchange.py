@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, ItemsView, Iterator, Mapping
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -30,6 +31,9 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.errors import InputError
+from decentral_dp.user_code import author_of, blame, call
+
+_END = object()
 
 
 class SelectionMechanism(Protocol):
@@ -403,22 +407,23 @@ class Senders:
         self._rounds: Iterator[Any] | None = None
         self._next = 0
         self._last = np.zeros(0, dtype=bool)
+        self._fault = partial(_senders_fault, program)
 
     def mask_of_round(self, t: int) -> NDArray[np.bool_]:
         """Return the mask (m,) of the agents that send in round t. Raises InputError."""
         if self._rounds is None or t < self._next - 1:
-            senders = getattr(self._program, "senders", None)
-            rounds = None if senders is None else senders(self._network)
+            rounds = _rounds_of(self._program, self._network)
             all_agents = np.ones(self._network.n_agents, dtype=bool)
-            self._rounds, self._next = repeat(all_agents) if rounds is None else iter(rounds), 0
+            self._rounds, self._next = repeat(all_agents) if rounds is None else rounds, 0
         online = getattr(self._network, "online", None)
         while self._next <= t:
-            try:
-                self._last = self._mask(next(self._rounds))
-            except StopIteration:
+            answer = call(partial(next, self._rounds, _END), {}, self._fault)
+            if answer is _END:
                 raise InputError(
-                    f"algorithm.kind: senders yields {self._next} rounds (expected more). Fix: yield without end."
-                ) from None
+                    f"algorithm.kind: senders of {author_of(self._program)} stops after {self._next} rounds (expected "
+                    "one yield for every round). Fix: yield in an endless loop."
+                )
+            self._last = call(partial(self._mask, answer), {}, self._fault)
             mask = None if online is None else online(self._next)
             if mask is not None:
                 self._last = self._last & mask
@@ -434,11 +439,28 @@ class Senders:
             whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
-                    f"algorithm.kind: senders yields {answer!r} for round {self._next} (expected a mask of {m} "
-                    "agents, or numbers of agents). Fix: correct its code."
+                    f"algorithm.kind: senders of {author_of(self._program)} yields {answer!r} for round "
+                    f"{self._next} (expected a mask of {m} "
+                    f"agents, or agent numbers). Fix: correct its code."
                 )
             mask[chosen] = True
         return mask
+
+
+def _senders_fault(program: Any, error: BaseException) -> str:
+    return f"algorithm.kind: senders of {author_of(program)} fails with {blame(error)}. Fix: correct its code."
+
+
+def _rounds_of(program: Any, network: Any) -> Iterator[Any] | None:
+    """Return the senders of rounds 0, 1, …; None if all agents always send. Raises InputError."""
+
+    def start() -> Iterator[Any] | None:
+        senders = getattr(program, "senders", None)
+        rounds = None if senders is None else senders(network)
+        return None if rounds is None else iter(rounds)
+
+    rounds: Iterator[Any] | None = call(start, {}, partial(_senders_fault, program))
+    return rounds
 
 
 def senders_of(program: Any, network: Any) -> Senders | None:
@@ -448,8 +470,7 @@ def senders_of(program: Any, network: Any) -> Senders | None:
         program: program of the agents.
         network: public facts of all agents.
     """
-    senders, online = getattr(program, "senders", None), getattr(network, "online", None)
-    has_silent = senders is not None and senders(network) is not None
+    online, has_silent = getattr(network, "online", None), _rounds_of(program, network) is not None
     return Senders(program, network) if has_silent or (online is not None and online(0) is not None) else None
 
 

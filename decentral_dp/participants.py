@@ -441,7 +441,7 @@ class LocalDataset:
             A difference that is not finite counts as 0.
         """
         if isinstance(x, Bounded) or isinstance(y, Bounded):
-            raise TypeError("local_steps: the start depends on records. Fix: release it first.")
+            raise TypeError("local_steps: the initial point depends on records. Fix: release it first.")
         split, norm = self._reads.get("lower_grad_y"), self._clip.norm
         point = y
         with np.errstate(all="ignore"):
@@ -700,7 +700,7 @@ class Batch:
     def lower_grad_x_change(self, x: Value, y: Value, other: Value, times: float = 1.0) -> Value:
         """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p); each record's part, times included, is clipped."""
         if self._client_block is not None:
-            raise ValueError("no difference is taken over a Poisson sample")
+            raise ValueError("differences of gradients are not supported for Poisson samples")
         problem: Any = self._problem
         points = [_plain_value(v) for v in (x, y, other)]
         mean = None
@@ -787,7 +787,7 @@ class Batch:
 
     def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None) -> Value:
         if self._client_block is not None:
-            raise ValueError("no matrix is taken over a Poisson sample")
+            raise ValueError("matrices are not supported for Poisson samples")
         problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
         private = any(isinstance(v, Bounded) for v in (x, y, matrix))
         points = [_plain_value(v) for v in (x, y)]

@@ -81,7 +81,7 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     module = run_file(path) if path is not None else _import_installed(kind, place, folders, key)
     if not hasattr(module, name):
         raise InputError(
-            f"{key}: {place} defines no {name}{_near(name, vars(module))}. Fix: define it, or name another."
+            f"{key}: {place} defines no {name}{_near(name, vars(module))}. Fix: define it, or use another name."
         )
     return getattr(module, name)
 
@@ -138,7 +138,7 @@ def _import_installed(kind: str, module: str, folders: Sequence[Path], key: str)
     try:
         module_object = import_module(module)
     except USER_ERRORS as error:
-        problem, fix = f"{module} does not run: {blame(error)}", "fix it there"
+        problem, fix = f"{module} cannot be imported: {blame(error)}", "fix it there"
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             near = _near(module, (p.stem for folder in folders for p in folder.glob("*.py")))
             places = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
@@ -203,7 +203,9 @@ def run_file(path: Path) -> ModuleType:
     meta_path: list[Any] = sys.meta_path
     meta_path.append(finder)
     try:
-        with converting(USER_ERRORS, lambda e: f"{path}: it does not run: {blame(e)}. Fix: {_fix_of_import(e, path)}."):
+        with converting(
+            USER_ERRORS, lambda e: f"{path}: cannot be imported: {blame(e)}. Fix: {_fix_of_import(e, path)}."
+        ):
             _execute(module, path)
     finally:
         meta_path.remove(finder)
@@ -264,8 +266,8 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
         UserCodeError: always.
     """
     raise UserCodeError(
-        f"round {t}: step of {author_of(program)} {verb} {exchanges}, and releases_per_round "
-        f"states {program.releases_per_round}. Fix: correct its code."
+        f"round {t}: step of {author_of(program)} {verb} {exchanges} (expected releases_per_round = "
+        f"{program.releases_per_round}). Fix: correct its code."
     )
 
 

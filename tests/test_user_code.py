@@ -189,9 +189,9 @@ def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
     [
         ("momentun:Momentum", "no module momentun; did you mean momentum"),
         ("momentum:Momentun", "momentum defines no Momentun; did you mean Momentum"),
-        ("momentum.py:Momentum", "no algorithm 'momentum.py:Momentum'"),
+        ("momentum.py:Momentum", "unknown algorithm 'momentum.py:Momentum'"),
         ("momentum.inner:Momentum", "no module momentum.inner"),
-        ("momentum", "no algorithm 'momentum'"),
+        ("momentum", "unknown algorithm 'momentum'"),
     ],
 )
 def test_a_wrong_name_is_refused(folder: Path, kind: str, words: str) -> None:

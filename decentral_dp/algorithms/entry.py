@@ -296,7 +296,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
             fault = _fault(algorithm, kind, is_trusted)
         except (AttributeError, TypeError) as error:
             fault = (
-                f"{kind} states its releases in another form than it is read ({reason(error)}). Fix: state them as in "
+                f"{kind} states its releases in an invalid form ({reason(error)}). Fix: state them as in "
                 'RELEASES = {"y": {"lower_grad_y": "learning_rate"}} or QUERIES = ("grad_x", "grad_y").'
             )
     if fault:
@@ -316,7 +316,7 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
     """Return why a class cannot be planned, or ""."""
     plans = hasattr(algorithm, "planned_releases")
     if getattr(algorithm, "solves", "bilevel") not in TYPES:
-        return f"solves of {kind} is {algorithm.solves!r}. Fix: write one of {', '.join(map(repr, TYPES))}."
+        return f"solves of {kind} is {algorithm.solves!r}. Fix: use one of {', '.join(map(repr, TYPES))}."
     if not algorithm.__dataclass_params__.frozen:
         return (
             f"{kind} is a dataclass that is not frozen, so a round could change its options after the plan. "
@@ -336,13 +336,13 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
     known_terms = [term for problem_type in TYPES.values() for term in problem_type.terms]
     known_terms += [] if is_trusted else [CHANGE]
     if term := unknown_term(algorithm, known_terms):
-        return f"{kind} states the term {term!r}, and no problem has it. Fix: use one of {', '.join(known_terms)}."
+        return f"{kind} states the unknown term {term!r}. Fix: use one of {', '.join(known_terms)}."
     if not is_trusted and not {"x", "y"} <= set(algorithm.channels):
         return f"channels of {kind} lack x or y, which metrics read. Fix: add it."
     shares = getattr(algorithm, "SHARES", None)
     sound = shares is None or (set(shares) == set(algorithm.QUERIES) and all(0 < s < math.inf for s in shares.values()))
     if not sound:
-        return f"SHARES of {kind} is {shares}. Fix: give a number above 0 for each of QUERIES."
+        return f"SHARES of {kind} is {shares}. Fix: set a number above 0 for each of QUERIES."
     return ""
 
 

@@ -166,11 +166,11 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     if plain is None:
         type_name = getattr(field.type, "__name__", field.type)
         raise InputError(
-            f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Fix: use StepSize, int, "
-            "float, bool, str, or a Literal of texts; or declare the field by internal()."
+            f"{name}.{field.name}: unsupported type (got {type_name}). Fix: use StepSize, int, float, bool, "
+            "str, or a Literal of texts, or declare the field with internal()."
         )
     if field.name in (*COMMON, CENTRING.key):
-        raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Fix: rename the field.")
+        raise InputError(f"{name}.{field.name}: this key exists for every algorithm. Fix: rename the field.")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
     is_required = default is MISSING

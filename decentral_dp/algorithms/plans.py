@@ -278,7 +278,7 @@ class Derived(Algorithm, Protocol):
                 numbers = [value(t) if callable(value) else value for t in range(rounds)]
             out = np.array(list(numbers), dtype=np.float64).reshape(rounds)
         if not (np.isfinite(out) & (out >= 0.0)).all():
-            raise InputError(f"{place} is negative or no finite number in some round. Fix: {fix}.")
+            raise InputError(f"{place} is negative or not finite in some round. Fix: {fix}.")
         return out
 
 

@@ -161,7 +161,7 @@ def _explain_unit(plan: AuditPlan) -> str:
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"{job.scenario.problem.kind} has no record that contributes nothing"
     if unit.zeroed and isinstance(algorithm, DpDsgd) and algorithm.local_steps:
-        return "an agent whose records all contribute nothing is not audited"
+        return "an agent without contributing records cannot be audited"
     return ""
 
 
@@ -183,13 +183,13 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         lambda plan: plan.runs < FEWEST_RUNS,
         "audit",
         "too few runs of each data set (got {of.runs})",
-        f"take at least {FEWEST_RUNS} (--runs)",
+        f"set --runs to at least {FEWEST_RUNS}",
     ),
     Refusal(
         lambda plan: not 0.5 <= plan.confidence < 1.0,
         "audit",
         "the confidence is out of range (got {of.confidence}, expected a number in [0.5, 1))",
-        "take 0.95",
+        "use 0.95",
     ),
     Refusal(
         # A trusted coordinator samples in its algorithm; its stream reads all records.
@@ -201,14 +201,14 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     Refusal(
         _explain_unit,
         "audit",
-        "this ε is for {of.job.unit.noun}, and {it}",
-        "leave privacy.unit and privacy.neighbours out",
+        "ε of this job is for {of.job.unit.noun}, but {it}",
+        "remove privacy.unit and privacy.neighbours",
     ),
     Refusal(
         _list_adversaries,
         "audit",
         "wrong adversary for this job (got {of.adversary!r}, expected {it})",
-        "take one of these",
+        "use one of these",
     ),
     Refusal(
         lambda plan: (
@@ -216,8 +216,8 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
             and sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS
         ),
         "audit",
-        f"a run of this job releases more than {MOST_NUMBERS:.2g} floats, and several copies are in memory",
-        "take fewer rounds (--set algorithm.rounds=...), or a smaller model",
+        f"too many floats in one run (expected at most {MOST_NUMBERS:.2g})",
+        "use fewer rounds (--set algorithm.rounds=...), or a smaller model",
     ),
 )
 

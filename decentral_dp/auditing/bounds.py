@@ -312,8 +312,8 @@ def draw_canaries(job: PlannedJob, number: int, root: bytes) -> tuple[Coordinato
     """
     if not isinstance(job, CoordinatorMinimaxJob) or not isinstance(job.problem, Attackable):
         raise InputError(
-            "audit: canaries need a model that scores records: a minimax problem of a trusted coordinator that "
-            "classifies or regresses. Fix: leave --canaries out."
+            "audit: canaries require a minimax problem with a trusted coordinator, whose model scores "
+            "records. Fix: remove --canaries."
         )
     shards = job.shards
     counts = np.array([len(records[0]) for records in job.records["train"]])

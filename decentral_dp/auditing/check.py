@@ -425,12 +425,17 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
     else:
         is_class = isinstance(target_source, type)
         name = (target_source if is_class else type(target_source)).__name__
-        with converting(TypeError, lambda error: f"check: {name} has required fields ({error}). Fix: give an object."):
+        with converting(
+            TypeError, lambda error: f"check: {name} has required fields ({error}). Fix: pass an instance."
+        ):
             component_object = target_source() if is_class else target_source
         target = _target_of_component(name, component_object, is_object=True)
     scenario = target.with_tables()
     if scenario.problem.manifest is not None:
-        raise InputError("check: the records are with their agents (problem.manifest). Fix: set problem.data instead.")
+        raise InputError(
+            "check: not supported with problem.manifest, since only the agents hold the records. Fix: set "
+            "problem.data instead."
+        )
     # A wrong name is an input error, not a failure of a component.
     c = resolve(scenario)
     deal(c, c.topology.make().n_agents)
@@ -456,7 +461,7 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
         problems = _PROBLEMS[solves][:1] if is_object else problems
         algorithm = _ALGORITHMS[graph]
     objects = {"algorithm" if algorithms else "problem": code} if is_object else {}
-    refusal, first = InputError(f"check: no scenario fits {name}. Fix: give one."), None
+    refusal, first = InputError(f"check: no shipped scenario fits {name}. Fix: pass a scenario that uses it."), None
     tables: list[Any] = [dict.fromkeys(channels, 1.0) for channels in _CLIPS]
     stated_keys = set(stated_terms(entry.algorithm)) if algorithms else set()
     is_training = graph == "ring" and bool(stated_keys) and stated_keys <= set(ONE_LEVEL)
@@ -491,7 +496,7 @@ def _find_problem_type(code: Any, name: str) -> str:
         why = f" If it is meant as a problem: {error}"
     if kind is None:
         raise InputError(
-            f"check: {name} is not an algorithm, a problem or an objective. A topology, data, a partition, a mechanism "
-            f"or a function is checked with a scenario that uses it.{why}"
+            f"check: {name} is not an algorithm, a problem or an objective. Fix: for a topology, data, a "
+            f"partition, a mechanism or a function, check a scenario that uses it.{why}"
         )
     return kind

@@ -427,8 +427,8 @@ class WatchedRun:
                 if self.repeats:
                     raise self.random_refusal(f"published {channel} after round {snapshot.round}")
                 raise self.refusal(
-                    f"publishes {channel} after round {snapshot.round} as a function of records: it differs on other "
-                    "records with the same releases",
+                    f"publishes {channel} after round {snapshot.round} without noise, and it depends on "
+                    "records: it differs on other records with the same releases",
                     "publish only released values",
                 )
         return False
@@ -502,8 +502,8 @@ class _Log:
             distance = float(np.abs(rows[is_other_agent] - before[name][is_other_agent]).max(initial=0.0))
             if not distance <= _ROUNDING * float(np.abs(rows[is_other_agent]).max(initial=0.0)):
                 raise self._run.refusal(
-                    f"lets one {replacement.split} record move {name} in round {self.round} of agents who do not hold "
-                    f"it by {distance:.6g}",
+                    f"lets one {replacement.split} record of another agent change {name} in round "
+                    f"{self.round} by {distance:.6g} (expected 0)",
                     "let every term be a function of one record",
                 )
 
@@ -522,7 +522,7 @@ class _Log:
         elif not same_type:
             raise self._run.refusal(
                 f"sends {place} as {type(value).__name__} or as {type(before).__name__}, depending on records",
-                "let the sequence of exchanges be fixed",
+                "make the sequence of exchanges independent of records",
             )
         elif differing:
             part = differing[0]
@@ -637,7 +637,7 @@ def describe_error(error: BaseException) -> str:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
-        return f"it releases {error.args[0]}, and plans none"
+        return f"it releases {error.args[0]} without a plan"
     return blame(error)
 
 
@@ -691,10 +691,10 @@ class PairComparison:
         agent += "" if change.agent in (-1, owner) else ", who does not hold it"
         return str(
             self.run.refusal(
-                f"lets one {split} record move {change.channel} in round {change.round} by "
-                f"{change.distance:.6g}{agent}, and states {change.sensitivity:.6g}",
-                "clip every record's contribution, let every term be a function of one record, and open no bounded "
-                "value",
+                f"states too small a sensitivity for {change.channel} in round {change.round} (got "
+                f"{change.sensitivity:.6g}, but one {split} record changes it by {change.distance:.6g}{agent})",
+                "clip every record's contribution, compute every term from one record, and do not read "
+                ".private of a bounded value",
             )
         )
 
@@ -804,7 +804,7 @@ def compare_to_plan(run: WatchedRun, run_ledger: Ledger) -> str:
     released_channels, planned_channels = ({c.channel for c in ledger.channels} for ledger in (run_ledger, plan))
     if job.covers(run_ledger) and (proved or released_channels == planned_channels):
         return ""
-    problem = f"releases something else than it plans: {describe_difference(run_ledger, plan)}"
+    problem = f"its releases differ from its plan:  {describe_difference(run_ledger, plan)}"
     return str(run.refusal(problem, "correct its planned releases, or its step"))
 
 
@@ -813,7 +813,7 @@ def describe_difference(run_ledger: Ledger, plan_ledger: Ledger) -> str:
     releases, plans = ({c.channel: c for c in ledger.channels} for ledger in (run_ledger, plan_ledger))
     for name in sorted(releases.keys() ^ plans.keys()):
         return (
-            f"it releases {name}, and plans none" if name in releases else f"it plans {name}, and does not release it"
+            f"it releases {name} without a plan" if name in releases else (f"it plans {name} but does not release it")
         )
     for name, release in releases.items():
         plan = plans[name]

@@ -139,8 +139,8 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
             )
         if published[name].ndim != 2 or published[name].shape[1] != width:
             raise InputError(
-                f"audit: the published {name} has the wrong shape (got {published[name].shape}, expected {width} "
-                "columns). Fix: give an unchanged run folder and data."
+                f"audit: the published {name} has the wrong shape (got {published[name].shape}, expected "
+                f"{width} columns). Fix: use the unchanged run folder and data."
             )
     model = {name: published[name].mean(axis=0) for name in widths}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
@@ -193,8 +193,8 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
     Refusal(
         lambda job: job.unit != RECORD,
         "audit",
-        "membership is of one record, and this ε is for {of.unit.noun}",
-        "leave privacy.unit and privacy.neighbours out",
+        "membership inference requires ε of one record (got {of.unit.noun})",
+        "remove privacy.unit and privacy.neighbours",
     ),
     Refusal(
         lambda job: not job.shards.test.size,
@@ -446,7 +446,7 @@ def describe_inference(inference: Inference) -> list[str]:
             "broken guarantee, if AUCs of runs are about normal. Repeat with more --runs to be sure."
         )
     elif not many:
-        verdict = "No verdict: one run has no interval. Fix: give --runs 10."
+        verdict = "No verdict: one run has no interval. Fix: set --runs 10."
     elif inference.ceiling >= 1.0:
         verdict = f"No verdict: {budget} allows every AUC."
     else:

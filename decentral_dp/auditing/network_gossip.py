@@ -150,7 +150,8 @@ def pairwise(
     arrives = np.arange(len(g))[:, None] == np.zeros(m) if arrivals is None else arrivals
     if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, shares)):
         raise InputError(
-            "network: noise must be positive and finite, and learning rates and clips finite. Fix: set them."
+            "network: noise scales must be positive and finite, and learning rates and clipping norms "
+            "finite. Fix: correct the ones that are not."
         )
     sets = observer_sets(observers, m)
     require_time(len(sets), m, len(g), duration(len(sets), m, len(g)))
@@ -187,9 +188,9 @@ def require_time(observers: int, agents: int, rounds: int, seconds: float) -> No
     """Raise InputError if the seconds exceed MOST_SECONDS."""
     if seconds > MOST_SECONDS:
         raise InputError(
-            f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
-            f"{seconds / 60.0:.0f} minutes (at most {MOST_SECONDS / 60.0:.0f}). Fix: name fewer observers "
-            "(--coalition), or take fewer agents or rounds."
+            f"network: {observers} observers of {agents} agents over {rounds} rounds take too long to compute "
+            f"(got about {seconds / 60.0:.0f} minutes, expected at most {MOST_SECONDS / 60.0:.0f}). Fix: name "
+            "fewer observers with --coalition, or use fewer agents or rounds."
         )
 
 
@@ -213,7 +214,7 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
     for members in observers:
         if not members or not all(0 <= a < m for a in members):
             raise InputError(
-                f"network: wrong observer (got {list(members)}, expected one or more of the agents 0 to {m - 1})."
+                f"network: invalid observer (got {list(members)}, expected one or more of the agents 0 to {m - 1})."
             )
     return tuple(tuple(sorted({int(a) for a in members})) for members in observers)
 
@@ -253,9 +254,9 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
         # S ≥ I, so its trace bounds its condition number.
         if not np.trace(noise) <= _LARGEST_TRACE:
             raise InputError(
-                f"network: noise of earlier rounds exceeds that of round {t} by too much for float64 (variance ratio "
-                f"{np.trace(noise):.1g}, at most {_LARGEST_TRACE:g}). Fix: choose noise that varies less by agent "
-                "and round."
+                f"network: noise scales differ too much for float64 before round {t} (got a variance ratio of "
+                f"{np.trace(noise):.1g}, expected at most {_LARGEST_TRACE:g}). Fix: use noise scales that "
+                "differ less between agents and rounds."
             )
         inverse = np.asarray(np.linalg.inv(noise), dtype=np.float64)
         gain: Array = inner @ common.T @ inverse

@@ -389,10 +389,12 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
     sets = []
     for members in coalitions:
         if isinstance(members, str):
-            raise InputError(f"network: wrong coalition (got {quoted(members)}, expected a list of agents).")
+            raise InputError(f"network: invalid coalition (got {quoted(members)}, expected a list of agents).")
         for agent in members:
             if isinstance(agent, str) and agent not in number:
-                raise InputError(f"network: no agent {quoted(agent)} (expected {join_names(list(labels), 'agent')}).")
+                raise InputError(
+                    f"network: unknown agent (got {quoted(agent)}, expected {join_names(list(labels), 'agent')})."
+                )
         sets.append([number[agent] if isinstance(agent, str) else agent for agent in members])
     return sets
 
@@ -405,7 +407,7 @@ def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | No
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     if all(len(members) == job.n_agents for members in observers):
-        raise InputError("network: every agent colludes, so no pair is left. Fix: name fewer agents.")
+        raise InputError("network: all agents collude, so no victim is left. Fix: name fewer colluding agents.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.learning_rate.series(job.rounds)
     averaged_counts = job.sampling.averaged_counts(rounds[:, None], counts)
@@ -544,24 +546,25 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         _find_unsupported,
         "{it[0]}",
         "network DP is not derived for {it[1]}",
-        "leave it out, or set 0 or false",
+        "remove it, or set it to 0 or false",
     ),
     Refusal(
         lambda job: job.topology.over_time is not None and not isinstance(job.problem, Training),
         "topology",
-        "exact network DP needs a static network",
-        "leave out over_time, drop, offline, delay",
+        "exact network DP requires a static network",
+        "remove over_time, drop, offline and delay",
     ),
     Refusal(
         lambda job: job.n_agents > 1 and not len(job.topology.edges),
         "topology",
         "the {of.n_agents} agents have no edges",
-        "take a connected graph",
+        "use a connected graph",
     ),
     Refusal(
         lambda job: isinstance(job.problem, Training) and is_unbounded(job),
         "problem.model",
-        "a step of a neural network, or on features without ranges, may move hidden states apart without a bound",
+        "not derived for neural networks or features without ranges, whose steps may amplify differences of "
+        "hidden states without bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
@@ -573,7 +576,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
     Refusal(
         lambda job: job.scenario.privacy.guarantee != "certified",
         "privacy.guarantee",
-        'network DP needs clipping and noise (got "{of.scenario.privacy.guarantee}")',
+        'network DP requires clipping and noise (got "{of.scenario.privacy.guarantee}")',
         'use "certified"',
     ),
     Refusal(
@@ -591,7 +594,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
             or (job.sampling.kind == "fixed_batch" and not isinstance(job.problem, Training))
         ),
         "problem.sampling",
-        "messages of secret minibatches are mixtures of Gaussian distributions",
-        'use "full", or records that accumulate',
+        "not derived for secret minibatches, whose messages are mixtures of Gaussian distributions",
+        'use "full" or "streaming"',
     ),
 )

@@ -112,9 +112,11 @@ def audit_command(
     if membership:
         if not path.is_dir():
             fix = f"run it first, then audit its folder, such as runs/{path.stem}"
-            raise InputError(f"--membership: needs a run folder (got {quoted(scenario)}). Fix: {fix}.")
+            raise InputError(f"--membership: requires a run folder (got {quoted(scenario)}). Fix: {fix}.")
         if adversary != "all_messages" or override or canaries or seed or confidence != 0.95:
-            raise InputError("--membership: takes no other options than --runs, --out and --json. Fix: remove them.")
+            raise InputError(
+                "--membership: can be combined with --runs, --out and --json only. Fix: remove the other options."
+            )
         with ProgressBar("runs", quiet=as_json) as progress:
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         if as_json:

@@ -51,8 +51,8 @@ class Domain:
         """Raise InputError for a domain without bounds. subject: Component that needs bounds."""
         if not self.compact:
             raise InputError(
-                f"algorithm.domain: missing; {subject} requires bounds of x. Fix: give for example "
-                "{ low = -5.0, high = 0.0 }."
+                f"algorithm.domain: missing; {subject} requires bounds on x. Fix: set it, for example {{ low = "
+                "-5.0, high = 0.0 }."
             )
 
     def corners(self, p: int) -> tuple[Array, Array]:
@@ -77,8 +77,8 @@ class _Context:
             if self.noisy and self.reads(term) and not math.isfinite(self.bound(term)):
                 clip = _CLIPS.get(term, "x")
                 raise InputError(
-                    f"privacy.clip.{clip}: missing; nothing else bounds one record's contribution to {term}. Fix: give "
-                    f"for example clip.{clip} = 1.0."
+                    f"privacy.clip.{clip}: missing, and without it the contribution of one record to {term} "
+                    f"is unbounded. Fix: set it, for example clip.{clip} = 1.0."
                 )
 
     def combine(self: Any, number: int, questions: Mapping[str, Any], answers: Mapping[str, Array]) -> Bundle:
@@ -98,7 +98,7 @@ class _Context:
         rates = {query.rate for query in questions.values() if query.rate < 1.0}
         if len(rates) > 1:
             # All terms of a question share one sample: samples at two rates would not be independent.
-            raise ValueError(f"one question asks for samples at the rates {sorted(rates)}; ask for one at a time")
+            raise ValueError(f"one query has samples of different rates (got {sorted(rates)}, expected one rate)")
         out: dict[str, Any] = {}
         for name, query in questions.items():
             split, total = self.split_of(query.term), answers[name].sum(axis=0).reshape(1, -1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -19,7 +18,7 @@ from decentral_dp.bounded import DEFAULT_DELTA, Array
 from decentral_dp.central.tuner import Method, project, tune
 from decentral_dp.config.arrays import encode_classes
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, warn_caller
 from decentral_dp.estimators import (
     NAMES,
     SIMULATED,
@@ -87,9 +86,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         coef, intercept, cost = self._fit_model(features, codes == 1, seed_of(self.random_state))
         self.coef_, self.intercept_ = coef[None, :], np.array([intercept])
         if self.random_state is None:
-            warn_of_refits(
-                features, cost.epsilon, cost.delta, "choose parameters without these records, and fit once", 3
-            )
+            warn_of_refits(features, cost.epsilon, cost.delta, "choose parameters without these records, and fit once")
         self._store_cost(cost, "" if self.classes is not None else NAMES)
         return self
 
@@ -102,13 +99,12 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             positive_sizes.max() <= _LARGEST and positive_sizes.max() <= _SPREAD * float(np.median(positive_sizes))
         ):
             return
-        warnings.warn(
+        warn_caller(
             f"The columns of X are not scaled: {self._column(int(np.argmax(sizes)))} outweighs the others, and every "
             "record is cut to a bounded length. Map columns to [-1, 1] by public ranges, "
             "2*(X - low)/(high - low) - 1, for example with a FunctionTransformer. A StandardScaler is fitted on the "
             "records, which no ε covers.",
             ScaleWarning,
-            stacklevel=3,
         )
 
     def decision_function(self, X: ArrayLike) -> Array:

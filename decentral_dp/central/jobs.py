@@ -69,7 +69,7 @@ class _Subject(NamedTuple):
     algorithm: Coordinated
 
 
-def _row(applies: Callable[[_Subject], Any], key: str, problem: str, fix: str = "leave it out") -> Refusal[_Subject]:
+def _row(applies: Callable[[_Subject], Any], key: str, problem: str, fix: str = "remove it") -> Refusal[_Subject]:
     """Return a row whose `{it}` is the kind of the algorithm."""
     return Refusal(lambda c: c.s.algorithm.kind if applies(c) else "", key, problem, fix)
 
@@ -103,43 +103,43 @@ _UNBOUNDED = (
 _TOO_LONG = _row(
     lambda c: c.s.algorithm.rounds * c.algorithm.releases_per_round > LARGEST_PLAN,
     "algorithm.rounds",
-    "more releases than can be accounted (got {of.s.algorithm.rounds} rounds)",
+    "too many releases to account for (got {of.s.algorithm.rounds} rounds)",
     "use fewer rounds",
 )
 _COORDINATED = (
     _row(
         lambda c: _releases_share(c.s) and c.s.privacy.guarantee == "as_published",
         "problem.positive_share",
-        "no paper publishes a noise for it",
-        "give a public number",
+        "has no published noise",
+        "set a public number",
     ),
     _row(
         lambda c: c.s.problem.sampling != "full",
         "problem.sampling",
         "{it} reads all records in every round",
-        "leave it out; some algorithms draw samples by algorithm.rate",
+        "remove it, or set algorithm.rate for an algorithm that has it",
     ),
     _row(lambda c: c.s.problem.weights == "records", "problem.weights", "{it} averages no gradients of agents"),
     _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes single iterates, not averages"),
     *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _GOSSIP_KEYS.items()),
-    _row(lambda c: c.s.topology.pooled, "topology.kind", "the agents of {it} trust its coordinator already"),
+    _row(lambda c: c.s.topology.pooled, "topology.kind", "not used by {it}, whose agents trust its coordinator"),
     _row(
         lambda c: c.s.privacy.epsilon is None and c.s.privacy.guarantee != "none",
         "privacy.epsilon",
-        "missing; {it} computes its noise from a target",
-        "give for example epsilon = 1.0",
+        "missing; {it} calibrates its noise to a target",
+        "set it, for example epsilon = 1.0",
     ),
     _TOO_LONG,
     _row(
         lambda c: any(isinstance(clip, Schedule) for clip in c.s.privacy.clips.values()),
         "privacy.clip",
         "{it} has the same clipping norm in every round",
-        "give numbers",
+        "set constant norms",
     ),
     _row(
         lambda c: c.s.privacy.clip and not c.algorithm.queries,
         "privacy.clip",
-        "{it} clips nothing; its sensitivities follow from the problem's constants",
+        "not used by {it}, whose sensitivities follow from the problem's constants",
     ),
     _row(
         lambda c: not c.components.algorithm.pure and c.s.privacy.delta == 0.0 and c.s.privacy.guarantee != "none",
@@ -155,7 +155,7 @@ _COORDINATED = (
         _starts_outside,
         "algorithm.init.x",
         "outside the domain (got {of.s.algorithm.init[x]:g})",
-        "give a value inside, or leave it out",
+        "set a value inside, or remove it",
     ),
 )
 # For records that are with their agents; the defaults of the algorithm are resolved.
@@ -163,8 +163,8 @@ _ELSEWHERE = (
     _row(
         lambda c: c.algorithm.needs_records,
         "problem.manifest",
-        "with these options, {it} computes on the records of all agents in one place, and they are with their agents",
-        "leave it out and give problem.data, or use an algorithm whose agents send sums, such as dp_bilevel, "
+        "not supported by {it} with these options, which require all records in one place",
+        "remove it and set problem.data, or use an algorithm whose agents send sums, such as dp_bilevel, "
         "privatediff or dp_sgda",
     ),
     _row(
@@ -178,7 +178,7 @@ _MINIMAX = (
         lambda c: next((name for name in c.s.algorithm.init if name not in ("x", "y")), ""),
         "algorithm.init.{it}",
         "a minimax problem has the variables x and y",
-        "leave it out",
+        "remove it",
     ),
     _row(
         lambda c: "domain" in c.components.keys,
@@ -218,15 +218,15 @@ def make_minimax_context(c: Components, shards: Shards, problem: Minimax, algori
     for term in algorithm.queries:
         if term not in problem.terms:
             raise InputError(
-                f"algorithm.kind: {s.algorithm.kind} requires {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
-                "Fix: use another algorithm or problem."
+                f"algorithm.kind: {s.algorithm.kind} requires {_TERMS.get(term, term)}, which "
+                f"{s.problem.kind} does not have. Fix: use another algorithm or problem."
             )
     refuse(_Subject(s, c, algorithm), _MINIMAX)
     n, rate = int(shards.train_counts.sum()), c.keys.get("rate", 1.0)
     if rate * n < 1.0:
         raise InputError(
-            f"algorithm.rate: most samples of these {n} records are empty (got {rate:g}, expected at least "
-            f"{least_text(1.0 / n)}). Fix: raise it."
+            f"algorithm.rate: too small: most samples of these {n} records would be empty (got {rate:g}, "
+            f"expected at least {least_text(1.0 / n)}). Fix: increase it."
         )
     counts: dict[Split, int] = {"train": n, "validation": 0}
     clip, noisy = _clip(s)
@@ -256,8 +256,8 @@ def make_bilevel_context(c: Components, shards: Shards, problem: Problem, algori
         Refusal(
             lambda s: not shards.classes and s.problem.label_range is None and s.algorithm.kind,
             "problem.label_range",
-            "missing; {it} requires labels of bounded size",
-            "give their public range",
+            "missing, and required by {it} to bound the labels",
+            "set their public range",
         ),
     )
     family: Family | None = None
@@ -297,7 +297,7 @@ _UNPLANNED = (
         lambda c: "mechanism" in c[0].privacy.model_fields_set and c[0].privacy.mechanism_kind not in c[1],
         "privacy.mechanism",
         '{of[0].algorithm.kind} does not use "{of[0].privacy.mechanism_kind}" noise',
-        "leave it out",
+        "remove it",
     ),
     Refusal[tuple[Scenario, set[str]]](
         lambda c: c[0].privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in c[1]),
@@ -317,8 +317,8 @@ _OUT_OF_REACH = (
     Refusal[tuple[float, float, float]](
         lambda c: least_text(c[2] * _SURELY) if c[0] <= c[2] * _SURELY else "",
         "privacy.epsilon",
-        "out of reach at delta = {of[1]:g} because of rounding and sampling in float64 (got {of[0]:g}, expected at "
-        "least about {it})",
+        "not attainable at delta = {of[1]:g} with rounding and sampling in float64 (got {of[0]:g}, expected "
+        "at least about {it})",
         "raise epsilon, or use fewer rounds",
     ),
 )

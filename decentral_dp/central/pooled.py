@@ -248,7 +248,10 @@ class Pooled:
         for k, split in enumerate(("train", "validation")):
             parts = [records[k] for records in agents if len(records[k][0])]
             if not parts:
-                raise InputError(f"problem.validation: the agents have no {split} records. Fix: change it.")
+                raise InputError(
+                    f"problem.validation: the agents have no {split} records. Fix: set a share that leaves "
+                    "records of both splits."
+                )
             pools.append(concatenate(parts))
         radius, label_bound = record_bounds(family)
         return cls(family, *(bound_records(records, radius, label_bound) for records in pools))

@@ -425,7 +425,7 @@ _WRONG_GRID = (
     Refusal[tuple[int, int | None]](
         lambda c: c[1] is not None and (c[1] < 2 or c[1] ** c[0] > _MOST_CANDIDATES),
         "algorithm.candidates",
-        "got {of[1]} on each of {of[0]} axes, expected at least 2, and no more than 100 000 together",
+        "out of range (got {of[1]} on each of {of[0]} axes, expected at least 2, and at most 100 000 points in total)",
         "change it",
     ),
 )
@@ -560,7 +560,7 @@ class Density:
         )
 
     def check(self) -> None:
-        """Raise InputError without a proof, or if a draw would take too long."""
+        """Raise InputError if there is no proof, or if a draw would take too long."""
         refuse(self, _UNSOUND)
 
 
@@ -576,7 +576,7 @@ _UNSOUND = (
         lambda d: d.proposals > _MOST_PROPOSALS,
         "algorithm.strength",
         "a draw could take {of.proposals:.1g} proposals (got {of.strength:.3g})",
-        "give a strength nearer to {of.smooth:.3g}, the largest curvature of the upper level",
+        "set a strength nearer to {of.smooth:.3g}, the largest curvature of the upper level",
     ),
 )
 

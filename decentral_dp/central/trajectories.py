@@ -54,7 +54,9 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
         return None
     missing = [name for name in (*_ARRAYS, *filter(None, (agent, split))) if name not in arrays]
     if missing:
-        raise InputError(f"{location} has trajectories, but no array {missing[0]!r}; it has {', '.join(arrays)}.")
+        raise InputError(
+            f"{location} has no array {missing[0]!r} of trajectories (got {', '.join(arrays)}). Fix: add it."
+        )
     observations = real_numbers(
         arrays["observations"], 3, f"{location}, array 'observations'", "(trajectories, L + 1, d)"
     )
@@ -66,8 +68,8 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     if wrong or points < 2 or not observations.size:
         name = wrong[0] if wrong else "observations"
         raise InputError(
-            f"{location}, array {name!r} has the shape {arrays[name].shape}, expected observations of (n, L + 1, d), "
-            "rewards of (n, L), lengths and ends of (n,)."
+            f"{location}, array {name!r} has the wrong shape (got {arrays[name].shape}, expected (n, L + 1, "
+            "d) for observations, (n, L) for rewards, and (n,) for lengths and ends)."
         )
     rewards, lengths, terminal = arrays_by_key.values()
     steps = np.arange(points)
@@ -83,8 +85,9 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     for name, holds in sound.items():
         if not holds:
             raise InputError(
-                f"{location}, array {name!r} has an invalid value (expected integer lengths from 1 to {points - 1}, "
-                "terminal 0 or 1, and finite numbers). Fix: correct it, or leave the trajectory out."
+                f"{location}, array {name!r} has an invalid value (expected integer lengths from 1 to "
+                f"{points - 1}, terminal 0 or 1, and finite numbers). Fix: correct it, or remove the "
+                "trajectory."
             )
     owners = arrays.get(columns[0])
     parts = arrays.get(columns[1])
@@ -161,8 +164,9 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
         gymnasium = importlib.import_module("gymnasium")
     except ImportError as error:
         raise InputError(
-            "problem.data: 'cartpole' requires the package gymnasium, which is not installed. Fix: pip install "
-            'gymnasium, or give your trajectories in a .npz file with "observations", "rewards" and "lengths".'
+            "problem.data: 'cartpole' requires the package gymnasium, which is not installed. Fix: run pip "
+            'install gymnasium, or use a .npz file of trajectories with "observations", "rewards" and '
+            '"lengths".'
         ) from error
     # Warnings of the environment's checker do not concern users.
     env = gymnasium.make("CartPole-v1", max_episode_steps=steps, disable_env_checker=True)

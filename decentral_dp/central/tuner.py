@@ -166,7 +166,8 @@ def tune(
     (_, d), (_, validation_width) = (a.shape for a, _ in roles)
     if validation_width != d:
         raise InputError(
-            f"validation: got {validation_width} features, expected {d} as in train. Fix: give the same columns."
+            f"validation: number of features differs from train (got {validation_width}, expected {d}). Fix: "
+            "use the same columns."
         )
     program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
     plan = release_plan(arguments, program, context)
@@ -247,14 +248,14 @@ _REFUSED = (
     Refusal[Arguments](
         lambda a: not a.weight_range[0] < a.weight_range[1],
         "weight_range",
-        "got {of.weight_range}, expected smallest < largest",
-        "give for example (0.01, 1.0)",
+        "out of order (got {of.weight_range}, expected smallest < largest)",
+        "use for example (0.01, 1.0)",
     ),
     Refusal[Arguments](
         lambda a: a.delta == 0.0 and a.method != "em",
         "delta",
         'the method "{of.method}" adds Gaussian noise, which has no guarantee at 0',
-        'take a delta above 0, for example 1e-6, or method "em"',
+        'use a delta above 0, for example 1e-6, or the method "em"',
     ),
 )
 
@@ -279,8 +280,8 @@ def convert_split(role: Any, name: Split) -> tuple[Array, Array]:
     a, b = _numbers(features, f"{name} features"), _numbers(labels, f"{name} labels")
     if a.ndim != 2 or b.shape != a.shape[:1] or not a.shape[0] or not 1 <= a.shape[1] <= MOST_FEATURES:
         raise InputError(
-            f"{name}: got features of shape {a.shape} and labels of shape {b.shape}, expected (n, d) and (n,) with "
-            f"n at least 1 and d from 1 to {MOST_FEATURES}."
+            f"{name}: wrong shapes (got features {a.shape} and labels {b.shape}, expected (n, d) and (n,) "
+            f"with n ≥ 1 and 1 ≤ d ≤ {MOST_FEATURES})."
         )
     return a, b
 
@@ -291,7 +292,7 @@ def _numbers(values: ArrayLike, name: str) -> Array:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         # The message of numpy quotes the cell.
-        raise InputError(f"{name}: expected an array of numbers. Fix: convert them first.") from None
+        raise InputError(f"{name}: not an array of numbers. Fix: convert it to numbers.") from None
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:

@@ -314,19 +314,19 @@ def sampling_rate() -> Any:
 # For a program with the fields solver and y, and inner if it has one.
 MAXIMISER_RULES = (
     Refusal[Any](
-        lambda a: a.solver == "closed_form" and a.y, "algorithm.y", '"closed_form" takes no steps of y', "leave it out"
+        lambda a: a.solver == "closed_form" and a.y, "algorithm.y", '"closed_form" takes no steps of y', "remove it"
     ),
     Refusal[Any](
         lambda a: a.solver == "closed_form" and getattr(a, "inner", None),
         "algorithm.inner",
         '"closed_form" takes no steps of y',
-        "leave it out",
+        "remove it",
     ),
     Refusal[Any](
         lambda a: a.solver == "ascent" and a.y is None,
         "algorithm.y",
-        'missing; solver = "ascent" requires it',
-        'add for example y = {{ scale = 0.1, decay = 0.5 }}, or set solver = "closed_form"',
+        'missing, and required by solver = "ascent"',
+        'set it, for example y = {{ scale = 0.1, decay = 0.5 }}, or set solver = "closed_form"',
     ),
 )
 

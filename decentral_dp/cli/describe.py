@@ -213,7 +213,7 @@ def _default_words(required: bool, default: Any) -> str:
     return "the defaults of its keys" if isinstance(default, Mapping) else str(default)
 
 
-_KINDS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+_KINDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
 
 
 def kind_words(value: Mapping[str, Any]) -> str:
@@ -340,7 +340,9 @@ def find_entry(name: str) -> Matches:
         ends = {key.name.rpartition(".")[2] for key, _ in keys()} - {ANY}
         close = get_close_matches(name, sorted(ends.union(*lists.values(), (k.name for k, _ in keys()))), n=_NEAREST)
         near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
-        raise InputError(f'list: no name or key {quoted(name)}{near} Fix: take a name of "decentral-dp list".')
+        raise InputError(
+            f'list: unknown name or key {quoted(name)}{near} Fix: use a name that "decentral-dp list" prints.'
+        )
     texts = {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
     return Matches(components, keys_found, texts)
 

@@ -207,7 +207,9 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
 
     there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
     if run_digest(build_job(there)) != run_digest(build_job(asked)):
-        raise option_error("out", f": {folder} has a run of another scenario or of other records. Fix: take another.")
+        raise option_error(
+            "out", f": {folder} holds a run of another scenario or of other records. Fix: use another folder."
+        )
 
 
 def _resume_in(
@@ -220,7 +222,7 @@ def _resume_in(
     from decentral_dp.simulation.run import Run
 
     if folder is None:
-        raise option_error("or_resume", ": missing --out, the folder of the run. Fix: add it.")
+        raise option_error("or_resume", ": requires --out, the folder of the run. Fix: add --out.")
     progress = progress_in(folder)
     finished = None
     if progress != "none":

@@ -131,7 +131,9 @@ def write_template(
         file, declared = Path(str(data)), (parse_classes(classes), parse_ranges(ranges))
         content["problem"], placeholders = _with_columns(content["problem"], file, path.parent, label, *declared)
     elif label is not None or classes or ranges:
-        raise InputError("--data: --label, --classes and --range describe a file. Fix: name it.")
+        raise InputError(
+            "--data: missing, and required by --label, --classes and --range. Fix: add --data with a file."
+        )
     problem, m = content["problem"], content["topology"].get("agents", "the graph's")
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
     text = template_text(content, placeholders)
@@ -141,7 +143,7 @@ def write_template(
         with path.open("x", encoding="utf-8") as output:
             output.write(text)
     except FileExistsError:
-        raise InputError(f"new: {quoted_path(path)} exists. Fix: give another name, or delete it.") from None
+        raise InputError(f"new: {quoted_path(path)} already exists. Fix: use another name.") from None
     typer.echo(printable(f"Written: {path} ({content['title']})"))
     if placeholders:
         typer.echo(printable(f"Fill in what is marked PLACEHOLDER, from public knowledge: {', '.join(placeholders)}."))
@@ -181,7 +183,7 @@ def _with_columns(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the table [problem] of a file, and its placeholders for undeclared public facts."""
     if file.is_file() and file.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"--data: got {quoted_path(file)}, expected a name of bundled records, or a .csv or .parquet.")
+        raise InputError(f"--data: got {quoted_path(file)}, expected a bundled data set, or a .csv or .parquet file.")
     form = csv_format(problem.get("separator"), problem.get("decimal"), problem.get("encoding"))
     if label is None:
         # The first line may be a record.
@@ -195,7 +197,9 @@ def _with_columns(
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in ranges:
         if name not in needed:
-            raise InputError(f"--range: {quoted(name)} is not a column that needs a range{near_name(name, names)}.")
+            raise InputError(
+                f"--range: unknown column, or one without a range (got {quoted(name)}){near_name(name, names)}."
+            )
     words: list[str] = []
     dates: list[str] = []
     if file.suffix.lower() == ".csv":

@@ -91,7 +91,10 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
             yield [TensorBoard(folder / TENSORBOARD)]
         elif log == "mlflow":
             # Nothing is released yet.
-            with converting(Exception, lambda error: f"--log: mlflow cannot be reached ({error}). Fix: leave it out."):
+            with converting(
+                Exception,
+                lambda error: f"--log: mlflow cannot be reached ({error}). Fix: start its server, or remove --log.",
+            ):
                 flow = MLflow(folder.name, {"folder": str(folder)})
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import refuse_masked
-from decentral_dp.errors import InputError, converting
+from decentral_dp.errors import InputError, converting, warn_caller
+from decentral_dp.formatting import agent_names
 
 # Number of different whole numbers up to which undeclared labels are classes.
 _MOST_CLASSES = 20
@@ -42,6 +42,7 @@ def training_scenario(
     labels: NDArray[Any],
     names: Sequence[str],
     owner: NDArray[np.int64] | None,
+    agents: Sequence[str] = (),
 ) -> ArrayScenario:
     """Return the scenario of D-SGD on arrays, without a graph and ε.
 
@@ -52,11 +53,15 @@ def training_scenario(
         labels: (n,).
         names: names of the features.
         owner: agent of each record, (n,); None partitions the records evenly.
+        agents: names of the agents; default none.
     """
+    partition: dict[str, Any] = {"partition": "iid"} if owner is None else {}
+    if agent_names(agents):
+        partition = {"partition": {"kind": "column", "name": "agent", "agents": list(agents)}}
     scale = {name: [float(a), float(b)] for name, a, b in zip(names, *ranges, strict=True)}
     content = {
         "title": "Training on arrays",
-        "problem": {**problem, "data": "X and y", "scale": scale, **({"partition": "iid"} if owner is None else {})},
+        "problem": {**problem, "data": "X and y", "scale": scale, **partition},
         "algorithm": {"kind": "dp_dsgd"},
         "privacy": {"mechanism": "gaussian"},
     }
@@ -105,10 +110,11 @@ def scenario_of_arrays(
             "a label for each record, or lists of these, one for each agent."
         )
     if owners is not None and agents is not None:
-        raise InputError("agents: does not apply to lists of one array for each agent. Fix: leave it out.")
+        raise InputError("agents: cannot be combined with one array for each agent. Fix: remove it.")
     count = int(agents) if isinstance(agents, int | np.integer) else None
+    owner_names: tuple[str, ...] = ()
     if owners is None and count is None and agents is not None:
-        owners = number_owners(agents, len(labels))[0]
+        owners, owner_names = number_owners(agents, len(labels))
     names = [str(name) for name in getattr(features, "columns", [f"x{k}" for k in range(shape[1])])]
     limits = label_range
     if classes is None and limits is None and _is_number(labels):
@@ -116,10 +122,11 @@ def scenario_of_arrays(
     if limits is not None:
         problem = {"kind": "regression", "classes": [], "label_range": check_label_range(limits)}
     else:
-        with converting(TypeError, lambda _: "y: mixes text and numbers. Fix: y.astype(str)."):
+        with converting(TypeError, lambda _: "y: mixes text and numbers. Fix: pass y.astype(str)."):
             public, _ = encode_classes(classes, labels)
         problem = {"kind": "classification", "classes": public.tolist()}
-    scenario = training_scenario(problem, range_of_features(data_range, shape[1]), features, labels, names, owners)
+    ranges = range_of_features(data_range, shape[1])
+    scenario = training_scenario(problem, ranges, features, labels, names, owners, owner_names)
     m = count if owners is None else int(owners.max(initial=0)) + 1
     graph = {} if m is None else {"topology": {"kind": "ring" if m >= _RING else "complete", "agents": m}}
     return ArrayScenario(scenario.content | graph, scenario.data)
@@ -135,13 +142,16 @@ def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
     if not parts and not (isinstance(X, np.ndarray) and X.ndim == 3):
         return X, y, None
     counts = [len(part) for part in X]
-    problem = "y: expected one array of labels for each agent, of the length of its X. Fix: y=[y_0, …]."
+    problem = "y: wrong lengths (expected one array of labels for each agent, as long as its X). Fix: pass y=[y_0, …]."
     with converting(TypeError, lambda _: problem):
         if isinstance(y, str) or [len(part) for part in y] != counts:
             raise InputError(problem)
     for part in y:
         refuse_masked(part, "y")
-    with converting(ValueError, lambda _: "X, y: shapes of agents differ. Fix: pass X_i (n_i, d) and y_i (n_i,)."):
+    with converting(
+        ValueError,
+        lambda _: "X, y: shapes differ between agents. Fix: pass X_i of shape (n_i, d) and y_i of shape (n_i,).",
+    ):
         labels = np.concatenate([np.asarray(part) for part in y])
         if not hasattr(X[0], "columns"):
             features = np.concatenate([np.asarray(part) for part in X])
@@ -180,19 +190,18 @@ def encode_classes(
     match = labels[:, None] == classes.reshape(1, -1)
     problem = ""
     if class_list is None and many < 2:
-        problem = "y has one class, expected two. Fix: declare them, as classes=(0, 1)."
+        problem = "y has only one class (expected two or more). Fix: declare all classes, as in classes=(0, 1)."
     elif many < max(2, classes.size) or (binary and many > 2):
         expected = "two" if binary else "two or more"
-        problem = f"classes: wrong number of different labels (got {class_list!r}, expected {expected})."
+        problem = f"classes: wrong number of distinct labels (got {class_list!r}, expected {expected})."
     elif not match.any(axis=1).all():
         problem = "y has a label that is not one of `classes`. Fix: declare all labels, or correct the record."
     if problem:
         raise InputError(problem)
     if class_list is None:
-        warnings.warn(
-            "The classes were inferred from y, which ε does not cover. Fix: declare them, as classes=(0, 1).",
+        warn_caller(
+            "The classes were inferred from y, which ε does not cover. Fix: declare them, as in classes=(0, 1).",
             PrivacyWarning,
-            stacklevel=3,
         )
     return classes, np.asarray(match.argmax(axis=1))
 
@@ -216,11 +225,14 @@ def number_owners(owners: ArrayLike, n: int, agents: int | None = None) -> tuple
     except TypeError:
         gaps = True
     if column.shape != (n,):
-        problem = f"agents: has the shape {column.shape}, expected ({n},), the owner of each record."
+        problem = f"agents: wrong shape (got {column.shape}, expected ({n},)). Fix: pass the agent of every record."
     elif gaps:
-        problem = "agents: has gaps, or mixes names and numbers. Fix: name the owner of every record."
+        problem = "agents: has missing values, or mixes names and numbers. Fix: pass the agent of every record."
     elif agents is not None and agents != len(names):
-        problem = f"agents: got {agents}, and the column of owners names {len(names)}. Fix: leave the parameter out."
+        problem = (
+            f"agents: differs from the number of agents in the records (got {agents}, expected {len(names)}). "
+            "Fix: remove the parameter."
+        )
     if problem:
         raise InputError(problem)
     return numbers.astype(np.int64), tuple(map(str, names))
@@ -234,7 +246,8 @@ def range_of_features(data_range: Any, d: int) -> tuple[Array, Array]:
         low = high = np.zeros(d)
     if not (np.isfinite(high - low) & (high > low)).all():
         raise InputError(
-            f"data_range: expected public (low, high), each a number or one for each of {d} features, and low < high."
+            f"data_range: invalid (expected public (low, high) with low < high, each a number or {d} "
+            "numbers). Fix: pass for example data_range=(-1, 1)."
         )
     return low, high
 
@@ -242,17 +255,19 @@ def range_of_features(data_range: Any, d: int) -> tuple[Array, Array]:
 def infer_label_range(labels: NDArray[Any]) -> tuple[float, float]:
     """Return the range of labels (n,), with a `PrivacyWarning`."""
     low, high = float(labels.min()), float(labels.max())
-    warnings.warn(
-        "The label range was inferred from y, which ε does not cover. Fix: declare it: label_range=(0, 350).",
+    warn_caller(
+        "The label range was inferred from y, which ε does not cover. Fix: declare it, as in label_range=(0, 350).",
         PrivacyWarning,
-        stacklevel=3,
     )
     return (low, high) if high > low else (low - 1.0, low + 1.0)
 
 
 def check_label_range(limits: Any) -> list[float]:
     """Return [low, high] of labels. Raises InputError for other than two numbers."""
-    problem = f"label_range: got {limits!r}, expected public (low, high)."
+    problem = (
+        f"label_range: invalid (got {limits!r}, expected public (low, high)). Fix: pass for example "
+        "label_range=(0, 350)."
+    )
     with converting((TypeError, ValueError), lambda _: problem):
         low, high = (float(end) for end in limits)
     return [low, high]

@@ -248,7 +248,7 @@ def resolve(s: Scenario) -> Components:
     registered = None if problem.value is not None else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     if data.value is not None and s.problem.manifest is not None:
-        raise InputError("problem.manifest: custom records need no manifest. Fix: leave one of the two out.")
+        raise InputError("problem.manifest: cannot be combined with custom records. Fix: remove one of the two.")
     return Components(
         scenario=s,
         files=files,
@@ -340,7 +340,7 @@ def algorithm_entry(s: Scenario) -> Entry:
     if definition is None:
         ours = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
         hint = f"use {ours!r}" if ours else nearest(kind, ALGORITHMS)
-        raise InputError(f"algorithm.kind: no algorithm {kind!r}; {hint}.")
+        raise InputError(f"algorithm.kind: unknown algorithm {kind!r}; {hint}.")
     return entry_of_class(definition, kind, digest_of(definition))
 
 
@@ -429,12 +429,12 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
         base = topology_with(part, table, seed, s.algorithm.rounds)
     elif table.file is not None:
         for key in extra:
-            raise InputError(f"topology.{key}: a graph from a file has no parameters. Fix: leave it out.")
+            raise InputError(f"topology.{key}: not supported for a graph from a file. Fix: remove it.")
         base = topologies.from_file(
             files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
         )
     elif generator := GRAPH_KINDS.get(kind.removesuffix("_graph")):
-        raise InputError(f"topology.kind: no graph {kind!r}; use {generator!r}.")
+        raise InputError(f"topology.kind: unknown graph {kind!r}. Fix: use {generator!r}.")
     else:
         base = generate(seed)
     losses: dict[str, Any] = {
@@ -442,8 +442,8 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     }
     if base.over_time is not None and table.over_time is not None:
         raise InputError(
-            f"topology.over_time: {base.name} has a graph for every round ({base.over_time.kind}). Fix: leave "
-            "over_time out."
+            f"topology.over_time: {base.name} already changes over the rounds ({base.over_time.kind}). Fix: "
+            "remove over_time."
         )
     if base.over_time is None and (table.over_time is not None or any(losses.values())):
         draw = generate if kind in GENERATORS and GENERATORS[kind].random else None
@@ -499,15 +499,16 @@ def _name_of_object(role: str, value: Any) -> str:
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
     """Raise InputError for an unknown problem, or one that the algorithm does not solve."""
     if registered is None and problem.value is None:
-        raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
+        raise InputError(f"problem.kind: unknown problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
     if kind not in (entry.solves, None):
         alternatives = [
             e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
         ]
         raise InputError(
-            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is not one. Fix: use "
-            f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, alternatives))}."
+            f"problem.kind: {s.algorithm.kind} solves {entry.solves} problems only (got {problem.name}). Fix: "
+            f"use {', '.join(SOLVED[entry.solves])}; or set algorithm.kind to "
+            f"{' or '.join(map(quoted, alternatives))}."
         )
 
 

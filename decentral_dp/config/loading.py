@@ -58,11 +58,11 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
     suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     name = quoted_path(name_or_file)
     if os.path.isdir(path):
-        raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: give the path of a .toml file in it.")
-    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else f"no {kind} {name}"
+        raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: use the path of a .toml file in it.")
+    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else (f"unknown {kind} {name}")
     raise InputError(
-        f"{kind}: {problem}{suggestion} Fix: give the path of a .toml file, or a name from "
-        f'"decentral-dp list {Path(_FOLDERS[kind]).name}".'
+        f'{kind}: {problem}{suggestion} Fix: use the path of a .toml file, or a name from "decentral-dp list '
+        f'{Path(_FOLDERS[kind]).name}".'
     )
 
 
@@ -182,7 +182,7 @@ def _unread(
     """
     if not takers:
         return InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, more)}.")
-    fix = f"use {' and '.join(f'{table}.{name}' for name in sorted(instead))}" if instead else "leave it out"
+    fix = f"use {' and '.join(f'{table}.{name}' for name in sorted(instead))}" if instead else "remove it"
     return InputError(f"{table}.{key}: not supported by {kind}, only by {takers}. Fix: {fix}.")
 
 
@@ -249,7 +249,7 @@ def read_toml(path: Path, kind: str = "scenario") -> dict[str, Any]:
     """Read a TOML file. Raises InputError if the file is missing, is not text, or is not valid TOML."""
     fix = f"write one with decentral-dp new --data {path}" if path.suffix == ".csv" else "correct the file"
     unreadable = converting(
-        (UnicodeDecodeError, OSError), lambda error: f"{kind}: {path} cannot be read ({error}). Fix: give a TOML file."
+        (UnicodeDecodeError, OSError), lambda error: f"{kind}: {path} cannot be read ({error}). Fix: use a TOML file."
     )
     invalid = converting(
         (tomllib.TOMLDecodeError, RecursionError),
@@ -268,7 +268,9 @@ def parse_change(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     keys = key_parts(key)
     if not equals or not all(keys):
-        raise _set_error(f"got {quoted(override)}, expected table.key=value, for example algorithm.rounds=500.")
+        raise _set_error(
+            f"invalid (got {quoted(override)}, expected table.key=value). Fix: use for example algorithm.rounds=500."
+        )
     if text.strip() == "null":
         return keys, ABSENT
     try:
@@ -383,7 +385,7 @@ _EXPECTED_TEXTS = {
     "model_type": "a table in braces",
     "dict_type": "a table in braces",
     "string_type": "text",
-    "int_type": "a whole number",
+    "int_type": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",

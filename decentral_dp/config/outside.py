@@ -94,7 +94,7 @@ def problem_type(problem: Any, name: str) -> str | None:
         if any(hasattr(problem, method) for method in TYPES[solves].methods):
             return solves
     methods = " nor ".join(f"{kind.methods[0]} of a {kind.name} problem" for kind in TYPES.values())
-    raise InputError(f"problem.kind: {name} has neither {methods}. Fix: define it.")
+    raise InputError(f"problem.kind: {name} has neither {methods}. Fix: define one of them.")
 
 
 def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
@@ -156,7 +156,7 @@ def mechanism_with(mechanism: Any, options: Mapping[str, Any], key: str = "priva
 
 def _refuse_options(options: Mapping[str, Any], table: str, name: str) -> None:
     if options:
-        raise InputError(f"{table}.{next(iter(options))}: {name} is an object, which takes no keys. Fix: leave it out.")
+        raise InputError(f"{table}.{next(iter(options))}: {name} is an object, which has no keys. Fix: remove it.")
 
 
 def checked_options(
@@ -227,7 +227,7 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
         return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
     arguments = parameters(value, "topology.kind", name)
     if "agents" in arguments and table.agents is None:
-        raise InputError(f"topology.agents: missing. Fix: add it for {name}.")
+        raise InputError(f"topology.agents: missing, and required by {name}. Fix: set it.")
     shared = {"agents": table.agents, "seed": seed}
     own_options = {key: option for key, option in arguments.items() if key not in (*shared, ROUND)}
     values = checked_options(own_options, options, "topology", name)
@@ -240,7 +240,7 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
     *graphs, repeats = _several(by_round, name, table)
     if repeats is not graphs[0]:
         raise InputError(
-            f"topology: {name} returns a different graph for round 0 at a second call. Fix: draw with "
+            f"topology: {name} returns another graph for round 0 when it is called again. Fix: draw with "
             f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
         )
     return in_turn(graphs, seed, name, "function")
@@ -250,7 +250,7 @@ def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> T
     """Return the topology of a graph, or of a sequence of graphs. Raises InputError."""
     refuse_masked(value, f"topology: {name}")
     if (isinstance(value, list | tuple) and not value) or (isinstance(value, np.ndarray) and not value.size):
-        raise InputError(f"topology: {name} is empty. Fix: give a graph, pairs of agents, or a list of graphs.")
+        raise InputError(f"topology: {name} is empty. Fix: pass a graph, pairs of agents, or a list of graphs.")
     is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 2)
     if is_list and any(_is_graph(part) or hasattr(part, "todense") or np.ndim(part) > 1 for part in value):
         return in_turn(_several(value, name, table), seed, name)
@@ -297,7 +297,8 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
             topology = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
     if agents is not None and topology.n_agents != agents:
         raise InputError(
-            f"topology.agents: {name} has {topology.n_agents} agents (expected {agents}). Fix: change one."
+            f"topology.agents: differs from the number of agents in {name} (got {agents}, expected "
+            f"{topology.n_agents}). Fix: set agents = {topology.n_agents}."
         )
     return topology
 
@@ -339,7 +340,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
         **({} if is_frame else {"columns": table.columns, "label": table.label}),
     }
     for key in (key for key, value in unread.items() if value):
-        raise InputError(f"problem.{key}: does not apply to records from {name}. Fix: leave it out.")
+        raise InputError(f"problem.{key}: does not apply to records from {name}. Fix: remove it.")
     dataset = _convert_frame(records, table, name, certified) if is_frame else None
     return dataset or _as_dataset(records, name, table.classes, certified)
 
@@ -352,7 +353,7 @@ def _convert_frame(frame: Any, table: ProblemTable, name: str, certified: bool) 
     """Return the data set of a DataFrame. As in a CSV file, features are all columns but label, agent and split."""
     column_names, location = [str(column) for column in frame.columns], f"problem.data: {name!r}"
     if len(set(column_names)) < len(column_names):
-        raise InputError(f"{location} has two columns of one name. Fix: rename one.")
+        raise InputError(f"{location} has two columns with the same name. Fix: rename one.")
     # pandas reads the first record as the header of a file without one.
     refuse_values([column for column in frame.columns if isinstance(column, str)], location)
     column_spec = declared_columns(table)._replace(certified=certified)
@@ -368,7 +369,7 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
         numbers = None if np.iscomplexobj(features) else np.asarray(features, dtype=np.float64)
     if numbers is None:
         # Not raised in a handler, since the message of numpy contains the value of a cell.
-        raise InputError(f"{subject} has features that are not a table of numbers. Fix: convert them.")
+        raise InputError(f"{subject} has features that are not numeric. Fix: convert them to numbers.")
     return numbers, names
 
 
@@ -381,8 +382,8 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         columns = dict(zip(("features", "labels"), records, strict=True))
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
         raise InputError(
-            f"problem.data: {name} returns no records. Fix: use (features, labels), a dict of {', '.join(_COLUMNS)}, "
-            "a DataFrame, or a Dataset."
+            f"problem.data: {name} does not return records. Fix: return (features, labels), a dict of "
+            f"{', '.join(_COLUMNS)}, a DataFrame, or a Dataset."
         )
     location = f"problem.data: {name!r}"
     for key in _LISTS:

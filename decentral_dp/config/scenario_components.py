@@ -62,8 +62,8 @@ _RECORDS: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and AGENT not in c.scenario.problem.data,
         "problem.data",
-        "a manifest needs the path of every agent's file (got {of.scenario.problem.data})",
-        f'give for example "shards/agent-{{{AGENT}}}.npz"',
+        "not the path of each agent's file, as a manifest requires (got {of.scenario.problem.data})",
+        f'use for example "shards/agent-{{{AGENT}}}.npz"',
     ),
     Refusal(
         lambda c: (
@@ -72,13 +72,13 @@ _RECORDS: tuple[Refusal[Components], ...] = (
         ),
         "problem.{it}",
         "not supported with problem.manifest",
-        "leave it out",
+        "remove it",
     ),
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and isinstance(c.scenario.problem.validation, float),
         "problem.validation",
         "not supported with problem.manifest",
-        "leave it out",
+        "remove it",
     ),
 )
 
@@ -96,20 +96,20 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: next((o for o in c.algorithm.keys if o.required and o.key not in c.keys), None),
         "algorithm.{it.key}",
-        "missing. {of.algorithm.kind} requires it",
-        "add for example {it.line}",
+        "missing, and required by {of.algorithm.kind}",
+        "set it, for example {it.line}",
     ),
     Refusal(
         lambda c: c.keys.get("centring") and c.scenario.privacy.guarantee == "as_published",
         "algorithm.centring",
-        "the published form has none",
+        "not part of the published algorithm",
         "remove it",
     ),
     Refusal(
         _points_in_papers,
         "{it}.points",
         "published schedules have scale and decay only",
-        "leave points out",
+        "remove points",
     ),
 )
 
@@ -141,9 +141,9 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     is_environment, entry = dataset.trajectory is not None, c.problem_entry
     if entry is not None and entry.trajectories != is_environment:
         raise InputError(
-            f"problem.data: {entry.kind} reads {'single records' if is_environment else 'whole trajectories'} (got "
-            f"{dataset.source!r}). Fix: take other records; cartpole, and .npz files with observations, rewards and "
-            "lengths, are trajectories."
+            f"problem.data: {entry.kind} reads {'single records' if is_environment else 'whole trajectories'} "
+            f"(got {dataset.source!r}). Fix: use other data. Trajectories are cartpole, and .npz files with "
+            "observations, rewards and lengths."
         )
     shards = make_shards(
         dataset,
@@ -182,8 +182,8 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
     if len(manifest.agents) != n_agents:
         raise InputError(
-            f"problem.manifest: lists {len(manifest.agents)} agents (expected {n_agents} as in topology). Fix: change "
-            "one of them."
+            f"problem.manifest: number of agents differs from the topology (got {len(manifest.agents)}, "
+            f"expected {n_agents}). Fix: set topology.agents = {len(manifest.agents)}."
         )
     limits = table.label_range
     return AgentShards(
@@ -244,8 +244,8 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
     """
     if c.one_level and not set(terms) <= set(ONE_LEVEL):
         raise InputError(
-            f"algorithm.kind: {c.scenario.algorithm.kind} solves a bilevel problem, and {c.scenario.problem.kind} has "
-            'nothing to tune. Fix: take "dp_dsgd" or "ldp_single_level".'
+            f"algorithm.kind: {c.scenario.algorithm.kind} requires a bilevel problem (got "
+            f'{c.scenario.problem.kind}). Fix: use "dp_dsgd" or "ldp_single_level".'
         )
 
 
@@ -296,7 +296,7 @@ def link_keys(s: Scenario, topology: Topology) -> str:
 def check_server(s: Scenario, topology: Topology) -> None:
     """Raise InputError for keys of messages along edges if agents answer a server."""
     if key := link_keys(s, topology):
-        raise InputError(f"{key}: the agents of {s.algorithm.kind} send messages to a server only. Fix: leave it out.")
+        raise InputError(f"{key}: the agents of {s.algorithm.kind} send messages to a server only. Fix: remove it.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def problem_options(c: Components) -> dict[str, Any]:
         return dict(vars(problem)) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         problem_noun = table.kind if c.one_level else f"a {entry.solves} problem"
-        raise InputError(f"problem.validation: not supported by {problem_noun}. Fix: leave it out.")
+        raise InputError(f"problem.validation: not supported by {problem_noun}. Fix: remove it.")
     return _declared_options(table, entry)
 
 
@@ -327,7 +327,7 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
             options.setdefault(key, value)
     for key in entry.required_keys:
         if key not in options:
-            raise InputError(f"problem.{key}: missing. {table.kind} requires it.")
+            raise InputError(f"problem.{key}: missing, and required by {table.kind}. Fix: set it.")
     return options
 
 
@@ -399,8 +399,8 @@ def make_problem(c: Components, shards: Shards) -> Any:
         members = (*kind.members, *(() if c.problem.is_object else kind.evaluation_members))
         if missing := [member for member in members if not hasattr(author, member)]:
             raise InputError(
-                f"problem.kind: {name} lacks {', '.join(missing)} of a problem that clips by itself. Fix: define "
-                "them, or give formulas of single records."
+                f"problem.kind: {name} lacks {', '.join(missing)} of a problem with its own clipping. Fix: "
+                "define them, or write the formulas of one record."
             )
         return author
     return kind.make_custom(author, facts, name, c.scenario.problem.model)
@@ -414,14 +414,16 @@ def check_run_device(c: Components) -> None:
     devices.check_device(device, "run.device")
     devices_used = {device, "cpu" if isinstance(c.problem.value, type) else getattr(c.problem.value, "device", "cpu")}
     if s.run.engine == "ray" and devices_used != {"cpu"}:
-        raise InputError('run.device: Ray starts actors without a GPU. Fix: take run.engine = "local", or the "cpu".')
+        raise InputError(
+            'run.device: Ray actors have no GPU (got "cuda"). Fix: set run.engine = "local", or run.device = "cpu".'
+        )
 
 
 def _on_processor(kind: str) -> str:
     models = "".join(f" and models of {t.name} problems" for t in TYPES.values() if t.uses_devices)
     return (
         f"run.device: {kind} computes in numpy, on the CPU. Only custom problems in torch{models} can use "
-        '"cuda". Fix: leave it out.'
+        '"cuda". Fix: remove it.'
     )
 
 
@@ -440,7 +442,7 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
     problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix: correct its code.")
     if problem_type(problem_made, name) != solves:
         raise InputError(
-            f"problem.kind: {name} returns {type(problem_made).__name__}, expected a {solves} problem. Fix: correct it."
+            f"problem.kind: {name} returns {type(problem_made).__name__}, expected a {solves} problem. Fix: return one."
         )
     return problem_made
 

@@ -252,7 +252,9 @@ class ProblemTable(OwnKeysTable):
         if not isinstance(classes, list):
             return classes
         if classes and len({label_key(label) for label in classes}) < max(len(classes), 2):
-            raise ValueError(f"got {classes}, expected at least two different labels, or [] for numbers")
+            raise ValueError(
+                f"too few labels (got {classes}, expected at least two distinct labels, or [] for a numeric target)"
+            )
         return [int(label) if isinstance(label, bool) else label for label in classes]
 
 
@@ -293,7 +295,7 @@ class DomainTable(Table):
     high: Finite
     """Upper end of every coordinate."""
 
-    checks: ClassVar[Checks] = {"the box has no interior; give low < high": lambda box: not box.low < box.high}
+    checks: ClassVar[Checks] = {"the box has no interior; set low < high": lambda box: not box.low < box.high}
 
 
 class AlgorithmTable(OwnKeysTable):
@@ -440,7 +442,7 @@ def _check_kind(kind: str, registered: Iterable[str], extra: Mapping[str, Any] |
     if kind not in registered:
         raise ValueError(f'kind: got {quoted(kind)}, expected {", ".join(map(quoted, registered))} or "module:Name"')
     for key in extra or {}:
-        raise ValueError(f'a "{kind}" {noun} takes no {key}')
+        raise ValueError(f'{key} does not apply to "{kind}" {noun}. Fix: remove it')
 
 
 class AggregationTable(KindTable):
@@ -548,10 +550,10 @@ class TopologyTable(Table):
         return self.kind == "pooled"
 
     checks: ClassVar[Checks] = {
-        "give either kind (a generator) or file (a graph file or a named network); to replace one by the other, set "
-        'the whole table, for example topology = { file = "abilene" }': lambda table: (
-            (table.kind is None) == (table.file is None)
-        ),
+        (
+            "set either kind (a generator) or file (a graph file or a named network); to replace one by the "
+            'other, set the whole table, for example topology = { file = "abilene" }'
+        ): lambda table: (table.kind is None) == (table.file is None),
         # A custom function may set the number of agents.
         "a generator needs agents": lambda table: (
             table.agents is None and table.kind is not None and in_module(table.kind) is None
@@ -581,7 +583,7 @@ class NoiseTable(Table):
 
 def _check_clip(clip: Schedule) -> Schedule:
     if clip.scale == 0.0:
-        raise ValueError("got a clip of scale 0, expected a number above 0")
+        raise ValueError("clip scale out of range (got 0, expected a number above 0)")
     return clip
 
 
@@ -824,7 +826,7 @@ class Scenario(Table):
             InputError: the path contains a NUL character.
         """
         if "\0" in path:
-            raise InputError(f"scenario: a path has a NUL character (got {quoted(path)}). Fix: remove it.")
+            raise InputError(f"scenario: a path contains a NUL character (got {quoted(path)}). Fix: remove it.")
         path = os.path.expanduser(path)
         extra = self._folder / path
         full = os.path.abspath(extra if os.path.exists(extra) else path)

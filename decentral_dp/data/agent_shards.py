@@ -140,7 +140,7 @@ def read_shard_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate(tomllib.loads(regular(path, "problem.manifest").read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        problem = getattr(error, "strerror", None) or "it is not TOML"
+        problem = getattr(error, "strerror", None) or "not valid TOML"
         problem = first_complaint(error) if isinstance(error, ValidationError) else f"cannot be read ({problem})"
     raise InputError(f"{location}: {problem}. Fix: write a manifest as in docs/add_data.md.")
 

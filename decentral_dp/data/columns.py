@@ -90,7 +90,9 @@ class ColumnRules(Table):
                 if keys[k] in keys[:k]:
                     yield f"categories.{column} lists {quoted(word)} twice. Keep one of them"
                 if _is_gap(str(word)):
-                    yield f"categories.{column} lists {quoted(word)}, which counts as missing. Fix: leave it out"
+                    yield (
+                        f"categories.{column} lists {quoted(word)}, which is read as a missing value. Fix: remove it"
+                    )
         for column, text in self.date.items():
             form, sample = self.date_format(column), dt.datetime(2020, 6, 30)
             try:

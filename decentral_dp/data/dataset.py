@@ -186,7 +186,7 @@ def plain_cells(values: Any, location: str) -> NDArray[Any]:
     refuse_masked(values, location)
     cells = np.asarray(values)
     if cells.dtype.kind != "U":
-        refuse_rows(missing_cells(cells), location, "holds no value. Fix: fill the cell.")
+        refuse_rows(missing_cells(cells), location, "is empty. Fix: fill the cell.")
     if cells.dtype.kind == "S":
         return np.char.decode(cells, "utf-8", "replace")
     if cells.dtype.kind == "O":
@@ -229,8 +229,9 @@ def encode_labels(
     if classes is None:
         if certified:
             raise InputError(
-                f"problem.classes: missing for {source!r}, and a certified run must not discover them from the records."
-                " Fix: declare them, as in classes = [0, 1], or classes = [] for a numeric target."
+                f"problem.classes: missing for {source!r}, and a certified run must not read them from the "
+                "records. Fix: declare them, as in classes = [0, 1], or set classes = [] for a numeric "
+                "target."
             )
         distinct = sorted(set(keys), key=lambda k: (isinstance(k, str), k))
         classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]
@@ -241,7 +242,7 @@ def encode_labels(
         return np.array(keys, dtype=np.float64)[inverse], ()
     if not certified and len(inverse) > 1 and len(set(keys)) < 2:
         # A certified run reports it at its end, without revealing whether a class has a record.
-        raise InputError(f"{location}: every record has one label, expected at least two classes.")
+        raise InputError(f"{location}: all records have the same label (expected two or more). Fix: use other data.")
     code = {label_key(c): k for k, c in enumerate(classes)}
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
     problem = f"has a label that is not one of the declared classes {list(classes)}"
@@ -259,7 +260,7 @@ def require_classes(source: str, declared: Sequence[Label] | None, classes: Sequ
     """
     if declared is not None and list(declared) != list(classes):
         raise InputError(
-            f"problem.classes: {source!r} has the classes {list(classes)} (got {list(declared)}). Fix: leave it out."
+            f"problem.classes: {source!r} has the classes {list(classes)} (got {list(declared)}). Fix: remove it."
         )
 
 
@@ -279,11 +280,14 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
     if agents is None:
         numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
         problem = (
-            "is not a whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
-            '{ kind = "column", name = …, agents = […] }'
+            "is not an integer from 0. Fix: number the agents 0, 1, …, or list their names in order, as in "
+            'problem.partition = { kind = "column", name = …, agents = […] }'
         )
     else:
-        numbers, problem = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
+        numbers, problem = (
+            [place.get(key, -1) for key in keys],
+            ("problem.partition.agents does not list. Fix: add it there"),
+        )
     owner = np.array(numbers, dtype=np.int64)[inverse]
     refuse_rows(owner < 0, location, f"has an agent that {problem}.")
     return owner

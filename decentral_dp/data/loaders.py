@@ -121,7 +121,10 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     """
     name = _NAME.fullmatch(data)
     if name is None:
-        raise InputError(f'problem.data: got {quoted(data)}, expected a name or a number, as in "openml:mnist_784".')
+        raise InputError(
+            f'problem.data: invalid (got {quoted(data)}, expected a name or a number after "openml:"). Fix: use '
+            'for example "openml:mnist_784".'
+        )
     version = {"data_id": int(name[1])} if name[1].isdecimal() else {"name": name[1], "version": 1}
     # Slow to import.
     from sklearn.datasets import fetch_openml
@@ -129,8 +132,8 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     def sentence(error: BaseException) -> str:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
         return (
-            f"problem.data: {data} is not in scikit-learn's cache, and could not be downloaded ({reason}). Fix: run "
-            "once with a network, copy the folder that SCIKIT_LEARN_DATA names, or save the records as CSV or NPZ."
+            f"problem.data: {data} is not in scikit-learn's cache and could not be downloaded ({reason}). "
+            "Fix: run once with network access, or save the records as CSV or NPZ."
         )
 
     with converting((OSError, ValueError), sentence), warnings.catch_warnings():
@@ -139,7 +142,8 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
         bunch = fetch_openml(**version, as_frame=True, n_retries=1)
     if column_spec.label is None and len(bunch.target_names) != 1:
         raise InputError(
-            f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: name one."
+            f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: set "
+            "problem.label to one of them."
         )
     facts = IMAGES.get(name[1])
     classes = tuple(range(10)) if facts is not None and column_spec.classes is None else column_spec.classes
@@ -249,7 +253,7 @@ def load_dataset(
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
     }
     if keys := [key for key, is_unused in unused_keys.items() if is_unused]:
-        raise InputError(f"problem.{keys[0]}: not supported by {data!r}. Fix: leave it out.")
+        raise InputError(f"problem.{keys[0]}: not supported by {data!r}. Fix: remove it.")
     if data in _CLASSES:
         require_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
@@ -298,7 +302,10 @@ def _synthetic(name: str, n_agents: int, seed: int, values: Mapping[str, float],
     sizes = {k: int(values.get(k, default)) for k, default in defaults.items()}
     relevant = int(values["relevant"]) if "relevant" in values else None
     if relevant is not None and relevant > sizes["d"]:
-        raise InputError(f"problem.synthetic.relevant: got {relevant}, expected at most the {sizes['d']} features.")
+        raise InputError(
+            f"problem.synthetic.relevant: out of range (got {relevant}, expected at most the {sizes['d']} "
+            "features). Fix: lower it."
+        )
     if not draws_records:
         return synthetic.outline(name, n_agents=n_agents, **sizes)
     if name in synthetic.FAMILIES:

@@ -165,8 +165,8 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
     """
     if dataset.classes:
         raise InputError(
-            f"problem.label_range: the labels of {dataset.source!r} are the classes {list(dataset.classes)}, and only "
-            "numeric targets have a range. Fix: leave it out, or declare classes = []."
+            f"problem.label_range: the labels of {dataset.source!r} are the classes {list(dataset.classes)}, "
+            "and only numeric targets have a range. Fix: remove it, or declare classes = []."
         )
     bounds = _range_of(list(label_range), "problem.label_range")
     limits = Ranges(np.array([bounds.low]), np.array([bounds.high]), np.zeros(1, dtype=np.bool_))
@@ -244,7 +244,7 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, location: str) -> Ranges
         by_rule = unused[0] in ranges or any(key.startswith(f"{unused[0]}=") for key in ranges)
         missing = f"the data have no feature {unused[0]!r}{near_name(unused[0], names, 'feature')}"
         rule = f"by its rule in problem.columns {unused[0]!r} needs no range"
-        problem = f"{rule if by_rule else missing}. Fix: leave it out"
+        problem = f"{rule if by_rule else missing}. Fix: remove it"
     elif lacking:
         # Without a header line, the name would be a cell of the first record.
         problem = (
@@ -260,9 +260,9 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, location: str) -> Ranges
         low, high, log = entry.low, entry.high, entry.log
         if name in logs and (log or low < 0):
             raise InputError(
-                f"{subject} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log takes "
-                "log(1 + v) of values from 0 on. Fix: give [low, high] with low ≥ 0, or leave it out of "
-                "problem.columns.log."
+                f"{subject} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log "
+                "takes log(1 + v) of nonnegative values. Fix: set [low, high] with low ≥ 0, or remove the "
+                "column from problem.columns.log."
             )
         limits.append((math.log1p(low), math.log1p(high), False) if name in logs else (low, high, log))
     return Ranges(*(np.array(part) for part in zip(*limits, strict=True)))
@@ -290,6 +290,6 @@ def _range_of(entry: Any, subject: str) -> _Range:
     """Parse a declared range, a table or a pair. Raises InputError."""
     if isinstance(entry, list | tuple) and len(entry) == 2:
         entry = {"low": entry[0], "high": entry[1]}
-    fix = "give [low, high] or {low, high, log}"
+    fix = "use [low, high] or {low, high, log}"
     with converting(ValidationError, lambda error: f"{subject}: {first_complaint(error)}. Fix: {fix}."):
         return _Range.model_validate(entry)

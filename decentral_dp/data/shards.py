@@ -64,7 +64,7 @@ def select_test(
     by_column = not dataset.own_test and values_by_column(dataset, validation, test)
     if test is not None and (dataset.own_test or (by_column and test)):
         owner = "the split column selects the test records" if by_column else "the data have a test set"
-        raise InputError(f"problem.test: {owner}. Fix: leave it out.")
+        raise InputError(f"problem.test: {owner}. Fix: remove it.")
     if dataset.own_test:
         return np.arange(dataset.n - dataset.own_test, dataset.n)
     if by_column:
@@ -294,14 +294,14 @@ def _by_rule(
     if kind == "column":
         if dataset.agent is None:
             raise InputError(
-                f'problem.partition: {dataset.source!r} has no agent column. Fix: use "iid", by_class or dirichlet.'
+                f'problem.partition: {dataset.source!r} has no agent column. Fix: use "iid", "by_class" or "dirichlet".'
             )
         # The value is not printed: the column may contain records.
         refuse_rows(
             (dataset.agent < 0) | (dataset.agent >= n_agents),
             f"problem.partition: {dataset.source!r}",
-            f"has no number of an agent (expected 0 to {n_agents - 1}). Fix: number the agents from 0, or name them in "
-            "the order of the topology, for example agents = [1, 2, 3] of the partition.",
+            f"has an invalid agent number (expected 0 to {n_agents - 1}). Fix: number the agents from 0, or "
+            "name them in the order of the topology, for example agents = [1, 2, 3] of the partition.",
         )
         return _shards(index, dataset.agent[index], n_agents)
     rng = public_generator(seed, f"partition {kind}")
@@ -310,7 +310,8 @@ def _by_rule(
         return [np.sort(part) for part in np.array_split(order[np.isin(order, index)], n_agents)]
     if not dataset.classes:
         raise InputError(
-            f"problem.partition: {kind} needs classes, but the labels of {dataset.source!r} are numbers. Fix: use iid."
+            f"problem.partition: {kind} requires classes, but the labels of {dataset.source!r} are numeric. "
+            'Fix: use "iid".'
         )
     # One order of all indices, drawn before any label is read: a changed label does not change it.
     order = rng.permutation(dataset.n)
@@ -345,8 +346,9 @@ def _by_function(
     is_whole = owner.shape == index.shape and np.issubdtype(owner.dtype, np.integer)
     if not is_whole or np.any((owner < 0) | (owner >= n_agents)):
         raise InputError(
-            f"problem.partition: {getattr(function, 'name', 'the function')} returns {owner.dtype} of shape "
-            f"{owner.shape}, expected ({index.size},) whole numbers from 0 to {n_agents - 1}, the agent of each record."
+            f"problem.partition: {getattr(function, 'name', 'the function')} returns an invalid array (got "
+            f"{owner.dtype} of shape {owner.shape}, expected integers from 0 to {n_agents - 1} of shape "
+            f"({index.size},)). Fix: return the agent of each record."
         )
     return _shards(index, owner, n_agents)
 
@@ -521,8 +523,8 @@ def make_shards(
     if dataset.trajectory is not None and (scale_spec, normalisation) != ("none", "none"):
         key = "normalise" if scale_spec == "none" else "scale"
         raise InputError(
-            f"problem.{key}: the records of {dataset.source!r} are trajectories, whose rewards it would change. "
-            "Fix: leave it out, and scale the observations of a file beforehand, by public constants."
+            f"problem.{key}: the records of {dataset.source!r} are trajectories, and scaling would change "
+            "their rewards. Fix: remove it, and scale the observations in the file by public constants."
         )
     digest = dataset.digest
     test_index = select_test(dataset, validation=validation, test=test, seed=seed)
@@ -532,7 +534,8 @@ def make_shards(
     if n_agents > kept.size:
         # Before a list of shards is created.
         raise InputError(
-            f"topology.agents: {n_agents} agents cannot share {kept.size} records. Fix: use fewer agents or more data."
+            f"topology.agents: too many agents for the records (got {n_agents} agents and {kept.size} "
+            "records). Fix: use fewer agents, or more data."
         )
     why_not = _why_not_exchangeable(
         dataset, test_index, values_by_column(dataset, validation, test), kept.size < among.size

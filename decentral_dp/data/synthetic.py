@@ -203,9 +203,10 @@ def require_memory(n_agents: int, records: int, test_records: int, d: int) -> No
         return
     if n_bytes * _COPIES > memory:
         raise InputError(
-            f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
-            f"test, take {n_bytes / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
-            f"{memory / 1e9:.3g} GB. Fix: use fewer records, features or agents."
+            f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and "
+            f"{test_records} to test, take {n_bytes / 1000000000.0:.3g} GB, which a run copies about "
+            f"{_COPIES} times, and this machine has {memory / 1000000000.0:.3g} GB. Fix: use fewer records, "
+            "features or agents."
         )
 
 
@@ -285,8 +286,8 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
         if not 1 <= count <= members.size:
             key = next(key for key in ("keep", "tail", "share") if key in options)
             raise InputError(
-                f"problem.construction.{key}: a class has too few train records of {dataset.source!r}. "
-                "Fix: another value."
+                f"problem.construction.{key}: too few train records of one class in {dataset.source!r}. Fix: "
+                "use another value."
             )
         parts.append(members[members.size - count :])
     kept_index = np.sort(np.concatenate(parts))
@@ -301,7 +302,8 @@ def _codes(dataset: Dataset, labels: Sequence[Label], key: str) -> IntArray:
     codes = [code_of.get(label_key(label), -1) for label in labels]
     if -1 in codes or len(set(codes)) < len(codes) or (key == "positive" and len(codes) == len(code_of)):
         raise InputError(
-            f"problem.construction.{key}: got {list(labels)}, expected some classes of {list(dataset.classes)}."
+            f"problem.construction.{key}: unknown or repeated classes (got {list(labels)}, expected some of "
+            f"{list(dataset.classes)}). Fix: use classes of the data, each once."
         )
     return np.array(codes, dtype=np.int64)
 

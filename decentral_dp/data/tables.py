@@ -257,8 +257,11 @@ def select_columns(
     if not faults:
         rules.require_columns(header, roles.column_names, repr(source))
         faults = [
-            f"problem.data: {source!r} has the column {quoted(name)}, in which pandas writes the index, and a row "
-            f"number is not a feature. Fix: problem.columns.drop = [{quoted(name)}], or write with index=False."
+            (
+                f"problem.data: {source!r} has the column {quoted(name)}, which is the index that pandas writes, "
+                f"not a feature. Fix: set problem.columns.drop = [{quoted(name)}], or write the file with "
+                "index=False."
+            )
             for name in INDEX_NAMES
             if name in columns
         ]
@@ -286,8 +289,8 @@ def refuse_values(names: Sequence[str], location: str) -> None:
         is_gap = name.lower() in GAPS and name not in ("", "Na", "na")
         if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:
             raise InputError(
-                f"{location}: column {k + 1} of the first line is a number, a gap or empty, or occurs twice. Fix: put "
-                "a line with a different name for every column above the records."
+                f"{location}: column {k + 1} of the first line is numeric, empty or repeated, so it is not a "
+                "column name. Fix: add a header line with a distinct name for every column."
             )
 
 
@@ -318,9 +321,9 @@ def word_columns(
             dates.append(name.strip())
     if words and not has_number:
         raise InputError(
-            f"{where}: the first record holds no number in column {', '.join(map(str, words.values()))}, nor in any "
-            "other, so the first line may be a record. Fix: put a header line above the records. If there is one, "
-            "declare the columns of words by problem.columns.categories or drop."
+            f"{where}: the first record has no numeric cell, so the header may be missing (columns of text: "
+            f"{', '.join(map(str, words.values()))}). Fix: add a header line, or declare the columns of text "
+            "in problem.columns.categories or problem.columns.drop."
         )
     return list(words), dates
 
@@ -344,7 +347,7 @@ def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> An
                 **{"dtype": str, **options},
             )
         except OSError as error:
-            problem = f"cannot be read: {error.strerror}. Fix: give the path of a CSV file"
+            problem = f"cannot be read: {error.strerror}. Fix: use the path of a CSV file"
         except UnicodeError:
             problem = f"is not a table of text in {form.encoding}. {_FORMAT_FIX}"
         except pd.errors.ParserError as error:
@@ -376,7 +379,10 @@ def read_columns(
         InputError: a column is missing, or the file is not a table of records.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{location}: got the ending {quoted(path.suffix)}, expected .csv or .parquet.")
+        raise InputError(
+            f"{location}: unknown format (got {quoted(path.suffix)}, expected .csv or .parquet). Fix: convert the "
+            "file to CSV."
+        )
     header = column_names(path, location, form)
     require_columns(names, header, location)
     if path.suffix.lower() == ".parquet":
@@ -384,7 +390,7 @@ def read_columns(
     else:
         columns = _read_csv(path, header, names, text, location, form)
     if not len(columns[names[0]]):
-        raise InputError(f"{location} has no records. Fix: write at least one below the names of the columns.")
+        raise InputError(f"{location} has no records. Fix: add at least one row below the header.")
     return columns
 
 
@@ -415,8 +421,9 @@ def require_columns(required_names: Sequence[str], header: Sequence[str], locati
     suffix = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
     missing_text = ", ".join(map(quoted, missing[:5]))
     raise InputError(
-        f"{location} has no column{'' if len(missing) == 1 else 's'} {missing_text}{suffix}, which the model reads"
-        f"{near_name(missing[0], header)}. Fix: give all columns of the model under their original names."
+        f"{location} has no column{'' if len(missing) == 1 else 's'} {missing_text}{suffix}, which the model "
+        f"requires{near_name(missing[0], header)}. Fix: provide all columns of the model under their original "
+        "names."
     )
 
 
@@ -446,7 +453,7 @@ def _open_parquet(path: Path, location: str) -> Iterator[Any]:
 
     def sentence(error: BaseException) -> str:
         reason = getattr(error, "strerror", None) or "it is damaged, or no Parquet file"
-        return f"{location} cannot be read: {reason}. Fix: give the path of a Parquet file."
+        return f"{location} cannot be read: {reason}. Fix: use the path of a Parquet file."
 
     damages = (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError)
     with converting(damages, sentence), regular(path, location).open("rb") as file:
@@ -539,7 +546,9 @@ def column(values: NDArray[Any], records: int, location: str) -> NDArray[Any]:
 
 def _require_array(values: NDArray[Any], fits: bool, kinds: str, location: str, expected: str) -> None:
     if not fits or values.dtype.kind not in kinds:
-        raise InputError(f"{location} has the shape {values.shape} and the type {values.dtype} (expected {expected}).")
+        raise InputError(
+            f"{location} has the wrong shape or type (got {values.dtype} of shape {values.shape}, expected {expected})."
+        )
 
 
 _BYTES_OF_NUMBER = 8

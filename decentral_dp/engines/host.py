@@ -190,12 +190,12 @@ class Host:
         for channel, value in parts.items():
             if np.ndim(getattr(value, "value", value)) != 2:
                 raise UserCodeError(
-                    f"round 1: init of {author_of(node.program)} returns no rows of {channel}, which is among its "
-                    f"channels. Fix: return a state with a field {channel} of one row for each agent."
+                    f"round 1: init of {author_of(node.program)} returns no rows of its channel {channel}. "
+                    f"Fix: return a state with a field {channel} that has one row for each agent."
                 )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
-            raise ValueError("the program starts from data, but its start is published without noise")
+            raise ValueError("init of the program reads records, but its result is published without noise")
         # Data-independent, hence public. Values that are not sent yet are published as they start.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent = RecentValues(node.average)
@@ -241,7 +241,7 @@ class Host:
         return message
 
     def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
-        """Return the first channel with a value that is not finite, or too long for its public scale.
+        """Return the first channel with a value that is not finite, or too large for its public scale.
 
         Lengths are those of single agents, so the result does not depend on the blocks.
         """

@@ -162,7 +162,7 @@ class _Coordinator:
                 self._scale += float(np.linalg.norm(reply.released[channel]))
 
     def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
-        """Record a released or published value that is not finite, or too long for its public scale."""
+        """Record a released or published value that is not finite, or too large for its public scale."""
         if self._divergence is None:
             limit = MOST_OF_SCALE * self._scale
             for channel, value in values.items():

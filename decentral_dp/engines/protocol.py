@@ -146,7 +146,7 @@ def release_scale(
 
 
 class DivergedRelease(NamedTuple):
-    """First released value that is not finite, or too long for its public scale.
+    """First released value that is not finite, or too large for its public scale.
 
     Args:
         round: round, from 1; 0 for the start.

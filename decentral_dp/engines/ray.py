@@ -104,10 +104,12 @@ def cluster(address: str | None) -> Iterator[None]:
     except Exception as error:  # Ray raises it for a node that does not start in time
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         message = (
-            f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Fix: try again when it is less busy, "
-            "join a running Ray with RAY_ADDRESS, or use --engine local, which releases the same values."
+            (
+                f"run.engine: Ray does not start on this machine ({reason.rstrip('.')}). Fix: try again later, "
+                "join a running cluster with RAY_ADDRESS, or use --engine local."
+            )
             if address is None
-            else f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in "
+            else f"RAY_ADDRESS or --address: the cluster at {address!r} rejected the connection "
             f"({reason.partition('. ')[0].rstrip('.')}). Fix: set RAY_AUTH_TOKEN to the token in "
             "~/.ray/auth_token of the cluster's head, and use the same versions of Ray and Python."
         )
@@ -197,9 +199,9 @@ def _check_reachable(address: str) -> str:
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
     problem = ""
     if head == "auto" and not note.is_file():
-        problem = f"there is no {note}; give host:port"
+        problem = f"there is no {note}; use host:port"
     elif head == "auto" and note.stat().st_uid not in (os.geteuid(), _ROOT):
-        problem = f"{note} is another user's; give host:port"
+        problem = f"{note} belongs to another user; use host:port"
     elif head == "auto":
         head = note.read_text().strip()
     host, _, port = head.removeprefix("ray://").rpartition(":")
@@ -212,8 +214,8 @@ def _check_reachable(address: str) -> str:
             problem = str(error)
     if problem:
         raise InputError(
-            f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({problem}). "
-            'Fix: start one with "ray start --head", or leave the address out.'
+            f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({problem}). Fix: start one "
+            'with "ray start --head", or remove the address.'
         )
     return head
 
@@ -250,8 +252,8 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list
         if not any(all(node.get(name, 0.0) >= least for name, least in place.items()) for node in nodes):
             names = ", ".join(f'"{name}"' for name in place)
             raise InputError(
-                f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
-                f"'{{\"{next(iter(place))}\": 1}}', host agents of one machine in one actor, or remove it."
+                f"run.place: no machine of the cluster has {names}. Fix: start one with ray start --resources "
+                f"'{{\"{next(iter(place))}\": 1}}', or remove run.place."
             )
     # Actors reserve no core, as by default in Ray. Without task events, the head does not keep kilobytes of each call.
     options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "enable_task_events": False}
@@ -432,8 +434,9 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
     machines: list[str] = _call_all(actors, "machine")
     if before and (n_moved := sum(a != b for a, b in zip(before, machines, strict=True))):
         raise InputError(
-            f"run.engine: {n_moved} of {len(machines)} blocks of agents started again on a machine with another "
-            'processor or other versions, where last bits differ. Fix: "resume" on machines like the first ones.'
+            f"run.engine: {n_moved} of {len(machines)} blocks of agents restarted on machines with another "
+            "processor or other versions, where rounding differs. Fix: resume on machines like the original "
+            "ones."
         )
     if control.check_machines is not None:
         control.check_machines(machines)
@@ -500,7 +503,8 @@ class _Driver:
             reason = " ".join(line.strip() for line in str(loss).splitlines()[:2])
             after = self.state.round if self.state else 0
             raise RuntimeError(
-                f"run.engine: actors ended {self.restarts} times after round {after} without another round: {reason}"
+                f"run.engine: actors failed {self.restarts} times after round {after}, without completing "
+                f"another round: {reason}"
             ) from loss
         time.sleep(self.recovery.wait(self.restarts))
 

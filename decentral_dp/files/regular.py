@@ -59,7 +59,7 @@ def regular(path: Path, subject: str) -> Path:
         >>> regular(Path("/dev/zero"), "problem.data")
         Traceback (most recent call last):
             ...
-        decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device. Fix: give a regular file.
+        decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device. Fix: use a regular file.
     """
     try:
         status = path.stat()
@@ -67,7 +67,7 @@ def regular(path: Path, subject: str) -> Path:
         return path
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is not None:
-        raise InputError(f"{subject}: {quoted_path(path)} is {kind}. Fix: give a regular file.")
+        raise InputError(f"{subject}: {quoted_path(path)} is {kind}. Fix: use a regular file.")
     refuse_above(status.st_size, f"{subject}: {quoted_path(path)} has", stat.S_ISREG(status.st_mode))
     return path
 
@@ -87,10 +87,10 @@ def own(path: Path, folder: Path, subject: str) -> Path:
         >>> own(Path("a/../b.txt"), Path("a"), "report")
         Traceback (most recent call last):
             ...
-        decentral_dp.errors.InputError: report: "a/../b.txt" leads out of its folder. Fix: put the file itself there.
+        decentral_dp.errors.InputError: report: "a/../b.txt" points outside its folder. Fix: replace links by files.
     """
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{subject}: {quoted_path(path)} leads out of its folder. Fix: put the file itself there.")
+        raise InputError(f"{subject}: {quoted_path(path)} points outside its folder. Fix: replace links by files.")
     return regular(path, subject)
 
 
@@ -106,7 +106,7 @@ def refuse_above(size: int, begins: str, counts: bool = True) -> None:
     """Raise InputError for more bytes than the limit. begins: Beginning of the message, up to its verb."""
     if counts and size > most_bytes():
         raise InputError(
-            f"{begins} {size} bytes, and at most {most_bytes()} are read. Fix: give a smaller file, or set "
+            f"{begins} {size} bytes, more than the limit of {most_bytes()}. Fix: use a smaller file, or set "
             f"{RAISED_BY} to a larger number if this machine has the memory."
         )
 
@@ -153,7 +153,7 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
         refuse_above(sum(sizes[name] for name in names), f"{subject} unpacks to")
         arrays = {name: archive[name] for name in names}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ValueError("a file of the archive is not an array")
+        raise ValueError("the archive contains a file that is not an array")
     return arrays
 
 

@@ -51,7 +51,7 @@ Decay = Annotated[float, Field(ge=0, le=100)]
 def _ascending(points: list[list[float]]) -> list[list[float]]:
     rounds = [point[0] for point in points]
     if rounds != sorted(set(rounds)) or any(t != int(t) for t in rounds):
-        raise ValueError("expected whole numbers of rounds, each above the one before")
+        raise ValueError("expected round numbers in increasing order")
     return points
 
 
@@ -195,7 +195,7 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
     return tuple(keys)
 
 
-_NUMBERS = {int: "a whole number", float: "a number"}
+_NUMBERS = {int: "an integer", float: "a number"}
 _BOUNDS: Mapping[type[BaseMetadata], str] = {
     Gt: "above {0.gt:g}",
     Ge: "of at least {0.ge:g}",
@@ -210,7 +210,7 @@ def type_in_words(kind: Any) -> str:
 
     Example:
         >>> type_in_words(Annotated[int, Ge(2)]), type_in_words(Positive)
-        ('a whole number of at least 2', 'a number above 0')
+        ('an integer of at least 2', 'a number above 0')
     """
     plain, *metadata = get_args(kind) or (kind,)
     bounds = [bound for m in metadata for bound in getattr(m, "metadata", [m]) if type(bound) in _BOUNDS]

@@ -165,8 +165,8 @@ def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int
     if image is None or min(image[:2]) >> halvings < 1:
         got = "other records" if image is None else f"{image[0]} × {image[1]} pixels"
         raise InputError(
-            f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of at least "
-            f'{1 << halvings} pixels a side). Fix: take kind = "mlp", or give cnn fewer channels.'
+            f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of "
+            f'at least {1 << halvings} pixels a side). Fix: use kind = "mlp", or a cnn with fewer channels.'
         )
     if table.channels is None:
         network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)

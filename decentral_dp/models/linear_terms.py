@@ -250,8 +250,8 @@ def as_features(features: Array, labels: Array, n_features: int, intercept: bool
     rows = np.ascontiguousarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0 or np.shape(labels) != (len(rows),):
         raise InputError(
-            f"problem: records have features of shape {rows.shape} and labels of shape {np.shape(labels)}; "
-            f"expected at least one record, {n_features} features, and one label for each record."
+            f"problem: records have the wrong shape (got features {rows.shape} and labels {np.shape(labels)}, "
+            f"expected (n, {n_features}) and (n,) with n ≥ 1)."
         )
     bad = ~(np.isfinite(rows).all(axis=1) & np.isfinite(np.asarray(labels, dtype=np.float64)))
     if bad.any():
@@ -268,8 +268,8 @@ def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
     if unknown.any():
         row = int(np.argmax(unknown))
         raise InputError(
-            f"problem: record {row} has a label that is none of the declared classes {list(classes)}. Fix: declare "
-            "the class, or remove the record."
+            f"problem: record {row} has a label that is not one of the declared classes {list(classes)}. Fix: "
+            "declare the class, or remove the record."
         )
     return np.asarray(np.argmax(match, axis=1), dtype=np.int64)
 

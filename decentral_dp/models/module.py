@@ -206,8 +206,8 @@ class TorchModel:
             fault = row_dependence(rows, batches[turn::2])
             if fault is not None:
                 raise InputError(
-                    f"{self.source}: the module {fault.text}, so that no clip bounds the influence of a record. Fix: "
-                    "use no operation over the first axis, and keep no state."
+                    f"{self.source}: the module {fault.text}, so clipping does not bound the influence of a "
+                    "record. Fix: use no operation over the first axis, and keep no state."
                 )
 
     def _parameter_views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -306,11 +306,13 @@ def custom_model(
             outputs) float64 numbers.
     """
     location = f"problem.model: {name}"
-    fails = converting(USER_ERRORS, lambda error: f"{location} does not run: {blame(error)}. Fix it there.")
+    fails = converting(USER_ERRORS, lambda error: f"{location} fails: {blame(error)}. Fix: correct its code.")
     with _public_draws(seed), fails:
         module = make(n_features, outputs)
     if not isinstance(module, nn.Module):
-        raise InputError(f"{location} returned {type(module).__name__}, expected a torch module. Fix it there.")
+        raise InputError(
+            f"{location} returned {type(module).__name__}, expected a torch module. Fix: return a torch.nn.Module."
+        )
     with quiet_torch(), converting(USER_ERRORS, lambda error: _error_of_run(module, location, error)):
         model = _checked_model(module, location, n_features, outputs, seed)
         return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
@@ -383,15 +385,15 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
         return "the module has no trainable parameters. Fix: add some"
     for name, value in trainable(module):
         if value.dtype != torch.float64 or not torch.isfinite(value).all():
-            return f"parameter {name!r} starts as {value.dtype}; expected real and finite values"
+            return f"initial values of parameter {name!r} are not finite float64 (got {value.dtype})"
     state, original = {name: value.clone() for name, value in module.state_dict().items()}, inputs.clone()
     output: Any = module(inputs)
     if not torch.equal(inputs, original):
-        return "the module changes its records in place. Fix: copy them"
+        return "the module changes its input in place. Fix: copy the input"
     for name, value in module.state_dict().items():
         if name not in state or not torch.equal(state[name], value):
             return (
-                f"the module changes {name!r} when it is used, which keeps records from batch to batch. Fix: use "
+                f"the module changes {name!r} when it is used, which stores records between batches. Fix: use "
                 "layers without state, such as nn.GroupNorm or nn.LayerNorm"
             )
     shape = (len(inputs), outputs)
@@ -409,8 +411,9 @@ def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) ->
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     if not np.allclose(one_by_one, to_numpy(model.module(inputs)), rtol=1e-9, atol=1e-12, equal_nan=True):
         return (
-            "the output of a record depends on the other records of its batch, or on random draws, so that no clip "
-            "bounds the influence of a record. Fix: use no operation over the first axis, no random draws and no state"
+            "the output of a record depends on the other records of its batch, or on random draws, so "
+            "clipping does not bound the influence of a record. Fix: use no operation over the first axis, "
+            "no random draws and no state"
         )
     gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((len(inputs), 0)), math.inf)[0]
     with torch.enable_grad():
@@ -419,8 +422,8 @@ def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) ->
     plain = np.concatenate([to_numpy(slope).ravel() for slope in slopes])
     if not plain.any():
         return (
-            "on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU or Softmax, "
-            "which may be constant, use the parameters, and detach nothing"
+            "on synthetic records no output depends on a trainable parameter. Fix: remove a final ReLU or "
+            "Softmax, and any detach"
         )
     if not np.allclose(gradient, plain, rtol=1e-9, atol=1e-12, equal_nan=True):
         return (

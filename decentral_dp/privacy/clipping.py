@@ -59,8 +59,8 @@ class Clip:
             value = self.bound(channel)
             if value != 0.0 and not value >= SMALLEST_CLIP:
                 raise InputError(
-                    f"privacy.clip.{channel}: too small for float64, where rounding would exceed it (got {value:g}, "
-                    f"expected 0 or at least {SMALLEST_CLIP:g}). Fix: scale the records, or the loss, up."
+                    f"privacy.clip.{channel}: too small for float64 rounding (got {value:g}, expected 0 or at "
+                    f"least {SMALLEST_CLIP:g}). Fix: scale the records, or the loss, up."
                 )
 
     def bound(self, channel: str) -> float:
@@ -99,7 +99,7 @@ class Clip:
         bounds = {c: self.bound(c) / times if 0.0 < times < np.inf else np.nan for c in CHANNELS}
         # NaN fails this comparison, too.
         if not all(bounds[c] <= LARGEST_CLIP or self.bound(c) == np.inf for c in bounds):
-            raise ValueError(f"times: no finite clipping norm is left (got {times:g})")
+            raise ValueError(f"times: the scaled clipping norm is not finite (got {times:g})")
         return Clip(self.norm, *bounds.values(), envelope=self.envelope)
 
 

@@ -126,8 +126,8 @@ class OutsideMechanism(NoiseMechanism):
             raise _refusal(
                 self.definition,
                 "sample",
-                f"returns numbers off the grid {grid:g}, whose low bits may leak the query; round it before noise is "
-                "added, and return multiples of the grid",
+                f"returns values off the grid {grid:g}, whose low bits may leak the query (expected multiples "
+                "of the grid)",
             )
         return draws
 

@@ -84,8 +84,9 @@ def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array
     is_finite = (square > 0.0).all() and np.isfinite(square).all() and np.isfinite(edges.data).all()
     if not is_finite or edges.diagonal().any() or (edges != edges.T).nnz or colluders < 0:
         raise InputError(
-            f"noise: got own scales from {own_scale.min()} and {colluders} colluders, expected own scales above 0, "
-            "finite scales that are equal at both ends of each edge, and at least 0 colluders."
+            f"noise: invalid scales or colluders (got own scales from {own_scale.min()} and {colluders} "
+            "colluders, expected finite scales above 0, equal at both ends of each edge, and at least 0 "
+            "colluders)."
         )
     # A smaller draw gives less protection. A larger one gives no more, and float64 would lose σ next to it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())

@@ -299,7 +299,7 @@ class Keystreams:
             _variates.at(self._bits, self.ciphers(tag)[row], index)
             return self._generator
         if self._numbers is not None and next(self._numbers, None) is None:
-            raise RuntimeError("a keystream was interrupted, by a signal or a lack of memory: its draw is invalid")
+            raise RuntimeError("the keystream was interrupted by a signal or a lack of memory, so its draw is invalid")
         self._numbers = _numbers(_channel_key(self._keys[row], tag), index)
         return _generator_over(*_bits_over(self._numbers))
 
@@ -430,7 +430,7 @@ class Draws:
         for row in range(len(self._rows)):
             generator = next(self._generators, None)
             if generator is None:
-                raise ValueError("a draw of several agents cannot be made in parts without the compiled module")
+                raise ValueError("drawing noise of several agents in parts requires the compiled module")
             for law, array in arrays:
                 if law == "uniform":
                     generator.random(out=array[row])

@@ -330,7 +330,7 @@ class Recorder:
         """
         if index == 0:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
-                raise ValueError(f"{channel}: release 0 is not charged, but reads records")
+                raise ValueError(f"{channel}: release 0 reads records but is not in the ledger")
             return
         column = self._columns.get(channel)
         if column is not None:
@@ -364,7 +364,7 @@ class Recorder:
         if samples := [s for s in value.sensitivities.values() if s.batch is not None]:
             column.sampling |= {s.sampling for s in samples if (s.rate < 1.0).any()}
             if len(column.sampling) > 1:
-                raise ValueError(f"{channel}: release {index} mixes batches of several samplings")
+                raise ValueError(f"{channel}: release {index} mixes batches of different sampling schemes")
         for split in column.sensitivity:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None and (fault := self._amplify(index, split, sensitivity)):
@@ -384,9 +384,8 @@ class Recorder:
         if batch == MIXED:
             if any(amplified_split == split for amplified_split, _ in self._amplified):
                 return (
-                    f"still depends on {split} batches that were charged as if forgotten; read all records "
-                    'in every round (problem.sampling = "full"), or set keeps_batches = True and take '
-                    "batch(t, kept=True)"
+                    f"still depends on {split} batches that were accounted as forgotten; use full batches "
+                    '(problem.sampling = "full"), or set keeps_batches = True and use batch(t, kept=True)'
                 )
             self._mixed.add(split)
             return ""
@@ -473,7 +472,7 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
     kinds = {(c.mechanism, c.dimension, frozenset(c.sensitivity), frozenset(c.shared)) for _, c in columns}
     rounds = first.indices()
     if len(kinds) > 1 or not all(np.array_equal(rounds, c.indices()) for _, c in columns[1:]):
-        raise ValueError(f"{name}: blocks differ in its releases, so it cannot be listed as one channel")
+        raise ValueError(f"{name}: its releases differ between blocks, so it cannot be one channel")
     group = np.arange(n_agents)
     if not first.mechanism.charged:
         group, none = np.zeros(n_agents, dtype=np.int64), np.broadcast_to(0.0, (rounds.size, 1))

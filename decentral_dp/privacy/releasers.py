@@ -369,8 +369,8 @@ class PlannedReleaser:
             )
             if line.mechanism != NO_NOISE and sensitivity.sensitivity[0] > 0.0 and not rate <= planned_rate * _ROUND_UP:
                 raise ReleaseRefusedError(
-                    f"release {index}: {channel} reads {split} records at rate {rate:g}, planned {planned_rate:g}; "
-                    "nothing was released. Fix: change the plan of releases, or `step`."
+                    f"release {index}: {channel} reads {split} records at rate {rate:g}, planned "
+                    f"{planned_rate:g}; nothing was released. Fix: change the planned releases, or `step`."
                 )
 
     def _add_noise(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
@@ -482,8 +482,8 @@ class CheckedReleaser:
         planned_row = _planned_row(self._lines, index, channel)
         if planned_row is None:
             raise ReleaseRefusedError(
-                f"{self._step_location(index)} it releases {channel} from records, which was not planned; nothing of "
-                "this round was released. Fix: change the plan of releases, or `step`."
+                f"{self._step_location(index)} it releases {channel} from records without a plan; nothing of "
+                "this round was released. Fix: change the planned releases, or `step`."
             )
         line, planned_index = planned_row
         for split, sensitivity in value.sensitivities.items():
@@ -497,8 +497,7 @@ class CheckedReleaser:
                 fix = (
                     "change the plan of releases, or `step`"
                     if np.isfinite(sensitivity.sensitivity[row])
-                    else "a gradient at an unreleased value has no bound; take it at `own`, or at values computed from "
-                    "releases"
+                    else "evaluate gradients at `own`, or at values computed from releases, since others have no bound"
                 )
                 raise ReleaseRefusedError(
                     f"{self._step_location(index)} one {split} record may move {channel} by "

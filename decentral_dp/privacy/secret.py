@@ -28,7 +28,7 @@ class Secret(Generic[T]):
         ...     copy.copy(secret)()
         ... except InputError as error:
         ...     print(str(error).partition(".")[0])
-        the records: not in this process, since copies and pickles leave them out
+        the records: not available in this process, since copies and pickles omit it
     """
 
     __slots__ = ("_held", "name")
@@ -39,8 +39,8 @@ class Secret(Generic[T]):
     def __call__(self) -> T:
         if not self._held:
             raise InputError(
-                f"{self.name}: not in this process, since copies and pickles leave them out. Fix: build them again "
-                "from the scenario."
+                f"{self.name}: not available in this process, since copies and pickles omit it. Fix: build "
+                "the job again from the scenario."
             )
         return self._held[0]
 

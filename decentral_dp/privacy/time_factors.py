@@ -215,8 +215,8 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     rounds = len(inverse)
     if inverse.shape != (rounds, rounds) or np.triu(inverse, 1).any() or (inverse.diagonal() != 1.0).any():
         raise InputError(
-            f"privacy.correlation.over_rounds: the inverse of the factor has a wrong form (got shape {inverse.shape}, "
-            "expected a lower-triangular T by T matrix with ones on its diagonal)."
+            "privacy.correlation.over_rounds: the inverse of the factor is invalid (got shape "
+            f"{inverse.shape}, expected a lower-triangular T by T matrix with ones on its diagonal)."
         )
     # Substitution needs no pivots, and gives the same result on all processors. After an overflow `lost_mass` is
     # infinite or NaN.
@@ -230,7 +230,7 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
         sums, lost_mass = np.abs(near).sum(axis=1), off.sum(axis=1)
     if not lost_mass.max() < 0.5:
         raise InputError(
-            "privacy.correlation.over_rounds: the inverse of the factor is near singular. Fix: take smaller entries."
+            "privacy.correlation.over_rounds: the inverse of the factor is near singular. Fix: use smaller entries."
         )
     lost_mass *= sums.max() / (1.0 - lost_mass.max())
     upwards = 1.0 + 4.0 * rounds * _UNIT

@@ -172,7 +172,8 @@ class ProblemEntry(NamedTuple):
             expected = "exactly 2" if self.labels == "two" else "at least 2"
             got = facts.n_classes or "numbers"
             raise InputError(
-                f"problem.kind: {self.kind} needs {expected} classes, and the data have {got}. Fix: use another "
-                "problem, declare problem.classes, or name the positive ones, as in construction = { positive = [0] }."
+                f"problem.kind: {self.kind} requires {expected} classes (got {got}). Fix: use another "
+                "problem, declare problem.classes, or name the positive classes, as in construction = { "
+                "positive = [0] }."
             )
         return self.make(**{**facts.named_in(self.make, self.options), **self.defaults, **options})

@@ -278,8 +278,9 @@ class Training(StackedProblem):
         """
         if norm not in self.model.norms:
             raise InputError(
-                f"privacy.mechanism: Laplace noise needs gradients clipped in l1, and {self.model.description} clips "
-                'them in l2 only. Fix: use mechanism = "gaussian", or model = "linear".'
+                "privacy.mechanism: Laplace noise requires gradients clipped in l1, but "
+                f'{self.model.description} clips in l2 only. Fix: use mechanism = "gaussian", or model = '
+                '"linear".'
             )
         rows = as_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
@@ -508,7 +509,7 @@ def _training(
     """Make the problem from a model and the named loss, by default the first. Raises InputError."""
     training_loss = losses.get(loss or next(iter(losses)))
     if training_loss is None:
-        raise InputError(f"problem.loss: got {loss!r}, but {nearest(loss or '', losses)}.")
+        raise InputError(f"problem.loss: unknown loss {loss!r}; {nearest(loss or '', losses)}.")
     outputs = n_classes if isinstance(training_loss, CrossEntropy) else 1
     kind = "linear" if table is None else table.kind
     learner: Learner

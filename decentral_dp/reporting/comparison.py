@@ -53,7 +53,7 @@ _DRAWN_METRICS = (
     *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
     *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
-_MOST_PANELS, _COLUMNS = 6, 2
+_MOST_PANELS = 6
 # Longer names of runs lose the parts that all names have.
 _LONGEST_NAME = 20
 
@@ -150,7 +150,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         with style.package_style():
-            return f"<div>{_render(self, 'comparison_sections', comparison_figure(self))}</div>"
+            return f"<div>{_render(self, 'comparison_sections')}</div>"
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -239,7 +239,7 @@ class Comparison:
                 style.write_figure(drawn, folder / "comparison", formats, mode)
             pages = {run.name: run.folder / "report.html" for run in self.runs}
             links = {name: quote(os.path.relpath(page, folder)) for name, page in pages.items() if page.is_file()}
-            page = _render(self, "comparison", drawn, links)
+            page = _render(self, "comparison", links)
         path = folder / "comparison.html"
         write_whole(path, page.encode(), mode)
         return path
@@ -267,11 +267,11 @@ def compare(*runs: str | Path | Any) -> Comparison:
     """
     folders = [Path(run) if isinstance(run, str | Path) else run.folder for run in runs]
     if None in folders:
-        raise InputError('compare: a run has no folder. Fix: give run(...) a folder, as in out="runs/mine".')
+        raise InputError('compare: a run was not written to a folder. Fix: pass out, as in run(..., out="runs/mine").')
     places = [folder.resolve() for folder in folders]
     if len(set(places)) < max(2, len(places)):
         counts = f"got {len(set(places))} different run folders, expected at least 2 and none twice"
-        raise InputError(f"compare: folders are missing or repeated ({counts}). Fix: give different run folders.")
+        raise InputError(f"compare: too few distinct folders ({counts}). Fix: pass at least two different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
     names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
@@ -395,9 +395,7 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     return [ComparisonTable("Settings that differ", shown, False, note), *tables]
 
 
-def _render(
-    comparison: Comparison, template: str, figure: Figure | None, links: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def _render(comparison: Comparison, template: str, links: Mapping[str, str] = MappingProxyType({})) -> str:
     heads = [("", ""), *((run.name, "") for run in comparison.runs)]
     tables = [
         (t, TextTable(heads, [True, *(t.numbers for _ in comparison.runs)], [(name, *texts) for name, texts in t.rows]))
@@ -410,12 +408,16 @@ def _render(
         remarks=comparison.remarks,
         tables=tables,
         links=links,
-        picture=None if figure is None else style.picture_of(figure),
+        # The second is for narrow screens.
+        pictures=[style.picture_of(f) for n in (2, 1) if (f := comparison_figure(comparison, n)) is not None],
     )
 
 
-def comparison_figure(comparison: Comparison) -> Figure | None:
-    """Draw the curves of all runs inside `style.package_style`; None if nothing was measured."""
+def comparison_figure(comparison: Comparison, across: int = 2) -> Figure | None:
+    """Draw the curves of all runs, with `across` panels a row; None if nothing was measured.
+
+    It is called inside `style.package_style`.
+    """
     from matplotlib.lines import Line2D
 
     runs = comparison.runs
@@ -426,9 +428,9 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
     names = plain[:_MOST_PANELS]
     if not names:
         return None
-    down = math.ceil(len(names) / _COLUMNS)
-    figure = style.new_figure(4.2 * _COLUMNS, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / _COLUMNS))
-    grid = figure.subplots(down, min(_COLUMNS, len(names)), squeeze=False)
+    down = math.ceil(len(names) / across)
+    figure = style.new_figure(4.2 * across, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / across))
+    grid = figure.subplots(down, min(across, len(names)), squeeze=False)
     pairs = itertools.cycle(itertools.product(("-", "--", ":", "-."), style.SERIES_COLOURS))
     looks: list[tuple[str, Any]] = [(colour, dash) for _, (dash, colour) in zip(runs, pairs, strict=False)]
     references: dict[str, str] = {}
@@ -459,5 +461,5 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
     labels = [run.name if run.result.status == "ok" else f"{run.name} ({run.result.status})" for run in runs]
     handles += [Line2D([], [], color=colour, linestyle=":") for colour in references.values()]
     labels += references
-    figure.legend(handles, labels, loc="outside lower center", ncols=_COLUMNS, title="run")
+    figure.legend(handles, labels, loc="outside lower center", ncols=across, title="run")
     return figure

@@ -106,14 +106,11 @@ def _published_text(p: PrivacyStatement) -> str:
 
 
 def assumptions_text(p: PrivacyStatement) -> str:
-    """Return the assumptions of ε of published models; "" if the adversary observes all messages."""
+    """Return the assumption of ε of published models as a clause; "" if the adversary observes all messages."""
     if p.view == "all_messages":
         return ""
     agents = "all other agents" if p.colluders else "agents"
-    return (
-        f"The first ε assumes that {agents} follow the protocol, and keep messages, scores and models of earlier "
-        "rounds to themselves"
-    )
+    return f"if {agents} follow the protocol and keep messages, scores and earlier models secret"
 
 
 def _others_text(p: PrivacyStatement) -> str:
@@ -161,9 +158,8 @@ def summary_text(p: PrivacyStatement) -> str:
     else:
         budget = [
             f"{most_published}ε = {epsilon_text(p.epsilon_published)} {delta} for an adversary that "
-            f"{adversary_text(p)}",
+            f"{adversary_text(p)}, {assumptions_text(p)}",
             f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for {_others_text(p)}",
-            assumptions_text(p),
         ]
     parts = [
         f"{certainty_text(p)}: {'. '.join(budget)}",
@@ -334,8 +330,9 @@ def mechanism_text(p: PrivacyStatement) -> str:
         return ""
     parts = [" and ".join(p.mechanisms).capitalize()]
     # A channel of another name has the clip of its first term.
-    norms = {c: bound for c, bound in (p.clip or {}).items() if c != "norm"}
-    parts += [f"clipping norm {_by_channel(norms, is_single=True)}"] if norms else []
+    norms = {c: bound for c, bound in (p.clip or {}).items() if c not in ("norm", "method")}
+    clip = f"{p.clip['method']} clip" if p.clip and "method" in p.clip else "clipping norm"
+    parts += [f"{clip} {_by_channel(norms, is_single=True)}"] if norms else []
     parts += [f"noise multiplier {text}"] if (text := noise_multipliers_text(p)) else []
     return ", ".join(parts)
 

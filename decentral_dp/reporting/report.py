@@ -301,7 +301,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
         wrong = [n for n, kind in types.items() if kind not in ("string", "empty") or frame[n].isna().any()]
         wrong += [name for name in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[name])]
         if wrong:
-            raise ValueError(f"its column {wrong[0]} has values of another type")
+            raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
         raise _broken_error(path, error) from None
@@ -441,7 +441,7 @@ def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
     records = problem["records"]
     counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    objective = {"sites": ", objective: mean over agents", "records": ", objective: mean over all records"}
+    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
     return (
         f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
         f"{objective.get(problem.get('weights', ''), '')}"
@@ -707,23 +707,20 @@ def compare_with_baselines(
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
     judge, parts, width, seeds = result.judge, [], _chance_width(result), len(compared)
-    for name, comparison, gain, loss in (
-        ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
-        ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
-        ("none", "against the same network without noise", "Noise gains", "Noise costs"),
+    for name, reference in (
+        ("alone", "each agent alone at the same ε"),
+        ("central", "a trusted server at the same ε"),
+        ("none", "the same network without noise"),
     ):
         pairs = [(run.score(judge), others[name].score(judge)) for run, others in compared if judge and name in others]
         differences = [score - other for score, other in pairs if score is not None and other is not None]
         if len(differences) == seeds and np.isfinite(differences).all():
-            verb = gain if np.mean(differences) >= 0.0 else loss
-            difference, low, high = over_seeds(differences if verb is gain else np.negative(differences))
-            paired = f" (95 % interval over seeds {low:.3f} to {high:.3f})".replace("-", "−") if seeds > 1 else ""
-            chance = " (within the sampling error)" if difference < width else ""
-            parts.append(f"{verb} {difference:.3f} in {judge} {comparison}{paired}{chance}")
+            difference, low, high = over_seeds(differences)
+            paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
+            parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-0.", "−0."))
     chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
-    joined = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
     count = "One run each" if seeds == 1 else f"{seeds} runs each"
-    sentence = f"{joined}. {count}{chance}." if parts else ""
+    sentence = f"Difference in {judge}: {', '.join(parts)}. {count}{chance}." if parts else ""
 
     noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]
     spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]

@@ -94,7 +94,7 @@ class ProgressBar:
     """A callback that shows a progress bar inside `with`.
 
     Args:
-        unit: as "runs".
+        unit: counted unit, such as "runs".
         lines: whether to print a line every 30 seconds without a terminal; default no.
         quiet: whether nothing is shown; default no.
         console: for the bar; default stderr if it is a terminal.

@@ -48,12 +48,13 @@ def baseline_jobs(
     s, scenarios = c.scenario, dict[str, Scenario]()
     if s.privacy.guarantee == "as_published":
         raise InputError(
-            'baselines: they are run at the same certified ε, and guarantee is "as_published". Take "certified".'
+            'baselines: require a certified ε (got privacy.guarantee = "as_published"). Fix: set '
+            'privacy.guarantee = "certified".'
         )
     if not job.holds_records:
         raise InputError(
-            "baselines: the records are with their agents (problem.manifest), and no server may have them all. Leave "
-            "baselines out."
+            "baselines: not supported with problem.manifest, since the trusted server would need all "
+            "records. Fix: remove baselines."
         )
     if not job.central and job.n_agents > 1:
         scenarios["alone"] = _without_links(s, job, pools_records=None)

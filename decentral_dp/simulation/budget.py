@@ -100,9 +100,14 @@ class Budget:
         self, epsilon: float, delta: float, file: str | Path | None = None, dataset: str | None = None
     ) -> None:
         if not (isinstance(epsilon, int | float) and 0.0 < epsilon < math.inf):
-            raise InputError(f"epsilon: out of range (got {epsilon!r}, expected a finite number above 0).")
+            raise InputError(
+                f"epsilon: out of range (got {epsilon!r}, expected a finite number above 0). Fix: use for example "
+                "epsilon=4.0."
+            )
         if not (isinstance(delta, int | float) and 0.0 <= delta < 1.0):
-            raise InputError(f"delta: out of range (got {delta!r}, expected a number in [0, 1)).")
+            raise InputError(
+                f"delta: out of range (got {delta!r}, expected a number in [0, 1)). Fix: use for example delta=1e-5."
+            )
         self.epsilon, self.delta, self.dataset = float(epsilon), float(delta), dataset
         self.file = None if file is None else Path(file).resolve()
         self._thread = threading.Lock()
@@ -131,8 +136,8 @@ class Budget:
         path = regular(Path(file), "budget")
         if not path.is_file():
             raise InputError(
-                f'budget: no file {quoted_path(path)}. Fix: write {{"epsilon": 4.0, "delta": 1e-5}} into it, or create '
-                "it by decentral_dp.Budget(4.0, 1e-5, FILE)."
+                f'budget: no file {quoted_path(path)}. Fix: write {{"epsilon": 4.0, "delta": 1e-5}} into it, or '
+                "create it with decentral_dp.Budget(4.0, 1e-5, FILE)."
             )
         with _refusing_damage(path):
             content = json.loads(path.read_text("utf-8"))
@@ -234,8 +239,9 @@ class Budget:
                 entry["dataset"], entry["run"], entry["adjacency"], entry["costs"]
         if values != (self.epsilon, self.delta):
             raise InputError(
-                f"budget: {quoted_path(path)} has another budget (got epsilon = {self.epsilon:g}, delta = "
-                f"{self.delta:g}, expected {values[0]}, {values[1]}). Fix: use these numbers, or another file."
+                f"budget: {quoted_path(path)} has another budget (got epsilon = {self.epsilon:g} and delta = "
+                f"{self.delta:g}, expected {values[0]} and {values[1]}). Fix: use the expected values, or "
+                "another file."
             )
         return content
 
@@ -266,7 +272,8 @@ class Budget:
                         except BlockingIOError:
                             if time.monotonic() > end:
                                 raise InputError(
-                                    f"budget: another process uses {quoted_path(self.file)}. Fix: wait for its end."
+                                    f"budget: another process is using {quoted_path(self.file)}. Fix: wait "
+                                    "until it ends."
                                 ) from None
                         time.sleep(_PAUSE)
             yield
@@ -277,7 +284,10 @@ class Budget:
 
     def __reduce__(self) -> Any:
         if self.file is None:
-            raise InputError("budget: a copy in another process would be spent twice. Fix: give the budget a file.")
+            raise InputError(
+                "budget: cannot be copied to another process, where it would be spent twice. Fix: create the "
+                "budget with a file."
+            )
         return _reopen, (self.epsilon, self.delta, self.file, self.dataset)
 
     def __repr__(self) -> str:
@@ -308,8 +318,8 @@ def describe_quote(budget: Budget, quote: Quote) -> str:
     # Rounded down.
     left = math.floor(1e3 * max(0.0, budget.epsilon - quote.before)) / 1e3
     return (
-        f"the run {verb} of data set {quote.dataset[:12]} (ε = {epsilon_text(quote.before)} spent by {runs}, "
-        f"{left:g} left of {budget.epsilon:g}; the run costs {epsilon_text(quote.cost)}, and all runs "
+        f"the run {verb} of data set {budget.dataset or quote.dataset[:12]} (ε = {epsilon_text(quote.before)} spent by "
+        f"{runs}, {left:g} left of {budget.epsilon:g}; the run costs {epsilon_text(quote.cost)}, and all runs "
         f"together {epsilon_text(quote.after)}, at δ = {delta_text(budget.delta)})"
     )
 
@@ -353,7 +363,7 @@ def _entries_of(content: dict[str, Any], dataset: str, adjacency: str) -> list[d
     entries = [entry for entry in content["entries"] if entry["dataset"] == dataset]
     if any(entry["adjacency"] != adjacency for entry in entries):
         raise InputError(
-            f"budget: adjacencies of runs differ, so their ε do not compose (got {adjacency}, expected "
+            f"budget: runs with different adjacencies do not compose (got {adjacency}, expected "
             f"{entries[0]['adjacency']}). Fix: set privacy.unit and privacy.neighbours as in earlier runs."
         )
     return entries

@@ -119,7 +119,10 @@ def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
     keys = {"agent": ["sender"], "link": ["sender", "receiver"], "round": ["round"]}
     keys["message"] = [*keys["round"], *keys["link"]]
     if by not in keys:
-        raise InputError(f'by: got {quoted(by)}, expected "agent", "link", "round" or "message".')
+        raise InputError(
+            f'by: unknown value (got {quoted(by)}, expected "agent", "link", "round" or "message"). Fix: use one '
+            "of these."
+        )
     if not isinstance(job, GossipJob) or not job.rounds:
         return pd.DataFrame(columns=[*keys[by], "messages", "numbers", "bits"])
     ends = list(_links(job, job.rounds)) * (job.rounds if _is_alike(job) and by in ("round", "message") else 1)

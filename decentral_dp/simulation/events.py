@@ -171,7 +171,9 @@ def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
     is_list = isinstance(callbacks, Iterable) and not callable(callbacks)
     callback_list: list[Any] = list(callbacks) if is_list else [None]
     if not all(map(callable, callback_list)):
-        raise InputError("callbacks: got no list of functions of a Progress. Fix: callbacks=[function].")
+        raise InputError(
+            "callbacks: invalid (expected a list of functions of a Progress). Fix: pass callbacks=[function]."
+        )
     if len(callback_list) == 1 and isinstance(callback_list[0], Callbacks):
         return callback_list[0]
     return Callbacks(callback_list) if callback_list else None

@@ -40,6 +40,7 @@ from decentral_dp.privacy.clipping import RECORD, Unit, sampled_unit
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
+from decentral_dp.problems.training import CrossEntropy
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job, largest_contribution
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
@@ -248,9 +249,11 @@ def gossip_statement(job: GossipJob) -> PrivacyStatement:
 
 
 def _clip(job: GossipJob) -> dict[str, Any]:
-    """Return the norm and the bounds of the channels that read records."""
+    """Return the norm, the bounds of the channels that read records, and whether losses are clipped by envelopes."""
     families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
     out: dict[str, Any] = {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
+    has_envelope = job.clip.envelope and isinstance(getattr(job.problem, "loss", None), CrossEntropy)
+    out |= {"method": "Pasch–Hausdorff envelope"} if has_envelope else {}
     return out | {c: f"{out[c]:g}{schedule_text(share.to_dict())}" for c, share in job.clip.shares if c in out}
 
 

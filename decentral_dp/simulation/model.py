@@ -7,7 +7,6 @@ has the names of features and classes. A model reads no records and no state of 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label, refuse_masked
 from decentral_dp.data.shards import features_for_model
 from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require_columns
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, quoted, warn_caller
 from decentral_dp.files.regular import own, read_arrays
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
@@ -162,11 +161,10 @@ class TrainedModel:
         if most:
             columns_text = ", ".join(f"{name} {clipped_shares[name]:.0%}" for name in most[:5])
             more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
-            warnings.warn(
-                f"predict: values outside the declared range are clipped: {columns_text}{more}. Fix: give the records "
-                "in the units of problem.scale.",
+            warn_caller(
+                f"predict: values outside the declared range are clipped: {columns_text}{more}. Fix: use the "
+                "units of problem.scale.",
                 UserWarning,
-                stacklevel=2,
             )
         return features
 
@@ -197,7 +195,7 @@ class TrainedModel:
             InputError: numbers are predicted, which have no probabilities.
         """
         if not self.classes:
-            raise InputError("predict_proba: this model predicts numbers, which have no probabilities. Take predict.")
+            raise InputError("predict_proba: not available for a regression model. Fix: use predict.")
         return self._scores(table)
 
     def predictions(self, path: Path) -> pd.DataFrame:
@@ -234,8 +232,8 @@ class TrainedModel:
             return self.published[self.agent : self.agent + 1]
         if not self.linked:
             raise InputError(
-                f"predict: the {len(self.published)} agents have no edges, and so no model in common. Say whose is to "
-                "predict: predict(table, agent=0), model.of_agent(0), or --agent 0."
+                f"predict: the {len(self.published)} agents have no edges, so there is no common model. Fix: "
+                "select an agent, as in predict(table, agent=0), model.of_agent(0), or --agent 0."
             )
         return np.asarray(self._honest.mean(axis=0, keepdims=True))
 
@@ -266,7 +264,7 @@ class TrainedModel:
             require_columns(self.columns, names, "predict: the table")
             if not len(table) or any(names.count(name) > 1 for name in self.columns):
                 raise InputError(
-                    "predict: the table has no records, or two columns of one name. Fix: give another table."
+                    "predict: the table has no records, or two columns with the same name. Fix: correct the table."
                 )
             return cells_of(table.set_axis(names, axis=1), self.columns)
         refuse_masked(table, "predict")
@@ -278,8 +276,9 @@ class TrainedModel:
         if by_name or rows.ndim != 2 or rows.shape[1] != len(self.features) or not len(rows):
             shape = "" if by_name else f" or an array (records, {len(self.features)}) of numbers"
             raise InputError(
-                f"predict: got {type(table).__name__} of shape {rows.shape}, expected a table with the columns "
-                f"{', '.join(self.columns[:5])}, …{shape}. Fix: give a DataFrame, or the path of a CSV file."
+                f"predict: got {type(table).__name__} of shape {rows.shape}, expected a table with the "
+                f"columns {', '.join(self.columns[:5])}, …{shape}. Fix: pass a DataFrame, or the path of a "
+                "CSV file."
             )
         return {name: rows[:, k] for k, name in enumerate(self.features)}
 
@@ -298,7 +297,9 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     # A divergence of released values, which ends a run early; the status after an evaluation reads records.
     has_stopped_early = result.has_diverged and result.rounds != result.rounds_planned
     if has_stopped_early or not all(np.isfinite(value).all() for value in published.values()):
-        raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
+        raise InputError(
+            "predict: this run diverged, so it has no usable model. Fix: run it with a smaller learning rate."
+        )
     graph = result.topology
     return _make_model(
         scenario, result.problem, published, graph.get("labels"), graph.get("edges") != [], result.problem_type.weights
@@ -343,8 +344,7 @@ def _make_model(
         elif y is None:
             refusal = f"{scenario.algorithm.kind} publishes {' and '.join(published)} only, and {kind} predicts by y"
         raise InputError(
-            f"predict: {refusal}. Fix: run another scenario; what is published is in run.published, and in "
-            "state.npz of the run folder."
+            f"predict: {refusal}. Fix: read the published values in run.published, or in state.npz of the run folder."
         )
     if isinstance(problem, Training):
         if problem.p and scenario.privacy.adversary == "final_average":

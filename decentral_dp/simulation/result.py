@@ -357,8 +357,8 @@ def require_own_files(
         path = own(folder / name, folder, command)
         missing = (name in file_names or name in digests) and not path.is_file()
         if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):
-            problem = "is missing" if missing else "is not the file that the run wrote"
-            raise InputError(f"{command}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")
+            problem = "is missing" if missing else "was changed after the run wrote it"
+            raise InputError(f"{command}: {quoted_path(path)} {problem}. Fix: restore it, or run the scenario again.")
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -421,7 +421,7 @@ def refuse_damaged(folder: Path, command: str) -> Iterator[None]:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{command}: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
+            f"{command}: {folder} is not a complete run folder ({reason(error)}). Fix: run its scenario again."
         ) from error
 
 
@@ -433,7 +433,8 @@ def read_result(folder: Path) -> RunResult:
     """
     if not is_complete(folder):
         raise InputError(
-            f'{folder}: this run is not complete. Fix: wait for it, or resume it with "decentral-dp resume {folder}".'
+            f'{folder}: this run is not complete. Fix: wait until it ends, or resume it with "decentral-dp '
+            f'resume {folder}".'
         )
     return read_any_result(folder)
 
@@ -445,10 +446,8 @@ def read_any_result(folder: Path) -> RunResult:
     with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
         if is_sealed(text := path.read_text(encoding="utf-8")):
             return RunResult.from_json(text)
-    problem = "is not what a run of this version wrote" if path.is_file() else "does not exist"
-    raise InputError(
-        f"{path}: the file {problem}. Fix: give the folder that a run has written, or run the scenario again."
-    )
+    problem = "was not written by this version" if path.is_file() else "does not exist"
+    raise InputError(f"{path}: the file {problem}. Fix: use the folder of a run, or run the scenario again.")
 
 
 def is_sealed(text: str) -> bool:

@@ -315,7 +315,7 @@ class Run:
 
         picture = draw(name, self.report) if name in FIGURES else None
         if picture is None:
-            raise InputError(f"plot: this run has no figure {quoted(name)}. Fix: take another of {', '.join(FIGURES)}.")
+            raise InputError(f"plot: this run has no figure {quoted(name)}. Fix: use another of {', '.join(FIGURES)}.")
         return picture
 
     @cached_property
@@ -665,7 +665,9 @@ def _run_in_folder(
         if is_interrupt:
             run_error = Stopped(f"Interrupted. {released}, and is on record in {folder}. {resumes}.")
         elif isinstance(error, OSError):
-            run_error = OSError(f"{folder} could not be written ({error}). {released}. Make room, then {resumes}.")
+            run_error = OSError(
+                f"{folder} could not be written ({error}). {released}. Fix: free some disk space, then {resumes}."
+            )
         elif isinstance(error, MemoryError):
             run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
@@ -741,9 +743,9 @@ def _perform(
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:
             # Both ends of an edge round the same draw to the grid, and must get the same number.
             raise InputError(
-                "privacy.correlation: noise that neighbours share cancels only if their machines round identically "
-                f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on identical "
-                "machines, or leave privacy.correlation out."
+                "privacy.correlation: noise of neighbours cancels only if their machines round identically "
+                f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on "
+                "identical machines, or remove privacy.correlation."
             )
         if journal is not None:
             journal.check_machines(machines)

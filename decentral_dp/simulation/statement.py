@@ -239,7 +239,7 @@ class PrivacyStatement:
         constants: "analytic" if a coordinator's problem has known constants, else None.
         prices: privacy cost of a coordinator's releases.
         exchanges: releases per round.
-        clip: norm and bounds; None if nothing is clipped.
+        clip: norm, bounds, and method if it is not the usual one; None if nothing is clipped.
         delta: δ.
         epsilon_max: ε of the worst agent at δ.
         epsilon_pure_max: ε of the worst agent at δ = 0.
@@ -347,7 +347,7 @@ class PrivacyStatement:
         """
         missing = [f.name for f in fields(cls) if f.name not in content]
         if missing:
-            raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
+            raise ValueError(f"privacy: {', '.join(missing)} missing")
         try:
             statement: PrivacyStatement = _adapter(cast(Any, cls)).validate_python(content)
             return statement

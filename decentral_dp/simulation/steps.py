@@ -73,7 +73,7 @@ class Watch(NamedTuple):
             UserCodeError: a function raises.
         """
         for name in names & self.metrics.keys():
-            raise InputError(f"metrics: {name!r} is another metric of this run. Fix: use another name.")
+            raise InputError(f"metrics: {name!r} is the name of a built-in metric. Fix: use another name.")
         values = read_only(s.released)
         return [(s.round, "mean", name, _number(name, f, s.round, values)) for name, f in self.metrics.items()]
 
@@ -98,8 +98,9 @@ def check_watch(watch: Watch, job: PlannedJob) -> None:
     for name, function in (("stop", watch.stop), ("steps", watch.visit)):
         if function is not None and adversary != "all_messages":
             raise InputError(
-                f'{name}: privacy.adversary = "{adversary}" fixes the number of rounds, since a round that depends on '
-                f'released values reveals more than the published models. Fix: use privacy.adversary = "all_messages".'
+                f'{name}: privacy.adversary = "{adversary}" requires a fixed number of rounds, since stopping '
+                "early would reveal more than the published models. Fix: use privacy.adversary = "
+                '"all_messages".'
             )
 
 
@@ -107,7 +108,7 @@ def _number(name: str, function: Callable[[Released], Any], t: int, values: Rele
     try:
         return float(function(values))
     except USER_ERRORS as error:
-        raise UserCodeError(f"{name}: fails after round {t}: {blame(error)}. Fix: correct this function.") from error
+        raise UserCodeError(f"{name}: fails after round {t}: {blame(error)}. Fix: correct its code.") from error
 
 
 def read_only(values: Released) -> Released:

@@ -99,8 +99,8 @@ def check_style(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
     missing = [program for program in ("latex", "dvipng") if shutil.which(program) is None]
     if _settings(study.style).get("text.usetex") and missing:
         yield (
-            f"style.matplotlib.text.usetex: LaTeX was not found (no program {missing[0]}). Fix: install it, or leave "
-            "usetex out."
+            f"style.matplotlib.text.usetex: LaTeX was not found (no program {missing[0]}). Fix: install it, "
+            "or remove usetex."
         )
 
 

@@ -251,7 +251,7 @@ def _measure_network(job: PlannedJob) -> dict[str, float]:
     try:
         view = annex("prepare")(job).view()
     except InputError as error:
-        raise InputError(f"measure: network_epsilon is not supported for this cell. {error}") from error
+        raise InputError(f"measure: network_epsilon is not supported for this cell: {error}") from error
     linear = {} if view.linear is None else view.at_distance(view.reference)
     certified = view.certified[~np.isnan(view.certified)]
     return {

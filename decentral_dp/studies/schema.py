@@ -404,7 +404,7 @@ def axes(study: Study) -> list[Axis]:
     for axis in all_axes:
         if len(set(axis.labels)) < len(axis.labels):
             twice = next(label for k, label in enumerate(axis.labels) if label in axis.labels[:k])
-            raise InputError(f"{axis.name}: {quoted(twice)} occurs twice. Fix: give every value its own name.")
+            raise InputError(f"{axis.name}: {quoted(twice)} occurs twice. Fix: use distinct names.")
     return all_axes
 
 
@@ -419,7 +419,10 @@ def cells(study: Study) -> list[Cell]:
     count = math.prod([len(seeds), *(len(axis.values) for axis in varied)])
     problem = ""
     if not seeds or len(set(seeds)) < len(seeds):
-        problem = f"seeds: got {quoted(seeds)}, expected a number of seeds, or a list without repetition."
+        problem = (
+            f"seeds: invalid (got {quoted(seeds)}, expected a number of seeds, or a list of distinct seeds). Fix: "
+            "use for example seeds = 5."
+        )
     elif count > MOST_CELLS:
         problem = f"grid: too many cells (got {count}, expected at most {MOST_CELLS}). Fix: vary fewer keys at a time."
     if problem:
@@ -428,7 +431,7 @@ def cells(study: Study) -> list[Cell]:
     covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
     if not covered:
         raise InputError(
-            "where: no combination of the grid is in a part of it. Fix: leave where out to run the whole grid."
+            "where: no combination of the grid matches. Fix: correct it, or remove it to run the whole grid."
         )
     return covered
 

@@ -85,7 +85,9 @@ def conduct(
         Stopped: interrupted.
     """
     if budget is not None and budget.file is None:
-        raise InputError("budget: the processes of a study share a file. Fix: give the budget a file.")
+        raise InputError(
+            "budget: has no file, which the processes of a study share. Fix: create the budget with a file."
+        )
     try:
         varied, listed = check_study(study)
         Workers(address=address).check()
@@ -105,9 +107,11 @@ def _lock_folder(out: Path) -> Iterator[Path]:
     folder = out / CELLS
     with ExitStack() as stack:
         problem = f"--out: {out} cannot be written"
-        with converting(OSError, lambda error: f"{problem} ({error.strerror}). Fix: give another folder."):
+        with converting(OSError, lambda error: f"{problem} ({error.strerror}). Fix: use another folder."):
             if os.path.lexists(out) and not folder.is_dir() and (not out.is_dir() or any(out.iterdir())):
-                raise InputError(f"--out: {out} is not a study. Fix: give a new folder, or that of a study.")
+                raise InputError(
+                    f"--out: {out} is not the folder of a study. Fix: use a new folder, or the folder of a study."
+                )
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 hold_folder(folder, f"{out}: this study is running. Fix: wait until it ends, or stop it.")
@@ -318,8 +322,8 @@ def _check_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[st
     unused = [axis.name for axis in varied if axis.name not in used and len(axis.values) > 1]
     if unused and (over_rounds or plot.x in names):
         yield (
-            f"{place}: {unused[0]} varies too, so one point would have several cells. Fix: make it x, lines or panels, "
-            "or fix it in where."
+            f"{place}: {unused[0]} varies too, so one point would have several cells. Fix: use it as x, lines "
+            "or panels, or fix it in where."
         )
 
 
@@ -332,11 +336,11 @@ def _check_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequen
         if name is not None and (name == VARIANT or name not in axes_by_name):
             yield f"{place}.{key}: {quoted(name)} is not an axis of the grid. Fix: name a key of the grid."
         if name is not None and gain.y is not None and not axes_by_name[name].is_numeric:
-            yield f"{place}.{key}: {quoted(name)} is not an axis of numbers. Fix: leave out y, and make it x."
+            yield f"{place}.{key}: {quoted(name)} is not a numeric axis. Fix: remove y, and use this axis as x."
     yield from _check_where(gain.where, varied, place)
     for axis in varied:
         if axis.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(axis.values) > 1:
-            yield f"{place}: {axis.name} varies too. Fix: make it x or y, or fix it in where."
+            yield f"{place}: {axis.name} varies too. Fix: use it as x or y, or fix it in where."
     run = [cell for cell in listed if all(cell.labels[axis] == label for axis, label in gain.where.items())]
     for pair in gain.pairs:
         for name in (pair.of, pair.over):
@@ -361,7 +365,7 @@ def _find_differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[s
             sides[side][(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
     common = [level for level in sides[pair.of] if level in sides[pair.over]]
     if not common:
-        yield f"{place}: no cell has both sides. Fix: name variants that are run at the same values."
+        yield f"{place}: no cell has both sides. Fix: name two variants with common values."
     for level in common:
         left, right = (shared(sides[name][level]) for name in (pair.of, pair.over))
         differ = [key for key in left if left[key] != right[key]]
@@ -369,7 +373,9 @@ def _find_differences(place: str, pair: Pair, run: Sequence[Cell]) -> Iterator[s
         if all(of.get(table) != over.get(table) for table in ("topology", "algorithm")):
             differ.append("topology and algorithm")
         for key in differ:
-            yield (f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}. Fix: give both the same.")
+            yield (
+                f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {key}. Fix: use the same {key} for both."
+            )
 
 
 def study_command(

@@ -126,7 +126,8 @@ class Compression:
             out = np.asarray(self.quantiser(row.copy(), rng), dtype=np.float64)
         if out.shape != row.shape:
             raise InputError(
-                f"{self._key} returns a wrong shape (got {out.shape}, expected {row.shape}). Fix: return d numbers."
+                f"{self._key} returns an array of the wrong shape (got {out.shape}, expected {row.shape}). "
+                "Fix: return d numbers."
             )
         return out
 

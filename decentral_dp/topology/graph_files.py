@@ -147,7 +147,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
             loop, fix = f"a self loop at {source}", "remove it, W has its own diagonal"
             if a != b:
                 loop = f"the edge has another weight here than before, from {source} to {target}"
-                fix = "give each edge once; topology.directed = true takes arcs"
+                fix = "list each edge once, or set topology.directed = true"
             raise InputError(f"{link.place}: {loop}. Fix: {fix}.")
         if not wrong_weight and (link.weight is None or link.weight <= 0.0):
             wrong_weight = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
@@ -191,7 +191,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     if not isinstance(graph, nx.Graph) or not len(graph):
         got = f": got {type(graph).__name__}, expected a networkx.Graph"
         problem = " has no nodes" if isinstance(graph, nx.Graph) else got
-        raise InputError(f"{place}{problem}. Fix: give a graph of at least one node, or use from_edges or from_matrix.")
+        raise InputError(f"{place}{problem}. Fix: pass a graph of at least one node, or use from_edges or from_matrix.")
     # Edges may have equal objects: 1.0 and True are the node 1.
     name_of = {node: str(node) for node in graph}
     nodes_with_attributes = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
@@ -217,7 +217,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     # A repeated label, or the number of another node, is ambiguous.
     if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
         if labels != nodes:
-            note = "labels of nodes are not used, since they repeat or are numbers of other nodes"
+            note = "labels of nodes are ignored, since they repeat or are numbers of other nodes"
             result = result._replace(notes=(*result.notes, note))
         labels = nodes
     return result._replace(labels=tuple(map(printable, labels)), positions=_positions(attributes))
@@ -347,7 +347,7 @@ def _edge_list(text: str, place: str, directed: bool) -> Graph:
                 header = [name.lower() for name in row]
                 # The line is not printed, since the file may contain records by mistake.
                 if header not in (["source", "target"], ["source", "target", "weight"]):
-                    problem = "no header (expected source,target, and weight or not)"
+                    problem = "no header (expected source,target or source,target,weight)"
             elif len(row) != len(header):
                 problem = f"{len(row)} columns (expected {len(header)})"
             elif [name.lower() for name in row] == header:
@@ -395,7 +395,7 @@ def _read_graphml(content: bytes) -> Any:
         _fault_of_names([n.get("id") for n in nodes], [(e.get("source"), e.get("target")) for e in edges]): True,
         "edges are not all directed, or all undirected": len(kinds) > 1 or kinds == {None},
         "a key occurs twice": any(len({*values}) < len(values) for values in once),
-        "an edge has a key that is not declared for edges": any(k not in (None, "edge", "all") for k in keys_of_edges),
+        "an edge has an undeclared key": any(k not in (None, "edge", "all") for k in keys_of_edges),
         "the key weight has a default": any(
             k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys
         ),

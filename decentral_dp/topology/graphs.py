@@ -451,9 +451,7 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
 def _check_degree(kind: str, agents: int, degree: int) -> None:
     fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
     numbers = f"more than degree = {degree} and, of an odd degree, an even number of"
-    require_agents(
-        kind, fits, numbers, agents, "use another degree, of at least 2 where there are more than two agents"
-    )
+    require_agents(kind, fits, numbers, agents, "use another degree, at least 2 for more than two agents")
     require_room(kind, agents * degree / 2)
 
 
@@ -589,8 +587,8 @@ def expander(agents: int, seed: int, degree: Annotated[int, Ge(3), Doc(_NEIGHBOU
         if max(degree - low, high - degree) <= bound:
             return Graph(agents, edges, (low, high))
     raise InputError(
-        f"topology: {TRIES} random {degree}-regular graphs on {agents} agents all had an eigenvalue above {bound:.3g}; "
-        "use another seed or degree."
+        f"topology: {TRIES} random {degree}-regular graphs on {agents} agents all had an eigenvalue above "
+        f"{bound:.3g}. Fix: use another seed or degree."
     )
 
 

@@ -298,7 +298,7 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     if len(sizes) != 1 or parts > 1:
         problem = f"leave {parts} groups of agents that never communicate" if len(sizes) == 1 else ""
         raise InputError(
-            f"topology.over_time: {len(several)} graphs in turn {problem or f'have {sizes} agents'}. Fix: give graphs "
-            "of the same agents whose links together connect all."
+            f"topology.over_time: {len(several)} graphs in turn {problem or f'have {sizes} agents'}. Fix: use "
+            "graphs of the same agents, whose union is connected."
         )
     return OverTime("sequence", union, partial(_weights_in_turn, tuple(several)), len(several), seed)

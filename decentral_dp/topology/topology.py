@@ -188,7 +188,7 @@ def from_file(
         topology = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
     if agents is not None and agents != topology.n_agents:
         raise InputError(
-            f"topology.agents: got {agents}, but {path.stem} has {topology.n_agents} agents. Fix: leave agents out."
+            f"topology.agents: differs from {path.stem} (got {agents}, expected {topology.n_agents}). Fix: remove it."
         )
     return topology
 
@@ -261,7 +261,7 @@ def from_edges(
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
         fault = f"has a wrong shape (got {ends.shape}, expected (edges, 2))"
     elif ends.size and (ends.dtype.kind not in "iuf" or np.any(ends != np.floor(ends))):
-        fault = "has numbers of agents that are not whole (expected 0, 1, …)"
+        fault = "has agent numbers that are not integers (expected 0, 1, …)"
     elif ends.size and (ends.min() < 0 or (agents is not None and ends.max() >= agents)):
         most = "" if agents is None else f"; agents are 0 to {agents - 1}"
         fault = f"links agents {int(ends.min())} to {int(ends.max())}{most}. Number from 0"
@@ -312,8 +312,8 @@ def from_matrix(
     off_diagonal = matrix * (1.0 - np.eye(len(matrix)))
     if problem := _fault_of_matrix(matrix, has_weights, directed):
         raise InputError(
-            f"{place}: {name} has a {len(matrix)} × {len(matrix)} array, which is not a {problem}. Fix: change it, "
-            'or topology.weights ("file" takes weights) and topology.directed.'
+            f"{place}: {name} has a {len(matrix)} × {len(matrix)} array, which is not a {problem}. Fix: "
+            'correct it, or change topology.weights ("file" takes weights) and topology.directed.'
         )
     links = (off_diagonal.T if has_weights else off_diagonal) if directed else np.triu(off_diagonal)
     edges = np.argwhere(links).reshape(-1, 2)
@@ -380,7 +380,7 @@ def time_varying(
     if base.directed and kind in ("matching", "one_peer_exponential"):
         fault = f"needs an undirected graph, and {base.name} is directed. Fix: use a sequence or resample"
     elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
-        fault = f'links agents at distances 1, 2, 4, …, and {base.name} lacks links. Fix: topology.kind = "complete"'
+        fault = f'requires edges at distances 1, 2, 4, …, which {base.name} lacks. Fix: set topology.kind = "complete"'
     elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
         fault = f"supports random graphs of at most {_MOST_RESAMPLED} agents, and {base.name} is not one. Fix: use one"
     elif kind == "fixed":
@@ -444,8 +444,8 @@ def _in_order(graph: Topology, first: Topology) -> Any:
         missing = next((label for label in graph.labels if label not in first.labels), None)
         difference = f'has "{missing}", which the first lacks' if missing is not None else "lacks agents of the first"
         raise InputError(
-            f"topology.over_time: a graph of {graph.n_agents} agents {difference}, which has {first.n_agents}. Fix: "
-            "give all graphs the same agents, including those without edges."
+            f"topology.over_time: a graph of {graph.n_agents} agents {difference}, which has "
+            f"{first.n_agents}. Fix: use the same agents in all graphs, including agents without edges."
         )
     order = [place[label] for label in first.labels]
     return graph.mixing[order][:, order].tocsr()

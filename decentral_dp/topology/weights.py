@@ -107,8 +107,9 @@ def weigh(
     if graph.directed and shares[worst] < 0.0:
         name = graph.labels[worst] if graph.labels else str(worst)
         raise InputError(
-            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in total, and weights of a directed graph are "
-            'column-stochastic: what an agent sends and what it keeps add up to 1. Divide them, or use "out_degree".'
+            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in total, but weights of a directed graph "
+            "must be column-stochastic: shares that an agent sends and keeps sum to 1. Fix: normalise the "
+            'weights, or use "out_degree".'
         )
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     # If no diagonal weight is negative, no power of I + W grows.
@@ -210,8 +211,8 @@ def weights_of_file(graph: Graph) -> Array:
     if graph.file_weights is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
-            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every edge{flaw}. Fix: give them, '
-            'or use "metropolis".'
+            f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every edge{flaw}. Fix: '
+            'add the weights, or use "metropolis".'
         )
     return np.zeros(0) if graph.file_weights is None else graph.file_weights
 

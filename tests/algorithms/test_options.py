@@ -61,5 +61,5 @@ def test_a_field_of_another_type_is_refused() -> None:
     class Wrong:
         weights: dict[str, float]
 
-    with pytest.raises(InputError, match="no key of a scenario can have the type"):
+    with pytest.raises(InputError, match="unsupported type"):
         options_of(Wrong)

@@ -85,14 +85,14 @@ def test_hypergradients_are_those_of_the_package(folder: Path) -> None:
 REFUSED_CODE = {
     ("@dataclass(frozen=True)\n", "@dataclass\n"): "is a dataclass that is not frozen",
     ("    learning_rate: StepSize = option", "    learning_rate = option"): "no type annotation",
-    ("friction: float", "friction: complex"): "no key of a scenario can have the type complex",
-    ("friction: float", "rounds: float"): "every algorithm has a key of this name",
+    ("friction: float", "friction: complex"): "unsupported type (got complex)",
+    ("friction: float", "rounds: float"): "this key exists for every algorithm",
     ('    channels = ("x", "y")\n', ""): "is not an algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
-    ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
+    ('"lower_grad_y": "learning_rate"', '"lower_grad": "y"'): "states the unknown term 'lower_grad'",
     ('"lower_grad_y": "learning_rate"', '"lower_grad_y": "eta"'): 'the factor "eta" in RELEASES of Momentum fails',
     ('{"y": {"lower_grad_y": "learning_rate"}}', "{}"): "no release reads a record",
-    ('{"y": {"lower_grad_y": "learning_rate"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
+    ('{"y": {"lower_grad_y": "learning_rate"}}', '{"y": "lower_grad_y"}'): "states the unknown term 'l'",
     ('{"lower_grad_y": "learning_rate"}', '{"lower_grad_y": None}'): "the factor None in RELEASES",
     ('"learning_rate"}}', '"half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
@@ -124,11 +124,14 @@ UNPLANNED = {
         "moved - self.learning_rate(t) *",
         "moved - self.learning_rate(t) / float(gradient) *",
     ): "a Bounded value can be added,",
-    ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "2 exchanges or more, and releases_per_round",
+    (
+        "        mixed =",
+        "        yield Gossip(y=s.y)\n        mixed =",
+    ): "2 exchanges or more (expected releases_per_round = 1)",
     ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of Momentum returns State and never yields",
     ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of Momentum yields ndarray",
     ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
-    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum returns no rows of w",
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of Momentum returns no rows of its channel w",
 }
 
 
@@ -171,7 +174,7 @@ def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, c
 )
 def test_shares_are_of_what_is_asked_for(folder: Path, shares: str) -> None:
     scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
-    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*give a number above 0 for each of"):
+    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*set a number above 0 for each of"):
         build(scenario)
 
 
@@ -347,7 +350,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"momentum": ["algorithm.learning_rate.decay=0"], "averaged": []}[name]
-    said = f"{said}, and releases_per_round states 1. Fix: correct its code."
+    said = f"{said} (expected releases_per_round = 1). Fix: correct its code."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

@@ -393,5 +393,5 @@ def test_every_row_is_triggered(table: str, k: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_custom_records_with_a_manifest_are_refused() -> None:
-    with pytest.raises(InputError, match=r"problem\.manifest: custom records need no manifest"):
+    with pytest.raises(InputError, match=r"problem\.manifest: cannot be combined with custom records"):
         build(TRAINING, MANIFEST, data=RECORDS)

@@ -151,7 +151,7 @@ def test_a_result_is_read_back(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
     assert json.loads(out.read_text()) == found.to_dict()
-    with pytest.raises(InputError, match="no file is overwritten"):
+    with pytest.raises(InputError, match="files are never overwritten"):
         audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
 
 

@@ -351,7 +351,7 @@ def test_a_problem_without_clipping_fails_the_search(folder: Path) -> None:
     assert search.verdict == "failed"
     assert search.ratio is not None
     assert search.ratio > 100.0
-    assert "and states" in search.why
+    assert "but one" in search.why
     # The same with its clip is fine.
     (folder / "clipped.py").write_text(UNCLIPPED.replace("Clip(clip.norm)", "clip"), encoding="utf-8")
     assert check("clipped:Problem", pairs=16).passed

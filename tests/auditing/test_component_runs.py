@@ -136,7 +136,7 @@ def test_a_start_from_records_is_refused(tmp_path: Path) -> None:
 
 PRETENDED = {
     "public": ("public=b.value, private=0.0 * b.private", "the public part of y in round 1 without noise"),
-    "sensitivity": ("private=100.0 * b.private", "record move y in round 1"),
+    "sensitivity": ("private=100.0 * b.private", "too small a sensitivity for y in round 1"),
     "price": (
         "sensitivities={k: v._replace(sensitivity=v.sensitivity * (1.0 + 1e-10 * abs(b.private[0, 0])))"
         " for k, v in b.sensitivities.items()}",
@@ -212,10 +212,10 @@ class CountsSome(LogisticHyperparameter):
 def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any) -> None:
     """Refused, not labelled: a record of one agent moves the terms of the others, who do not hold it."""
     text = said(scenario(), problem=Centred(30, CLASSES))
-    assert text.startswith("problem.kind: Centred lets one train record move")
+    assert text.startswith("problem.kind: Centred states too small a sensitivity")
     assert "who does not hold it" in text
 
 
 def test_a_problem_that_counts_only_some_records_is_refused(scenario: Any) -> None:
     text = said(scenario(), problem=CountsSome(30, CLASSES))
-    assert "one train record move y in round" in text
+    assert "CountsSome states too small a sensitivity for y in round" in text

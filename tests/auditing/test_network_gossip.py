@@ -107,9 +107,9 @@ def test_a_larger_coalition_learns_at_least_as_much(seed: int, name: str) -> Non
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"noise": np.zeros((2, 3))}, "noise must be positive"),
-        ({"noise": np.full((2, 3), np.inf)}, "noise must be positive"),
-        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clips finite"),
+        ({"noise": np.zeros((2, 3))}, "noise scales must be positive"),
+        ({"noise": np.full((2, 3), np.inf)}, "noise scales must be positive"),
+        ({"injected": np.full((2, 3), np.nan)}, "learning rates and clipping norms finite"),
         ({"observers": [[]]}, r"got \[\]"),
         ({"observers": [[0, 3]]}, r"got \[0, 3\], expected one or more of the agents 0 to 2"),
         ({"observers": [[-1]]}, "the agents 0 to 2"),

@@ -156,7 +156,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}
     for arguments, words in (
-        (("--out", tmp_path / "o"), "exists already"),
+        (("--out", tmp_path / "o"), "already exists"),
         (("--coalition", "0,7"), 'no agent "7"'),
         (("--set", "privacy.mechanism=laplace"), "privacy.mechanism"),
     ):

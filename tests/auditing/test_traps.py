@@ -187,7 +187,7 @@ def query(size: int, sensitivity: float = 1.0) -> Bounded:
 def test_a_start_from_data_is_not_free() -> None:
     recorder = Recorder(1)
     recorder.charge(0, "y", "laplace", np.ones(1), query(2, sensitivity=0.0))
-    with pytest.raises(ValueError, match="not charged, but reads records"):
+    with pytest.raises(ValueError, match="release 0 reads records but is not in the ledger"):
         recorder.charge(0, "y", "laplace", np.ones(1), query(2))
 
 

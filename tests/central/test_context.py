@@ -153,7 +153,7 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
     ("kind", "words"),
     [
         ("carries", "not public"),
-        ("twice", "step of Descent publishes 2 times or more, and releases_per_round states 1"),
+        ("twice", "step of Descent publishes 2 times or more .expected releases_per_round = 1"),
         ("other channel", "was not planned"),
     ],
 )

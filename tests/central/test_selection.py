@@ -301,7 +301,7 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
     [
         (Domain(low=0.0, high=1.0), 4, None, "too many points"),
         (Domain(low=0.0, high=1.0), 1, 1, "expected at least 2"),
-        (Domain(low=0.0, high=1.0), 3, 100, "no more than"),
+        (Domain(low=0.0, high=1.0), 3, 100, "at most 100 000"),
     ],
 )
 def test_refuses_problems_without_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:

@@ -70,7 +70,7 @@ def test_no_record_changes_the_template(tmp_path: Path) -> None:
         path = write_template(tmp_path / name / "new.toml", data=str(tmp_path / name / "mine.csv"), label="outcome")
         texts.add(path.read_text())
     (text,) = texts
-    with pytest.raises(InputError, match=r'new\.toml" exists\. Fix: give another name'):
+    with pytest.raises(InputError, match=r'new\.toml" already exists\. Fix: use another name'):
         write_template(tmp_path / "a" / "new.toml")
     table = tomllib.loads(text)["problem"]
     assert list(table["scale"]) == ["age", "weight", "pressure", "pulse"]
@@ -121,7 +121,10 @@ def test_columns_of_words_are_placeholders_without_words(tmp_path: Path) -> None
     [
         ({"label": "outcom"}, "has no column 'outcom'; column 7 has a similar name"),
         ({"label": None}, "--label: missing"),
-        ({"ranges": ["agee=0:1"]}, '"agee" is not a column that needs a range; column 3 has a similar name'),
+        (
+            {"ranges": ["agee=0:1"]},
+            r'unknown column, or one without a range \(got "agee"\); column 3 has a similar name',
+        ),
         ({"ranges": ["age"]}, "--range: got"),
         ({"ranges": ["age=5:2"]}, "--range: got"),
         ({"ranges": ["age=0:nan"]}, "--range: got"),
@@ -132,7 +135,7 @@ def test_columns_of_words_are_placeholders_without_words(tmp_path: Path) -> None
         ({"changes": ["problem.kind=quadratik"]}, "quadratic"),
         ({"changes": ["problem.nothing=1"]}, r"problem\.nothing"),
         ({"data": "wein"}, "wein"),
-        ({"data": None}, "--data: --label"),
+        ({"data": None}, "--data: missing"),
         ({"data": str(SHIPPED)}, "Is a directory"),
     ],
 )

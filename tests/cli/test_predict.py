@@ -48,7 +48,7 @@ def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
 def test_predictions_are_never_overwritten_or_partial(run: Path, tmp_path: Path) -> None:
     out, new = tmp_path / "said.csv", run.parent / "new.csv"
     out.write_text("mine")
-    with pytest.raises(decentral_dp.InputError, match="exists already"):
+    with pytest.raises(decentral_dp.InputError, match="already exists"):
         _command("predict", run, new, "--out", out)
     assert out.read_text() == "mine"
     frame = pd.read_csv(new).astype({"mean area": object})

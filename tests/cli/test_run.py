@@ -193,7 +193,7 @@ def test_one_command_begins_resumes_and_confirms_a_run(
     with lock.open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 2
-    assert "this run is under way" in " ".join(capsys.readouterr().err.split())
+    assert "this run is in progress" in " ".join(capsys.readouterr().err.split())
     assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
     np.testing.assert_array_equal(released(folder), released(tmp_path / "whole"))
     # Complete: nothing is computed again, and a missing page is drawn.

@@ -32,6 +32,8 @@ def test_arrays_with_owners_equal_lists_of_one_array_for_each_agent() -> None:
     frame = pd.DataFrame(FEATURES.reshape(-1, 3), columns=["x0", "x1", "x2"])
     frame = frame.assign(label=LABELS.reshape(-1), site=np.array(list("abcd"))[OWNER])
     np.testing.assert_array_equal(released(X=frame, y="label", agents="site"), flat)
+    job = decentral_dp.build(X=frame, y="label", agents="site", **COMMON, **DECLARED)
+    assert job.topology.labels == ("a", "b", "c", "d")
     frames = [part.drop(columns=["label", "site"]) for _, part in frame.groupby("site")]
     np.testing.assert_array_equal(released(X=frames, y=list(LABELS)), flat)
 
@@ -83,8 +85,9 @@ def test_labels_decide_the_problem_unless_it_is_declared(labels: Any, declared: 
     if declared:
         assert decentral_dp.build(**COMMON, **arrays, **declared).scenario.problem.kind == kind
     else:
-        with pytest.warns(PrivacyWarning, match="inferred from y"):
+        with pytest.warns(PrivacyWarning, match="inferred from y") as warned:
             assert decentral_dp.build(**COMMON, **arrays).scenario.problem.kind == kind
+        assert warned[0].filename == __file__
 
 
 def test_predictions_are_classes_of_raw_features() -> None:
@@ -98,21 +101,21 @@ def test_predictions_are_classes_of_raw_features() -> None:
     ("arguments", "sentence"),
     [
         ({}, r"^scenario: missing\. Fix"),
-        ({"scenario": "dp_dsgd", "X": FEATURES}, r"^X: does not apply to a scenario\. Fix: data"),
+        ({"scenario": "dp_dsgd", "X": FEATURES}, r"^X: cannot be combined with a scenario\. Fix: pass data"),
         ({"X": FEATURES[0], "y": LABELS[0]}, r"^agents: missing\. Fix"),
-        ({"X": list(FEATURES), "y": LABELS[0]}, r"^y: expected one array of labels for each agent"),
-        ({"X": list(FEATURES), "y": 1}, r"^y: expected one array of labels for each agent"),
-        ({"X": list(FEATURES), "y": [0, 1]}, r"^y: expected one array of labels for each agent"),
-        ({"X": [FEATURES[0], FEATURES[1, :, :1]], "y": list(LABELS[:2])}, r"^X, y: shapes of agents differ\. Fix"),
-        ({"X": list(FEATURES), "y": list(LABELS), "agents": 4}, r"^agents: does not apply to lists"),
+        ({"X": list(FEATURES), "y": LABELS[0]}, r"^y: wrong lengths"),
+        ({"X": list(FEATURES), "y": 1}, r"^y: wrong lengths"),
+        ({"X": list(FEATURES), "y": [0, 1]}, r"^y: wrong lengths"),
+        ({"X": [FEATURES[0], FEATURES[1, :, :1]], "y": list(LABELS[:2])}, r"^X, y: shapes differ between agents\. Fix"),
+        ({"X": list(FEATURES), "y": list(LABELS), "agents": 4}, r"^agents: cannot be combined with one array"),
         ({"X": FEATURES[0], "y": LABELS[1, :3], "agents": 3}, r"^X, y: wrong shapes"),
         ({"X": FEATURES[0], "y": "label", "agents": 3}, r"^X: no column 'label'"),
-        ({"X": FEATURES[0], "y": LABELS[0], "agents": OWNER}, r"^agents: has the shape"),
+        ({"X": FEATURES[0], "y": LABELS[0], "agents": OWNER}, r"^agents: wrong shape"),
         (
             {"X": FEATURES[0], "y": LABELS[0], "agents": 4, "topology": decentral_dp.graphs.ring(5)},
-            r"^agents: records and graph differ \(got 4, expected 5\)\. Fix",
+            r"^agents: number of agents differs from the graph \(got 4, expected 5\)\. Fix",
         ),
-        ({"X": FEATURES[0], "y": LABELS[0], "agents": 3, "data_range": (1, 0)}, r"^data_range: expected public"),
+        ({"X": FEATURES[0], "y": LABELS[0], "agents": 3, "data_range": (1, 0)}, r"^data_range: invalid"),
     ],
 )
 def test_wrong_arrays_are_refused(arguments: dict[str, Any], sentence: str) -> None:
@@ -150,7 +153,7 @@ def test_a_sweep_over_sets_of_keys_and_data() -> None:
     sets = {"strict": {"privacy.delta": 1e-6}, "loose": {"privacy.delta": 1e-4}}
     table = decentral_dp.sweep("dp_dsgd", grid={"set": sets}, **options)
     assert table["delta"].tolist() == [1e-6, 1e-4]
-    with pytest.raises(InputError, match=r"^grid: a value of data has no label\. Fix: name them"):
+    with pytest.raises(InputError, match=r"^grid: a value of data has no label\. Fix: pass labels"):
         decentral_dp.sweep("dp_dsgd", grid={"data": records}, **options)
-    with pytest.raises(InputError, match=r"^grid: seed is not an axis"):
+    with pytest.raises(InputError, match=r"^grid: seed cannot be an axis"):
         decentral_dp.sweep("dp_dsgd", grid={"seed": [1, 2]}, **options)

@@ -140,7 +140,7 @@ def without_guarantee(made: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("label", "absent"), [(0, 1), (1, 0)])
 def test_a_class_without_a_record_is_refused_only_without_a_guarantee(tmp_path: Path, label: int, absent: int) -> None:
     made = with_records(write_records(tmp_path, np.full(60, label)))
-    assert "every record has one label" in refusal(without_guarantee(made))
+    assert "all records have the same label" in refusal(without_guarantee(made))
     # Which classes have records is private, and a refusal would reveal it.
     assert build.build_job(load(made)).n_agents == 5
     labels = np.full(60, label)
@@ -152,11 +152,11 @@ def test_a_class_without_a_record_is_refused_only_without_a_guarantee(tmp_path: 
 def test_undeclared_classes_are_refused(tmp_path: Path) -> None:
     data = write_records(tmp_path, np.arange(60) % 3)
     assert "not one of the declared classes [0, 1]" in refusal(with_records(data))
-    assert "must not discover" in refusal(with_records(data, **{"problem.classes": None}))
+    assert "must not read them from the records" in refusal(with_records(data, **{"problem.classes": None}))
     three = with_records(data, **{"problem.classes": [0, 1, 2]})
-    assert "needs exactly 2 classes" in refusal(three)
+    assert "requires exactly 2 classes" in refusal(three)
     three["problem"]["construction"] = {"positive": [3]}
-    assert "got [3], expected some classes of" in refusal(three)
+    assert "got [3], expected some of" in refusal(three)
     three["problem"]["construction"] = {"positive": [2]}
     assert build.build_job(load(three)).shards.classes == (0, 1)
 

@@ -54,7 +54,7 @@ REFUSED: dict[Change, str] = {
     ("huber.toml", "my_problem:HuberPull", "my_graph:caveman"): "my_graph:caveman",
     ("caveman.toml", "size", "sise"): 'topology.sise: unknown key; did you mean "size"',
     ("caveman.toml", "my_graph:caveman", "star"): "topology.size: unknown key",
-    ("caveman.toml", "agents = 6", "agents = 7"): "has 6 agents",
+    ("caveman.toml", "agents = 6", "agents = 7"): "got 7, expected 6",
     ("clouds.toml", "classes = [0, 1]", ""): "problem.classes",
     ("clouds.toml", '"my_split:deal"', '"even"'): "problem.partition: got",
     ("clouds.toml", "classes", 'label = "y"\nclasses'): "problem.label",
@@ -88,7 +88,7 @@ REFUSED: dict[Change, str] = {
     # Objectives.
     ("my_objective.py", "return 1, 1", OWN): "does not give outputs and q: Own: own",
     ("my_objective.py", "def slopes", "def slope"): "nor slopes",
-    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y bounds nothing (got inf",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y out of range (got inf",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): "is not subscriptable",
     # Graphs.
     ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "fails: Own: own",
@@ -99,9 +99,9 @@ REFUSED: dict[Change, str] = {
     ("my_graph.py", "size: int = 3", 'size: "Missing" = 3'): "are invalid: NameError",
     # Records and partitions.
     ("my_data.py", RECORDS, OWN): "fails: Own: own",
-    ("my_data.py", RECORDS, "return None"): "my_data:load returns no records",
+    ("my_data.py", RECORDS, "return None"): "my_data:load does not return records",
     ("my_data.py", RECORDS, "features[3] = np.nan; return features, labels"): "row 4, column 'feature_0'",
-    ("my_data.py", RECORDS, "return 1j * features, labels"): "not a table of numbers",
+    ("my_data.py", RECORDS, "return 1j * features, labels"): "not numeric",
     ("my_data.py", RECORDS, "return dict(features=features, labels=labels, classes=2)"): "has classes as int",
     ("my_data.py", RECORDS, "return dict(features=features, labels=labels, classes=[1, 0])"): "has the classes [1, 0]",
     ("my_split.py", "return owner", OWN): "fails: Own: own",
@@ -130,7 +130,7 @@ LATER: dict[Change, str] = {
         "my_objective.py",
         "return np.clip(y, 0.0, 1.0)",
         "return np.zeros(3)",
-    ): "project_y returns a wrong shape",
+    ): "project_y returns an array of the wrong shape",
 }
 
 

@@ -112,7 +112,7 @@ def test_every_algorithm_on_every_problem(scenario: Make, algorithm: str, proble
         # Full matrices of a large problem: refused with their size, before they are allocated. A lower level that
         # reads no record: a single-level algorithm has nothing to make noise for.
         nothing = problem == "mean_lower_bound" and "reads a record" in str(refusal)
-        tuned = PROBLEMS[problem].one_level and "has nothing to tune" in str(refusal)
+        tuned = PROBLEMS[problem].one_level and "requires a bilevel problem" in str(refusal)
         apart = algorithm == "f2sa" and "at two points of one record" in str(refusal)
         assert not (tuned and algorithm in ("dp_dsgd", "ldp_single_level"))
         if "bytes" not in str(refusal) and not nothing and not tuned and not apart:
@@ -204,7 +204,7 @@ def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
 # Errors of a coordinator's algorithm for an unsuitable problem.
 UNFIT = "no analytic constants|tunes one strength|at two points of one record|bytes|convex for every|too many points"
 # Without constants there are no defaults either.
-UNFIT += "|constants are not known|has nothing to tune"
+UNFIT += "|a default requires a problem with analytic constants|requires a bilevel problem"
 
 
 def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
     ("columns", "said"),
     [
         ({"categories": {"ward": ["icu", "icu"]}}, 'categories.ward lists "icu" twice'),
-        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which counts as missing'),
+        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which is read as a missing value'),
         ({"categories": {"ward": ["icu"]}, "drop": ["ward"]}, '"ward" is listed in categories and drop'),
         ({"fill": {"a": 1}, "drop": ["a"]}, "listed in fill and drop"),
         ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", expected one of"),
@@ -198,7 +198,7 @@ def test_rules_that_do_not_fit_together_are_refused_in_a_sentence(columns: dict[
     [
         (SCALE | {"ward": [0, 1]}, "'ward' needs no range"),
         (SCALE | {"smoker": [0, 1]}, "'smoker' needs no range"),
-        (SCALE | {"income": [-5, 1]}, r"takes log\(1 \+ v\) of values from 0 on"),
+        (SCALE | {"income": [-5, 1]}, r"takes log\(1 \+ v\) of nonnegative values"),
         (SCALE | {"income": {"low": 1, "high": 2, "log": True}}, "on a log scale"),
         ({"age": [0, 120], "bmi": [15, 50]}, r"no range for feature \d of \d+, in the order of the data"),
     ],

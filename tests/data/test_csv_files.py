@@ -231,7 +231,7 @@ def test_a_row_number_is_no_feature(form: str, tmp_path: Path) -> None:
     elif form == "parquet":
         path, name = tmp_path / "mine.parquet", "__index_level_0__"
         frame.to_parquet(path)
-    with pytest.raises(InputError, match=r"Fix: problem\.columns\.drop = "):
+    with pytest.raises(InputError, match=r"Fix: set problem\.columns\.drop = "):
         read(path)
     assert read(path, rules=ColumnRules(drop=[name])).feature_names == ("age",)
     given = {"data": str(path), "label": "out", "classes": "no,yes", "agents": 3}

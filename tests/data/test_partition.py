@@ -130,7 +130,7 @@ def test_refused_columns() -> None:
     words = np.array(["train", "test", "train", "test"])
     for owner in (5, 31_337):
         dataset = records(np.zeros(4, dtype=np.int64), np.array([0, 1, 0, owner]), words)
-        with pytest.raises(InputError, match="row 4 has no number of an agent") as refused:
+        with pytest.raises(InputError, match="row 4 has an invalid agent number") as refused:
             partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
         # Row and agents are public; the value may be that of any column.
         assert str(owner) not in str(refused.value)
@@ -142,7 +142,7 @@ def test_refused_columns() -> None:
 
 def test_numbers_to_predict_cannot_be_dealt_by_class() -> None:
     dataset = Dataset(np.ones((4, 1)), np.linspace(0, 1, 4), (), ("a",), "numbers")
-    with pytest.raises(InputError, match=r"by_class needs classes"):
+    with pytest.raises(InputError, match=r"by_class requires classes"):
         partition(dataset, 2, BY_LABEL["by_class"], 0)
 
 
@@ -263,7 +263,7 @@ def test_empty_parts_of_a_deal_by_label_are_refused() -> None:
     spec = {"kind": "by_class", "share": 1.0}
     with pytest.raises(InputError, match=r"agent \d has \d train and \d validation records"):
         make_shards(data, 3, seed=0, partition_spec=spec, validation=0.2, test=0.0)
-    with pytest.raises(InputError, match="7 agents cannot share 6 records"):
+    with pytest.raises(InputError, match="7 agents and 6 records"):
         make_shards(data, 7, seed=0, partition_spec=spec, test=0.0)
     with pytest.raises(InputError, match="agent 1 has 0 train records"):
         make_shards(records(np.zeros(6, int)), 3, seed=0, partition_spec=spec, test=0.0, levels=1)

@@ -233,10 +233,14 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
     declared = DecentralisedClassifier(**USUAL, classes=("no", "yes"))
     gaps = [np.array([gap, "a" if gap is None else 1.0] * (len(features) // 2)) for gap in (np.nan, None)]
     masked = np.ma.masked_array(np.arange(len(features)) % 5, mask=np.arange(len(features)) == 3)
-    for owners, words in (([0, 1], "owner"), *((gap, "agents: has gaps") for gap in gaps), (masked, "masked array")):
+    for owners, words in (
+        ([0, 1], "wrong shape"),
+        *((gap, "agents: has missing values") for gap in gaps),
+        (masked, "masked array"),
+    ):
         with pytest.raises(InputError, match=words):
             declared.fit(features, labels, agents=owners)
-    with pytest.raises(InputError, match="names 3"):
+    with pytest.raises(InputError, match="expected 3"):
         clone(declared).set_params(agents=4).fit(features, labels, agents=np.arange(len(features)) % 3)
     with pytest.raises(TypeError, match="sample_weight"):
         declared.fit(features, labels, sample_weight=np.ones(len(features)))

@@ -75,7 +75,7 @@ def test_records_to_predict_are_checked_alike() -> None:
 
 
 LABELS: dict[str, tuple[Callable[[], Any], str]] = {
-    "gap": (lambda: np.where(Y == 1, "a777", None), "y: row 1 holds no label"),
+    "gap": (lambda: np.where(Y == 1, "a777", None), "y: row 1 has no label"),
     "mixed": (lambda: np.array([777, "a777"] * (N // 2), dtype=object), "y mixes text and numbers"),
     "masked": (lambda: np.ma.masked_array(Y, mask=Y == 1), "masked array"),
 }
@@ -94,7 +94,7 @@ def test_a_regression_refuses_words_and_a_single_class_is_not_quoted() -> None:
     with pytest.raises(InputError, match="y holds text") as refused:
         ESTIMATORS["regression"]().fit(X, WORDS)
     assert "777" not in str(refused.value)
-    with pytest.raises(InputError, match="y has one class") as refused:
+    with pytest.raises(InputError, match="y has only one class") as refused:
         DecentralisedClassifier(agents=3, rounds=2).fit(X, np.full(N, "a777"))
     assert "777" not in str(refused.value)
 

@@ -48,9 +48,9 @@ def test_only_regular_files_of_a_public_size_are_read(
         path.write_bytes(b"0" * 1001)
         monkeypatch.setenv("DECENTRAL_DP_MOST_BYTES", "1000")
     said = (
-        f"(is {kind}. Fix: give a regular file|is not a file)"
+        f"(is {kind}. Fix: use a regular file|is not a file)"
         if kind != "too large"
-        else "1001 bytes, and at most 1000 are"
+        else "1001 bytes, more than the limit of 1000"
     )
     with pytest.raises(InputError, match=said) as error:
         READERS[reader](path)
@@ -118,7 +118,7 @@ def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: p
     assert path.stat().st_size < 10**5
     monkeypatch.setattr(regular, "MOST_BYTES", 10**6)
     monkeypatch.setattr(np.lib.format, "read_array", None)
-    with pytest.raises(InputError, match=r"unpacks to 4000256 bytes, and at most 1000000 are read.*MOST_BYTES"):
+    with pytest.raises(InputError, match=r"unpacks to 4000256 bytes, more than the limit of 1000000.*MOST_BYTES"):
         read_npz(path, DeclaredColumns())
     monkeypatch.undo()
     # Arrays that are not read do not count.

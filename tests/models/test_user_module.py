@@ -154,7 +154,7 @@ def _trained(tmp_path, layers="nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs)
 def test_without_noise_no_norm_of_noise_refuses_a_module(tmp_path):
     """The mechanism that is left out is Laplace's, which clips in a norm that no module has."""
     assert _trained(tmp_path, guarantee="none").n_agents == 4
-    with pytest.raises(InputError, match="Laplace noise needs gradients clipped in l1"):
+    with pytest.raises(InputError, match="Laplace noise requires gradients clipped in l1"):
         _trained(tmp_path, epsilon=4.0, clip=1.0)
 
 
@@ -182,7 +182,7 @@ FORWARDS = {
         "self.register_buffer('seen', torch.zeros(()))",
         "changes 'seen'",
     ),
-    "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its records in place"),
+    "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its input in place"),
     "float32": ("return self.last(self.first(a)).float()", "", "of torch.float32 for 6 records"),
     "too many": ("return self.first(a)", "", r"returned shape \(6, 8\) of"),
     "a branch": (
@@ -210,7 +210,7 @@ FORWARDS = {
     "not a number": (
         "return self.last(self.first(a))",
         "self.last.weight.data.fill_(torch.nan)",
-        "'last.weight' starts .* expected real and finite",
+        "initial values of parameter 'last.weight' are not finite float64",
     ),
     "frozen": (
         "return self.last(self.first(a))",
@@ -231,8 +231,8 @@ def test_modules_that_are_refused(tmp_path, name):
     ("body", "told"),
     [
         ("return 3", "net:build returned int, expected a torch module"),
-        ("return Net(outputs)", "net:build does not run: TypeError"),
-        ("return nn.Linear(n_features, -1)", "net:build does not run: RuntimeError"),
+        ("return Net(outputs)", "net:build fails: TypeError"),
+        ("return nn.Linear(n_features, -1)", "net:build fails: RuntimeError"),
     ],
 )
 def test_functions_that_are_refused(tmp_path, body, told):

@@ -2396,7 +2396,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a record's label in an error",
         "data/dataset.py",
-        'raise InputError(f"{location}: every record has one label, expected at least two classes.")',
+        'raise InputError(f"{location}: all records have the same label (expected two or more). Fix: use other data.")',
         'raise InputError(f"{location}: every record has the label {classes[0]!r}.")',
         ("tests/data/test_csv_files.py::test_a_label_that_is_alone_is_not_quoted",),
     ),

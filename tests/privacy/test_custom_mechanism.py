@@ -142,7 +142,7 @@ WRONG = {
     'class NoCost:\n    name = "n"\n    norm = "l1"\n    deviation = 1.0': ("NoCost", "lacks a method cost"),
     "number = 3": ("number", "lacks a name"),
     "def function(): ...": ("function", "lacks a name"),
-    "1 / 0": ("Nothing", "does not run: ZeroDivisionError"),
+    "1 / 0": ("Nothing", "cannot be imported: ZeroDivisionError"),
     "x = 1": ("Missing", "defines no Missing"),
 }
 BASE = """

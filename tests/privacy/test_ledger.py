@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
     ),
     "kept after it was charged as forgotten": (
         [(1, "y", fresh(7)), (2, "z", fresh(MIXED, 1.0))],
-        r"z: release 2 still depends on train batches that were charged as if forgotten; .*kept=True.*",
+        r"z: release 2 still depends on train batches that were accounted as forgotten; .*kept=True.*",
     ),
     "forgotten while others keep it": (
         [(1, "z", fresh(MIXED, 1.0)), (2, "y", fresh(7))],
@@ -135,11 +135,11 @@ REFUSED: dict[str, tuple[list[tuple[int, str, Bounded]], str]] = {
     ),
     "two ways of sampling": (
         [(1, "y", fresh(7)), (2, "y", fresh(8, sampling="poisson"))],
-        "y: release 2 mixes batches of several samplings",
+        "y: release 2 mixes batches of different sampling schemes",
     ),
     "a start that depends on records": (
         [(0, "y", fresh(None, 1.0))],
-        "y: release 0 is not charged, but reads records",
+        "y: release 0 reads records but is not in the ledger",
     ),
 }
 

@@ -203,8 +203,8 @@ def test_shared_noise_spends_the_target_of_every_agent() -> None:
         str(plans["sites"]).replace("\n", " ").split()
     )
     assert "sets the noise of all agents" not in str(plans["records"])
-    assert "objective: mean over agents" in str(plans["sites"])
-    assert "objective: mean over all records" in str(plans["records"])
+    assert ", mean over agents" in str(plans["sites"])
+    assert ", mean over all records" in str(plans["records"])
 
 
 @pytest.mark.parametrize(

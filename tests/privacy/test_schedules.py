@@ -111,7 +111,7 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
     [
         (
             {"algorithm.learning_rate.points": [[3, 1.0], [1, 0.5]]},
-            r"algorithm\.learning_rate\.points.*each above the one before",
+            r"algorithm\.learning_rate\.points.*in increasing order",
         ),
         ({"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
         ({"privacy.clip": {"decay": 0.5}}, r"privacy\.clip\.scale"),

@@ -97,7 +97,7 @@ def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path) -> None:
     budgets = dict(comparison_tables(found)[1].rows)
     assert budgets["claimed by a paper, not certified"][0] == "–"
     assert budgets["guarantee"][1].startswith("provable for the algorithm as published")
-    with pytest.raises(InputError, match="a run has no folder"):
+    with pytest.raises(InputError, match="a run was not written to a folder"):
         compare(folders / "a", decentral_dp.run("quadratic", set={"algorithm.rounds": 1}))
 
 
@@ -130,7 +130,7 @@ def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_pa
         (["a", "../runs0/a"], "got 1 different run folders"),
         (["a", "nowhere"], "result.json: the file does not exist"),
         (["a", "a/result.json"], "the file does not exist"),
-        (["a", "damaged"], "not what a run"),
+        (["a", "damaged"], "was not written by this version"),
     ],
 )
 def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str], sentence: str) -> None:

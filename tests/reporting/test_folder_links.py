@@ -44,7 +44,7 @@ def test_a_folder_of_figures_that_leads_outside_is_refused(folder: Path) -> None
     (folder / "plots").rmdir()
     (folder / "plots").symlink_to(folder.parent / "other")
     for write in (write_plots, write_report):
-        with pytest.raises(InputError, match="leads out of its folder"):
+        with pytest.raises(InputError, match="points outside its folder"):
             write(folder)
     assert not list((folder.parent / "other").iterdir())
 
@@ -58,7 +58,7 @@ def test_an_input_that_leads_outside_is_refused(folder: Path, name: str) -> None
     os.replace(folder / name, copy)
     (folder / name).symlink_to(copy)
     write = write_plots if name.endswith((".parquet", ".npz")) else write_report
-    with pytest.raises(InputError, match="leads out of its folder"):
+    with pytest.raises(InputError, match="points outside its folder"):
         write(folder)
     if "/" not in name:
         for command in (["report", str(folder)], ["compare", str(folder), str(folder)]):

@@ -196,7 +196,7 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"result\.json"):
         write_report(tmp_path)
     (tmp_path / "result.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="not what a run"):
+    with pytest.raises(InputError, match="was not written by this version"):
         write_plots(tmp_path)
 
 

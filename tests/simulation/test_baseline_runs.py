@@ -125,9 +125,9 @@ def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("dp_bilevel_breast_cancer", {}, r"topology.kind: the agents of dp_bilevel trust its coordinator already"),
-        ("classification", {"topology.drop": 0.1}, r"topology: no message of dp_dsgd is lost or late"),
-        ("classification", {"privacy.unit": "agent"}, "the unit would be all records"),
+        ("dp_bilevel_breast_cancer", {}, r"topology.kind: not used by dp_bilevel"),
+        ("classification", {"topology.drop": 0.1}, r"topology: no effect on dp_dsgd"),
+        ("classification", {"privacy.unit": "agent"}, "privacy unit would be all records"),
     ],
 )
 def test_where_no_server_can_have_all_records(name: str, changes: dict[str, Any], words: str) -> None:

@@ -195,7 +195,7 @@ def test_the_command_line_creates_charges_plans_and_refuses(tmp_path: Path) -> N
 def test_copies_share_a_budget_or_are_refused(tmp_path: Path) -> None:
     budget = Budget(2.5, 1e-5)
     assert copy.deepcopy(budget) is budget
-    with pytest.raises(InputError, match="give the budget a file"):
+    with pytest.raises(InputError, match="create the budget with a file"):
         pickle.dumps(budget)
     filed = Budget(2.5, 1e-5, tmp_path / "budget.json")
     job = _job()
@@ -213,12 +213,14 @@ def test_copies_share_a_budget_or_are_refused(tmp_path: Path) -> None:
 def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "budget.json"
     for epsilon, delta in ((0.0, 1e-5), (np.inf, 1e-5), (np.nan, 1e-5), (1.0, 1.0), (1.0, -0.1)):
-        with pytest.raises(InputError, match=r"^(epsilon|delta): out of range"):
+        with pytest.raises(InputError, match=r"^(epsilon|delta): out of range .* Fix: use for example \1="):
             Budget(epsilon, delta)
     budget = Budget(9.0, 1e-5, file)
     with pytest.raises(InputError, match="has another budget"):
         Budget(8.0, 1e-5, file)
     job = _job()
+    named = Budget(9.0, 1e-5, dataset="measurements of Bern")
+    assert "data set measurements of Bern (" in str(job.plan(budget=named))
     with pytest.raises(InputError, match=r"^baselines: "):
         job.run(baselines=True, budget=budget)
     with pytest.raises(InputError, match="exceeds the budget"):
@@ -226,7 +228,7 @@ def test_unfit_arguments_files_and_runs_are_refused(tmp_path: Path) -> None:
     job.run(budget=budget)
     other = _job(**{"privacy.neighbours": "zero_out"})
     for spend in (other.run, other.plan):
-        with pytest.raises(InputError, match="adjacencies of runs differ"):
+        with pytest.raises(InputError, match="runs with different adjacencies do not compose"):
             spend(budget=budget)
     file.write_text(file.read_text("utf-8")[:-20], "utf-8")
     with pytest.raises(InputError, match="is damaged"):
@@ -243,7 +245,7 @@ def test_the_cells_of_a_study_draw_from_one_budget(tmp_path: Path) -> None:
         "grid": {"algorithm.rounds": [4, 5, 6]},
         "measure": ["epsilon_max"],
     }
-    with pytest.raises(InputError, match=r"^budget: the processes of a study share a file"):
+    with pytest.raises(InputError, match=r"^budget: has no file, which the processes of a study share"):
         decentral_dp.study(study, budget=Budget(9.0, 1e-5))
     file = tmp_path / "budget.json"
     found = decentral_dp.study(study, workers=1, out=tmp_path / "out", budget=Budget(TWO + 0.1, 1e-5, file))

@@ -189,5 +189,5 @@ def test_names_servers_tokens_and_other_settings() -> None:
     assert (tokens["sender"] != tokens["receiver"]).all()
     assert len(tokens) == walk.plan().communication.messages < 40
     assert decentral_dp.build("dp_bilevel_breast_cancer").messages().empty
-    with pytest.raises(InputError, match='by: got "edge", expected "agent"'):
+    with pytest.raises(InputError, match=r'by: unknown value .got "edge", expected "agent"'):
         walk.messages("edge")

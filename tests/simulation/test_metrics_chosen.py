@@ -25,15 +25,21 @@ def test_those_that_are_chosen_have_the_numbers_that_they_have_beside_others() -
 
 
 def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:
-    with pytest.raises(InputError, match=r'run\.measures: no measure "test_acuracy"; did you mean "test_accuracy"'):
+    with pytest.raises(
+        InputError, match=r'run\.measures: unknown measure "test_acuracy"; did you mean "test_accuracy"'
+    ):
         decentral_dp.plan("classification", set={"run.measures": ["test_acuracy"]})
 
 
 @pytest.mark.parametrize(
     ("scenario", "asked", "message"),
     [
-        ("quadratic", "test_auc", r'"test_auc" needs probabilities of classes, and quadratic has none'),
-        ("digits_softmax", "test_recall", r'"test_recall" needs probabilities of two classes, and softmax_.* has 10'),
+        ("quadratic", "test_auc", r'"test_auc" requires probabilities of classes, but quadratic has none'),
+        (
+            "digits_softmax",
+            "test_recall",
+            r'"test_recall" requires probabilities of two classes, but softmax_.* has 10',
+        ),
     ],
 )
 def test_a_measure_that_a_problem_cannot_have_is_refused(scenario: str, asked: str, message: str) -> None:

@@ -205,9 +205,9 @@ def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
     assert "not complete" in _refusal(decentral_dp.load_model, old)
     shutil.copy(folder / "result.json", old)
     (old / "state.npz").write_bytes(b"no archive")
-    assert "not the file that the run wrote" in _refusal(decentral_dp.load_model, old)
+    assert "was changed after the run wrote it" in _refusal(decentral_dp.load_model, old)
     rewrite_result(old)
-    assert "does not hold what a run writes" in _refusal(decentral_dp.load_model, old)
+    assert "is not a complete run folder" in _refusal(decentral_dp.load_model, old)
     (old / "state.npz").unlink()
     assert 'state.npz" is missing' in _refusal(decentral_dp.load_model, old)
 

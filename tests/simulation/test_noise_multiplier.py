@@ -60,7 +60,7 @@ def test_a_run_records_what_was_planned() -> None:
 @pytest.mark.parametrize(
     ("key", "change"),
     [
-        (r"^privacy\.noise_multiplier: epsilon is set, too", {"privacy.epsilon": 1.0}),
+        (r"^privacy\.noise_multiplier: cannot be combined with epsilon", {"privacy.epsilon": 1.0}),
         (
             "privacy.noise_multiplier",
             {"algorithm.learning_rate": {"scale": 0.5, "decay": 0.5}, "privacy.clip": 0.25},

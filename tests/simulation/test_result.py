@@ -44,7 +44,7 @@ def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> N
     with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
         PrivacyStatement.from_dict(content)
     folder = write_run(tmp_path / "run", changes={"privacy": content})
-    with pytest.raises(InputError, match="not what a run"):
+    with pytest.raises(InputError, match="was not written by this version"):
         read_result(folder)
 
 
@@ -85,7 +85,7 @@ def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str,
     path = tmp_path / "run" / "result.json"
     content = {**json.loads(path.read_text(encoding="utf-8")), **change}
     path.write_text(text_of(seal(content)), encoding="utf-8")
-    with pytest.raises(InputError, match="not what a run"):
+    with pytest.raises(InputError, match="was not written by this version"):
         read_result(tmp_path / "run")
 
 

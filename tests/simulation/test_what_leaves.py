@@ -156,7 +156,7 @@ def test_no_record_and_no_root_leave_with_a_run_or_a_plan(content: dict[str, Any
     there = pickle.loads(pickle.dumps(run))  # noqa: S301 - our own bytes
     np.testing.assert_array_equal(there.published["x"], run.published["x"])
     for reach in (there.simulation, lambda: there.state):
-        with pytest.raises(decentral_dp.InputError, match="copies and pickles leave them out"):
+        with pytest.raises(decentral_dp.InputError, match="copies and pickles omit it"):
             reach()
 
 

@@ -105,7 +105,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ('"ring" occurs twice', {"grid": {"topology": [RINGS[0], RINGS[0]]}}),
     ("is not an axis", {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"best": "seed"}}]}),
     ("grid.seed", {"grid": {"seed": [1, 2]}}),
-    ("seeds: got \\[1, 1\\]", {"seeds": [1, 1]}),
+    ("seeds: invalid \\(got \\[1, 1\\]", {"seeds": [1, 1]}),
     ('"rign"', {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"where": {"topology": "rign"}}}]}),
     ("topology varies too", {"rounds": "all", "grid": {"topology": RINGS}, "plots": [OVER_ROUNDS]}),
     ("plots.0.name", {"plots": [{"name": "../p", "y": "m"}]}),

@@ -68,7 +68,7 @@ def test_refusals(kind: str, agents: Any, params: dict[str, Any], weights: Any, 
 
 def test_agents_that_are_fractions_are_refused() -> None:
     """(0, 1.5) ran as (0, 1)."""
-    with pytest.raises(InputError, match="not whole"):
+    with pytest.raises(InputError, match="not integers"):
         from_edges(np.array([[0, 1.5], [1, 2]]))  # type: ignore[arg-type]
 
 

@@ -44,8 +44,8 @@ class RandomWalk(OneLevel):
     def senders(self, network: Network) -> Iterator[list[int]]:
         if network.over_time is not None:
             raise dp.InputError(
-                "topology: a lost or late token ends its walk. Fix: leave out over_time, drop, offline and delay, or "
-                "use dp_dsgd."
+                "topology: lost or delayed messages are not supported, since they would end the walk of a "
+                "token. Fix: remove over_time, drop, offline and delay, or use dp_dsgd."
             )
         near = [network.neighbours(i) for i in range(network.n_agents)]
         holder, t = int(network.public_rng(0).integers(network.n_agents)), 0

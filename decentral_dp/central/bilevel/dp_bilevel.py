@@ -50,21 +50,21 @@ _NO_DEFAULT = (
     dp.Refusal[tuple[dp.CoordinatorContext, str]](
         lambda c: c[0].family is None,
         "algorithm.{of[1]}",
-        "missing, and it has no default because the problem's constants are not known (this requires a problem with "
-        "analytic ones, problem.normalise, and problem.label_range if labels are numbers)",
+        "missing; a default requires a problem with analytic constants, problem.normalise, and "
+        "problem.label_range if labels are numbers",
         "give {of[1]}",
     ),
     dp.Refusal[tuple[dp.CoordinatorContext, str]](
         lambda c: not c[0].domain.compact,
         "algorithm.{of[1]}",
         "missing, and no default holds for every x",
-        "give {of[1]}, or bound x by algorithm.domain, for example {{ low = -5.0, high = 0.0 }}",
+        "set {of[1]}, or bound x with algorithm.domain, for example {{ low = -5.0, high = 0.0 }}",
     ),
     dp.Refusal[tuple[dp.CoordinatorContext, str]](
         lambda c: c[1] in ("penalty", "inner") and math.isinf(c[0].budget),
         "algorithm.{of[1]}",
         "missing, and without noise nothing limits it",
-        "give {of[1]}, or privacy.epsilon and delta",
+        "set {of[1]}, or privacy.epsilon and privacy.delta",
     ),
 )
 
@@ -218,8 +218,8 @@ _REFUSED = (
     dp.Refusal[tuple[Any, dp.CoordinatorContext]](
         lambda c: c[0].rate < 1.0 and c[0].needs_records and not c[0].step_terms(c[1]),
         "algorithm.rate",
-        'with "{of[0].solver}" on this problem nothing reads a sample (got {of[0].rate})',
-        'leave it out, or set solver = "dp_gd"',
+        'no effect, since "{of[0].solver}" reads no sample on this problem (got {of[0].rate})',
+        'remove it, or set solver = "dp_gd"',
     ),
 )
 

@@ -72,8 +72,8 @@ class SingleDraw(dp.Coordinated):
         """Raise InputError for more than one round, and for a domain without bounds."""
         if context.rounds != 1:
             raise dp.InputError(
-                f"algorithm.rounds: {self.name} is one draw of x (got {context.rounds}, expected 1). Fix: set rounds "
-                "= 1."
+                f"algorithm.rounds: {self.name} draws x once (got {context.rounds} rounds, expected 1). Fix: "
+                "set rounds = 1."
             )
         context.domain.require_compact(self.name)
 

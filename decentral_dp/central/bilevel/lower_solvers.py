@@ -158,10 +158,10 @@ class SolvesLower(dp.Coordinated, Protocol):
 
 _PERTURBED = (
     dp.Refusal[tuple[Any, Any]](
-        lambda c: c[0].inner is not None, "algorithm.inner", 'no effect with "{of[0].solver}"', "leave it out"
+        lambda c: c[0].inner is not None, "algorithm.inner", 'no effect with "{of[0].solver}"', "remove it"
     ),
     dp.Refusal[tuple[Any, Any]](
-        lambda c: c[0].smoothness is not None, "algorithm.smoothness", 'no effect with "{of[0].solver}"', "leave it out"
+        lambda c: c[0].smoothness is not None, "algorithm.smoothness", 'no effect with "{of[0].solver}"', "remove it"
     ),
     dp.Refusal[tuple[Any, Any]](
         lambda c: not c[1].reads("lower_grad_y"),

@@ -69,13 +69,13 @@ _REFUSED = (
         lambda c: c[0].penalty is not None and c[0].method != "penalty",
         "algorithm.penalty",
         'only the method "penalty" takes it',
-        "leave it out",
+        "remove it",
     ),
     dp.Refusal[_Subject](
         lambda c: c[0].candidates is not None and c[0].method != "em",
         "algorithm.candidates",
         'only the method "em" takes it',
-        "leave it out",
+        "remove it",
     ),
     dp.Refusal[_Subject](
         lambda c: c[1].family is None or c[1].problem.p != 1,
@@ -86,7 +86,7 @@ _REFUSED = (
     dp.Refusal[_Subject](
         lambda c: c[0].method == "em" and c[1].rounds != 1,
         "algorithm.rounds",
-        'the method "em" is one draw (got {of[1].rounds}, expected 1)',
+        'the method "em" draws once (got {of[1].rounds} rounds, expected 1)',
         "set rounds = 1",
     ),
 )

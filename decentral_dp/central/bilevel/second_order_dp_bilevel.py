@@ -129,8 +129,8 @@ class WarmStart(dp.Coordinated):
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         if context.rounds < 2:
             raise dp.InputError(
-                "algorithm.rounds: round 0 is the start, and descent requires more (got 1, expected at least 2). "
-                'Fix: raise it, or use "exponential_mechanism".'
+                "algorithm.rounds: too few for descent, since round 0 draws the start (got 1, expected at "
+                'least 2). Fix: increase it, or use "exponential_mechanism".'
             )
         context.domain.require_compact("warm_start")
         self.law(context)

@@ -224,8 +224,8 @@ def check_unprotected(guarantee: str) -> None:
     """Raise InputError for a guarantee with SCDRO."""
     if guarantee != "none":
         raise dp.InputError(
-            "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
-            'guarantee = "none" to run it as a baseline; recursive_spider is private.'
+            "privacy.guarantee: scdro has no clipping and no noise, so it has no privacy guarantee. Fix: set "
+            'guarantee = "none" to run it as a baseline, or use recursive_spider.'
         )
 
 

@@ -50,14 +50,14 @@ _ONE_CLIP = (
     dp.Refusal[dp.MinimaxContext](
         lambda context: context.noisy and not math.isfinite(context.clip.bound("x")),
         "privacy.clip.x",
-        "missing; nothing else bounds one record's gradient by x and y",
-        "give for example clip.x = 1.0",
+        "missing, and without it the gradient of one record is unbounded",
+        "set it, for example clip.x = 1.0",
     ),
     dp.Refusal[dp.MinimaxContext](
         lambda context: math.isfinite(context.clip.bound("y")),
         "privacy.clip.y",
         "the gradient by x and y is clipped as one vector, to clip.x",
-        "leave it out",
+        "remove it",
     ),
 )
 

@@ -76,13 +76,13 @@ _SMOOTHNESS = (
         lambda c: c[0].period > 1 and c[0].smoothness is None and c[1].noisy,
         "algorithm.smoothness",
         "missing; differences of gradients are clipped at smoothness times the distance between the points",
-        "give a public constant, for example 1.0, or set period = 1",
+        "set a public constant, for example 1.0, or set period = 1",
     ),
     dp.Refusal[tuple[Any, Any]](
         lambda c: c[0].period == 1 and c[0].smoothness is not None,
         "algorithm.smoothness",
-        "with period = 1 every round is an anchor, and smoothness is not used",
-        "leave it out",
+        "no effect with period = 1, where every round is an anchor",
+        "remove it",
     ),
 )
 

@@ -17,8 +17,8 @@ def _make_local(problem: Minimax, name: str, kind: str) -> Saddle:
     """State a problem in bilevel terms. Raises InputError if a gradient is no mean over records."""
     if missing := [term for term in ("grad_x", "grad_y") if not problem.terms.get(term)]:
         raise InputError(
-            f"algorithm.kind: {kind} needs {missing[0]} as a mean over records, and {name} has none. Fix: use another "
-            "algorithm or problem."
+            f"algorithm.kind: {kind} requires {missing[0]} as a mean over records, which {name} does not "
+            "have. Fix: use another algorithm or problem."
         )
     return Saddle(problem)
 

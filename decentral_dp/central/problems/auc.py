@@ -101,7 +101,7 @@ class AucObjective(Objective):
         return {"primal": primal, "gradient_norm": gradient(best), **ranking(outputs[:, 0], labels == 1.0)}
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """Compute AUC, and accuracy and F1 with as many predicted positive records as there are.
+        """Compute AUC, and accuracy and F1 with the true number of positive predictions.
 
         Args:
             outputs: outputs of the model, (n, 1).

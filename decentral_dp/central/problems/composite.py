@@ -434,10 +434,11 @@ class RecordwiseObjective(Objective):
         try:
             value = np.asarray(getattr(self.author, method)(*arguments), dtype=np.float64)
         except USER_ERRORS as error:
-            raise UserCodeError(f"{self.name}: {method} does not run: {blame(error)}. Fix: correct it.") from error
+            raise UserCodeError(f"{self.name}: {method} fails: {blame(error)}. Fix: correct its code.") from error
         if value.size != self.q:
             raise UserCodeError(
-                f"{self.name}: {method} returns a wrong shape (got {value.shape}, expected {self.q}). Fix: change it."
+                f"{self.name}: {method} returns an array of the wrong shape (got {value.shape}, expected "
+                f"({self.q},)). Fix: return an array of this shape."
             )
         return value.reshape(self.q)
 
@@ -456,7 +457,8 @@ class RecordwiseObjective(Objective):
         if not 0.0 < radius < np.inf:
             # Rows are clipped to it, so every sensitivity depends on it.
             raise InputError(
-                f"{self.name}: radius_y bounds nothing (got {radius:g}, expected a number above 0). Fix: change it."
+                f"{self.name}: radius_y out of range (got {radius:g}, expected a finite number above 0). Fix: "
+                "return such a number."
             )
         return PublicBall(None, radius)
 
@@ -517,7 +519,7 @@ def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: Mode
     check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         raise InputError(
-            f"{name}: only one of regulariser(y) and regulariser_grad(y) is there. Fix: define both, or neither."
+            f"{name}: only one of regulariser(y) and regulariser_grad(y) is defined. Fix: define both, or neither."
         )
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=facts.n_classes)
     objective = RecordwiseObjective(author, outputs, q, facts.n_classes, name)

@@ -139,8 +139,9 @@ def dro(
     if not heaviest <= LARGEST_WEIGHT:
         smallest = 1.001 * cap / psi.reach(LARGEST_WEIGHT)
         raise InputError(
-            f"problem.strength: with the cap {cap:g}, one record could have more than a million times the average "
-            f"weight of {divergence} (got {strength:g}). Fix: give at least {least_text(smallest)}, or lower the cap."
+            f"problem.strength: too small for the cap {cap:g}: {divergence} could weight one record a million "
+            f"times the average (got {strength:g}, expected at least {least_text(smallest)}). Fix: increase "
+            "it, or lower the cap."
         )
     return Composite(facts.model(bounded_loss.loss.outputs, model), DroObjective(bounded_loss, psi, strength))
 

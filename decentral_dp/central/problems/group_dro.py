@@ -162,14 +162,15 @@ def group_dro(
     classes = facts.n_classes
     if classes < 2:
         raise InputError(
-            "problem.kind: group_dro requires classes, which are the groups, and the labels are numbers. Fix: declare "
-            "classes, or use dro."
+            "problem.kind: group_dro requires classes as groups (got numeric labels). Fix: declare "
+            "problem.classes, or use dro."
         )
     shares = np.asarray([1.0 / classes] * classes if group_shares is None else group_shares, dtype=np.float64)
     if shares.size != classes or abs(shares.sum() - 1.0) > _SHARE_TOLERANCE:
         raise InputError(
-            f"problem.group_shares: got {shares.size} numbers with the sum {shares.sum():.4g}, expected {classes} with "
-            "the sum 1. Fix: give public shares in the order of the classes, or leave it out for equal ones."
+            f"problem.group_shares: shares must sum to 1 (got {shares.size} shares with the sum "
+            f"{shares.sum():.4g}, expected {classes} with the sum 1). Fix: set one public share for each "
+            "class, in the order of the classes."
         )
     bounded_loss = capped_loss(loss, cap, classes)
     return Composite(facts.model(bounded_loss.loss.outputs, model), GroupDroObjective(bounded_loss, strength, shares))

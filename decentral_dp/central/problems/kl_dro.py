@@ -241,9 +241,9 @@ def kl_dro(
     bounded_loss, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
     if cap > reach * strength:
         raise InputError(
-            f"problem.strength: with the cap {cap:g}, the denominator of kl_dro can be as small as "
-            f"exp(−{cap / strength:.3g}), less than any noise (got {strength:g}). Fix: give at least "
-            f"{least_text(cap / reach)}, or lower the cap."
+            f"problem.strength: too small for the cap {cap:g}: the denominator of kl_dro could be "
+            f"exp(−{cap / strength:.3g}), below any noise (got {strength:g}, expected at least "
+            f"{least_text(cap / reach)}). Fix: increase it, or lower the cap."
         )
     return kl_robust(facts.model(bounded_loss.loss.outputs, model), bounded_loss, strength, radius)
 

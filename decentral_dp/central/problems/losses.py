@@ -139,7 +139,7 @@ def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
         "squared": ("numbers to predict", classes == 0),
     }
     if name not in losses:
-        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, losses)}.")
+        raise InputError(f"problem.loss: unknown loss {name!r}; {nearest(name, losses)}.")
     requirement, fits = losses[name]
     if not fits:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"

@@ -396,7 +396,7 @@ _REFUSED = (
         lambda c: c[1] is not None and c[1].kind not in ("linear", "mlp") and c[1].kind,
         "problem.model",
         "mspbe requires second derivatives of its value function (got {it!r})",
-        'use linear, or for example {{ kind = "mlp", hidden = [50] }}',
+        'use "linear", or for example {{ kind = "mlp", hidden = [50] }}',
     ),
     Refusal[tuple[ProblemFacts, ModelChoice | None]](
         lambda c: c[0].trajectory is None,

@@ -216,13 +216,13 @@ _REFUSED = (
     Refusal[tuple[ProblemFacts, ModelChoice | None]](
         lambda c: c[1] is not None and c[1].kind not in ("linear", "mlp") and c[1].kind,
         "problem.model",
-        "wgan requires derivatives of its critic by the input (got {it!r})",
-        'use linear, or for example {{ kind = "mlp", hidden = [64] }}',
+        "wgan requires derivatives of its critic with respect to the input (got {it!r})",
+        'use "linear", or for example {{ kind = "mlp", hidden = [64] }}',
     ),
     Refusal[tuple[ProblemFacts, ModelChoice | None]](
         lambda c: c[0].l2 is None,
         "problem.scale",
-        "wgan generates records in [-1, 1], and nothing bounds these",
+        "wgan requires records in [-1, 1], and these have no declared range",
         'set scale = "public_ranges", or another declared range',
     ),
 )

@@ -445,11 +445,11 @@ def calibrate(
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     if np.isinf(epsilon_spent).any():
         why = (
-            f"got {epsilon:g}, at which float64 sampling of these few releases may add more than delta = {delta:g}. "
-            "Fix: lower epsilon, or spread it over more rounds."
+            f"too large for these few releases, whose float64 sampling may add more than delta = {delta:g} "
+            f"(got {epsilon:g}). Fix: lower epsilon, or use more rounds."
         )
     else:
-        why = f"no noise meets {epsilon:g} at delta = {delta:g}. Fix: {_advice(ledger)}."
+        why = f"not attainable at delta = {delta:g} with any noise (got {epsilon:g}). Fix: {_advice(ledger)}."
     raise InputError(f"privacy.epsilon: {why}")
 
 
@@ -467,15 +467,16 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     if np.isinf(least):
         lost_delta = max(float(bounds[0].delta.max()) for bounds in slack)
         why = (
-            f"privacy.delta: got {delta:g}, but float64 sampling of these releases may add {lost_delta:.2g} to it at "
-            f"any noise. Fix: a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
+            f"privacy.delta: too small, since float64 sampling of these releases may add {lost_delta:.2g} "
+            f"with any noise (got {delta:g}). Fix: use a larger "
+            f"delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
     else:
         added_epsilon = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
         why = (
-            f"privacy.epsilon: got {epsilon:g}, but rounding to the noise's grid and float64 sampling "
-            f"({added_epsilon:.2g}) cost about {epsilon_text(least)} at delta = {delta:g} and any noise. "
-            f"Fix: {_advice(ledger)}."
+            f"privacy.epsilon: too small, since float64 rounding and sampling ({added_epsilon:.2g}) cost "
+            f"about {epsilon_text(least)} at delta = {delta:g} with any noise (got {epsilon:g}). Fix: "
+            f"{_advice(ledger)}."
         )
     raise InputError(why)
 
@@ -488,22 +489,22 @@ def _uncalibratable(ledger: Ledger, ledger_charges: Charges, shares: Mapping[str
     """Yield why these releases cannot be calibrated."""
     for c in ledger.charged_channels:
         if c.mechanism == NO_NOISE:
-            yield f"privacy.epsilon: channel {c.channel!r} has no noise. Fix: give it a mechanism."
+            yield f"privacy.epsilon: channel {c.channel!r} has no noise. Fix: set its mechanism."
         if any(np.isinf(s).any() for s in c.sensitivity.values()):
             yield (
-                f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded. Fix: clip its records, or "
-                "give the constants that bound it."
+                f"privacy.epsilon: the sensitivity of channel {c.channel!r} is unbounded. Fix: clip its "
+                "records, or declare the constants that bound it."
             )
     lines = [line for split_lines in ledger_charges.lines.values() for line in split_lines]
     if not any((line.loss > 0.0).any() for line in lines):
         yield (
-            "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: list the releases of "
-            "a custom algorithm in RELEASES."
+            "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: list the "
+            "releases of a custom algorithm in RELEASES."
         )
     if shares is not None and set(shares) != set(ledger_charges.names):
         yield f"privacy.share: got {dict(shares)}, expected a share for each of {', '.join(ledger_charges.names)}."
     if shares is not None and len({line.mechanism for line in lines}) > 1:
-        yield "privacy.share: channels have different mechanisms. Fix: give scales instead."
+        yield "privacy.share: channels have different mechanisms. Fix: set scales instead."
 
 
 def _split(ledger_charges: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
@@ -627,7 +628,7 @@ def smallest_factor(
             break
     if large is None:
         raise InputError(
-            f"privacy.epsilon: no amount of noise meets {target} for these releases. Fix: raise epsilon or delta."
+            f"privacy.epsilon: no amount of noise gives {target} for these releases. Fix: increase epsilon or delta."
         )
     return large[0]
 

@@ -204,8 +204,8 @@ def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
             yield f"has a sampling rate above 1, {rate.max():g}"
         if not c.mechanism.amplified_by and (rate < 1.0).any():
             yield (
-                f"samples for a release by {c.mechanism.name!r}; no rule covers it. Read all records in every round, "
-                "or use Laplace or Gaussian noise"
+                f"samples for a release by {c.mechanism.name!r}, for which no amplification rule is known. "
+                "Fix: use full batches, or Laplace or Gaussian noise"
             )
 
 
@@ -465,7 +465,8 @@ def accounts(ledger_charges: Charges, split: Split, channel: str | None) -> Comp
         if overlaps.any():
             raise InputError(
                 f"ledger: in round {int(common[np.argmax(overlaps)])} one {split} batch feeds releases of two "
-                "mechanisms or two samplings; no amplification rule covers both. Fix: use one, or read all records."
+                "mechanisms or two samplings, and no amplification rule covers both. Fix: use one of them, "
+                "or full batches."
             )
     return ComposedCharges(groups, {pair: parts for pair, parts in charged_plain.items() if parts}, sampled)
 
@@ -484,8 +485,8 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
         if differs.any():
             t = int(line.rounds[np.argmax(differs.any(axis=1))])
             raise InputError(
-                f"ledger: in round {t} one batch feeds several channels at different sampling rates "
-                f"(channel {line.channel!r} among them); channels of one batch must share its rate."
+                f"ledger: in round {t} one batch feeds several channels at different sampling rates (channel "
+                f"{line.channel!r} among them). Fix: use the same rate for all channels of a batch."
             )
         total[positions] += loss**power
         rate[positions] = np.where(has_loss, share, rate[positions])

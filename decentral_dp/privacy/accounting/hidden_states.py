@@ -148,8 +148,8 @@ def hidden_mu(
         and not (rounds.weights.any() and (radius is not None or rounds.observed[-1].any()))
     ):
         raise ValueError(
-            "correlated noise is that of all agents in every round, none of them a member, and no last message is "
-            "seen next to an average"
+            "correlated noise requires that all agents send in every round, none of them is a member, and no "
+            "last message is observed with an average"
         )
     precision = None if rounds.covariance is None else _bound_precision(rounds.covariance)
     public = np.vstack([rounds.weights, rounds.observed])

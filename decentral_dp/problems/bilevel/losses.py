@@ -191,11 +191,11 @@ class LossProblem:
             for function in ("lower_loss", "upper_loss"):
                 fault = row_dependence(here._oracle(function, x, y, z), trial_records[turn::2])
                 if fault is not None:
-                    solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
+                    solves = " (torch.linalg.solve does so in second derivatives; use torch.linalg.inv)"
                     raise InputError(
-                        f"{self.name}: {function} {fault.text}, and no clip bounds what one record moves then; write "
-                        f"the loss of one record only, as a pure function of (x, y, features, label)"
-                        f"{solves if fault.term in MATRICES else ''}."
+                        f"{self.name}: {function} {fault.text}, so clipping does not bound the influence of "
+                        "one record. Fix: write the loss of one record as a pure function of (x, y, "
+                        f"features, label){solves if fault.term in MATRICES else ''}."
                     )
 
     def _oracle(self, function: str, x: Array, y: Array, z: Array) -> Oracle:
@@ -456,15 +456,15 @@ def from_losses(
     for key, size, least in (("p", p, 1), ("q", q, 1), ("n_features", n_features, 1), ("classes", classes, 2)):
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if (size is None and key != "classes") or (size is not None and (not whole or size < least)):
-            raise InputError(f"{name}: {key} is {size!r}; it must be a whole number, at least {least}.")
+            raise InputError(f"{name}: {key} out of range (got {size!r}, expected an integer of at least {least}).")
     sizes = (int(p), int(q), int(n_features))
     starts = {variable: np.asarray(values, dtype=np.float64) for variable, values in (start or {}).items()}
     for variable, vector in starts.items():
         size = {"x": sizes[0], "y": sizes[1]}.get(variable)
         if vector.shape != (size,) or not np.isfinite(vector).all():
             raise InputError(
-                f"{name}: start: got {quoted(variable)} of shape {vector.shape}, expected x of {sizes[0]} or y of "
-                f"{sizes[1]} finite numbers."
+                f"{name}: start: invalid (got {quoted(variable)} of shape {vector.shape}, expected {sizes[0]} "
+                f"finite numbers for x, or {sizes[1]} for y)."
             )
     with needing("from_losses"):
         reads_records = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
@@ -494,7 +494,7 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
     reads_records = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
     if reads_records != problem.reads_records:
         raise InputError(
-            f'{problem.name}: on device = "{device}" the losses depend on other arguments than on the processor; let '
-            "them not ask where they are computed."
+            f'{problem.name}: on device = "{device}" the losses depend on other arguments than on the CPU. '
+            "Fix: compute the same losses on every device."
         )
     return replace(problem, device=device)

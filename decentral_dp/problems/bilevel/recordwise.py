@@ -182,7 +182,10 @@ class RecordwiseProblem:
             with fails, converting(UserCodeError, str):
                 values = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
             if not all(np.isfinite(part).all() for part in values):
-                raise InputError(f"{self.name}: regulariser, or its value, is not finite at a synthetic point.")
+                raise InputError(
+                    f"{self.name}: regulariser or regulariser_value is not finite at a synthetic point. Fix: make "
+                    "both finite everywhere."
+                )
         classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
         for name, shape in ({"predict": ()} | classes).items():
             if (method := getattr(self.author, name, None)) is not None:
@@ -229,7 +232,9 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     """
     check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
-        raise InputError(f"{name}: it has a regulariser, and no regulariser_value(x, y). Fix: define it.")
+        raise InputError(
+            f"{name}: regulariser_value(x, y) is missing, and required with a regulariser. Fix: define it."
+        )
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)
@@ -260,7 +265,7 @@ def author_sizes(author: Any, name: str, noun: str, **facts: int) -> tuple[int, 
         first, second = author.sizes(**facts)
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name}: sizes returns {value!r}; {noun} are whole numbers of at least 1.")
+            raise InputError(f"{name}: sizes returns {value!r} (expected integers of at least 1 for {noun}).")
     return int(first), int(second)
 
 
@@ -289,7 +294,7 @@ def try_rows(
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # A formula may raise on an outlier, which then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), arguments, expected_shape)}
-            raise InputError(f"{name} does not run on synthetic records: {blame(error)}.") from error
+            raise InputError(f"{name} fails on synthetic records: {blame(error)}. Fix: correct its code.") from error
         # An outlier may overflow and counts as zero, but some rows of ordinary records must be finite.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
         fits = values.shape == expected_shape
@@ -301,8 +306,8 @@ def try_rows(
     fault = row_dependence(rows, trial_records)
     if fault is not None:
         raise InputError(
-            f"{name} {fault.text}, and no clip bounds what one record moves then. Fix: make it a pure function, whose "
-            "row k is computed from record k only."
+            f"{name} {fault.text}, so clipping does not bound the influence of one record. Fix: make it a "
+            "pure function, with row k computed from record k only."
         )
 
 

@@ -110,8 +110,8 @@ class Interruption:
         blocks = 1 if job.plans_ahead else len(job.sizes())
         if len(parts) != blocks:
             raise InputError(
-                f"resume: the agents are in other blocks (got {blocks}, expected {len(parts)}). Fix: put run.blocks, "
-                "run.engine and run.agents_per_actor back to what they were."
+                f"resume: number of blocks of agents changed (got {blocks}, expected {len(parts)}). Fix: "
+                "restore the original run.blocks, run.engine and run.agents_per_actor."
             )
         return SavedState(t, parts)
 
@@ -124,7 +124,7 @@ def lock_folder(folder: Path) -> IO[bytes]:
         lock_file(lock)
     except OSError:
         lock.close()
-        raise InputError(f"{folder}: this run is under way. Fix: wait for its end, or interrupt it.") from None
+        raise InputError(f"{folder}: this run is in progress. Fix: wait until it ends, or interrupt it.") from None
     return lock
 
 
@@ -167,7 +167,7 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
                 return interruption, lock
             shutil.rmtree(place)
     state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
-    raise InputError(f"resume: {folder} {state}. Fix: give the folder of a run that was interrupted.")
+    raise InputError(f"resume: {folder} {state}. Fix: use the folder of an interrupted run.")
 
 
 def _read_interruption(folder: Path) -> Interruption:
@@ -178,8 +178,9 @@ def _read_interruption(folder: Path) -> Interruption:
         converting,
         (ValueError, FileNotFoundError, IsADirectoryError),
         lambda error: (
-            f"resume: {place} is damaged ({error}), and the run cannot resume. Fix: run the scenario again in another "
-            'folder. "decentral-dp plan" of its scenario.toml lists the releases that it may have made.'
+            f"resume: {place} is damaged ({error}), so the run cannot resume. Fix: run the scenario again in "
+            'another folder. "decentral-dp plan" of its scenario.toml lists the releases that it may have '
+            "made."
         ),
     )
     with damaged():
@@ -245,9 +246,9 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
         )
     elif differences and interruption.leased_rounds:
         problem = (
-            f"resume: the run was begun with {', '.join(differences)}, and rounds in flight would be released again "
-            "with other last bits under the same noise. Fix: resume on the machine and with the versions that it was "
-            "begun with."
+            f"resume: the run was started with {', '.join(differences)}, so rounds in flight would be "
+            "released again with different rounding under the same noise. Fix: resume on the original "
+            "machine with the original versions."
         )
     elif device != "cpu" and interruption.leased_rounds:
         from decentral_dp.problems.bilevel.losses import LossProblem
@@ -256,9 +257,9 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
         # covers the first release after every state, which is made again from the records.
         if not isinstance(job.problem, LossProblem):
             problem = (
-                "run.device: rounds in flight would be released again under the same noise, and kernels of a model may "
-                f'round differently each time (got {quoted(device)}, expected "cpu"). Fix: run the scenario again in '
-                "another folder. The budgets of both runs add up."
+                "run.device: rounds in flight would be released again under the same noise, and GPU kernels "
+                f'may round differently each time (got {quoted(device)}, expected "cpu"). Fix: run the '
+                "scenario again in another folder. The budgets of both runs add up."
             )
     if problem:
         raise InputError(problem)
@@ -335,9 +336,9 @@ class RunInProgress:
         """
         if self._leased and self._machines and tuple(machines) != self._machines:
             raise InputError(
-                "resume: agents run on machines with other processors or versions than before, and rounds in flight "
-                "would be released again with other last bits under the same noise. Fix: start Ray on machines like "
-                "those that the run was begun on."
+                "resume: agents run on other processors or versions than before, so rounds in flight would "
+                "be released again with different rounding under the same noise. Fix: start Ray on machines "
+                "like the original ones."
             )
         if tuple(machines) != self._machines:
             self._machines = tuple(machines)
@@ -459,7 +460,7 @@ def begin(folder: Path, job: PlannedJob) -> RunInProgress:
     try:
         place.mkdir(OWNERS_FOLDER)
     except FileExistsError:
-        raise option_error("out", f": another run writes {folder} already. Fix: use another folder.") from None
+        raise option_error("out", f": another run is writing to {folder}. Fix: use another folder.") from None
     lock = lock_folder(folder)
     try:
         if job.scenario.seed is None:

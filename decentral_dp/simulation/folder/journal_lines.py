@@ -75,11 +75,11 @@ def read_lines(path: Path) -> Lines:
         except ValueError:
             pass
         else:
-            raise ValueError(f"line {len(lines) + 1} of {path.name} is not what was written")
+            raise ValueError(f"line {len(lines) + 1} of {path.name} was changed after it was written")
     if entries and entries[0].get("format") != FORMAT:
         raise InputError(
-            f"resume: {path} was written by another version of decentral_dp. Fix: resume with the version that the run "
-            "was begun with."
+            f"resume: {path} was written by another version of decentral_dp. Fix: resume with the version "
+            "that started the run."
         )
     return Lines(entries, chain, size)
 
@@ -93,7 +93,7 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_intact = False
     if not is_intact:
-        raise ValueError(f"{name} is not what was written")
+        raise ValueError(f"{name} was changed after it was written")
     return entry, chain_digest
 
 
@@ -130,7 +130,7 @@ def read_bound(path: Path, folder: Path, expected: str) -> bytes:
     content = intact(own(path, folder, "resume"), expected)
     if content is None:
         raise InputError(
-            f"resume: {quoted_path(path)} is not the file that the run wrote. Fix: restore it, or run the scenario "
-            "again in another folder. The budgets of both runs add up."
+            f"resume: {quoted_path(path)} was changed after the run wrote it. Fix: restore it, or run the "
+            "scenario again in another folder. The budgets of both runs add up."
         )
     return content

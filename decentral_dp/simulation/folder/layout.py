@@ -77,9 +77,9 @@ def check_writable(folder: Path) -> None:
     problem = ""
     try:
         if is_url(str(folder).replace(":/", "://", 1)):
-            problem = f"got the URL {folder}, expected a folder of this machine. Fix: use --upload for the URL."
+            problem = f"not a local folder (got the URL {folder}). Fix: pass the URL to --upload."
         elif os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            problem = f"{folder} exists already, and no file is overwritten. Fix: use a new or an empty folder."
+            problem = f"{folder} already exists, and files are never overwritten. Fix: use a new or empty folder."
         else:
             above = next(p for p in folder.absolute().parents if p.exists())
             Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
@@ -101,7 +101,7 @@ def require_new(option: str, file: Path) -> None:
     """
     problem = "" if file.parent.is_dir() else f"there is no folder {file.parent}"
     if os.path.lexists(file):
-        problem = f"{file} exists already, and no file is overwritten"
+        problem = f"{file} already exists, and files are never overwritten"
     if problem:
         raise InputError(f"{option}: {problem}. Fix: use another file.")
 
@@ -224,9 +224,9 @@ def open_store(url: str) -> tuple[Any, str]:
     try:
         system, path = importlib.import_module("fsspec").core.url_to_fs(url)
         if system.find(path):
-            problem = f"{url} is not empty, and no file is overwritten. Fix: use a new URL."
+            problem = f"{url} is not empty, and files are never overwritten. Fix: use a new URL."
     except ImportError as error:
-        problem = f'{error}. Fix: pip install "decentral_dp[remote]" and the store\'s package.'
+        problem = f'{error}. Fix: run pip install "decentral_dp[remote]", and install the package of the store.'
     except Exception as error:  # noqa: BLE001 # each store has its error types
         problem = f"{url} cannot be reached ({error}). Fix: use another URL."
     if problem:

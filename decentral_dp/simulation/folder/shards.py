@@ -93,13 +93,13 @@ _REFUSALS: tuple[Refusal[Components], ...] = (
     Refusal(
         lambda c: c.scenario.problem.manifest,
         "problem.manifest",
-        'the records are with their agents already (got "{it}")',
+        'the agents already hold the records (got "{it}")',
         "use a scenario with all records",
     ),
     Refusal(
         lambda c: c.problem_entry is not None and c.problem_entry.trajectories and c.scenario.problem.data,
         "problem.data",
-        'trajectories have no file of each agent (got "{it}")',
+        'trajectories cannot be written as one file per agent (got "{it}")',
         "use a scenario of records",
     ),
 )

@@ -106,7 +106,7 @@ def from_bytes(content: bytes, module: AuthorModule) -> Any:
             arrays = {name: archive[name] for name in archive.files}
         return _build_value(json.loads(str(arrays[_STRUCTURE])), arrays, module)
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableError(f"these are no saved values ({error})") from error
+        raise UnreadableError(f"not a file of saved values ({error})") from error
 
 
 def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule) -> Any:
@@ -132,7 +132,9 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
         return {type(value).__name__: [inner(v) for v in value]}
     if isinstance(value, Mapping):
         return {"dict": [[inner(k), inner(v)] for k, v in value.items()]}
-    raise TypeError(f"a {type(value).__name__} cannot be kept; a state is made of numbers, arrays and tuples of them")
+    raise TypeError(
+        f"a {type(value).__name__} cannot be saved; a state consists of numbers, arrays and tuples of these"
+    )
 
 
 def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
@@ -159,7 +161,8 @@ def _name(kind: type, module: AuthorModule) -> list[str]:
         _class(name, module)
     except UnreadableError as error:
         raise TypeError(
-            f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it at the top of the algorithm's file"
+            f"a {kind.__qualname__} of {kind.__module__} cannot be saved; define it at the top level of the "
+            "algorithm's file"
         ) from error
     return name
 
@@ -174,7 +177,7 @@ def _class(name: list[str], module: AuthorModule) -> Any:
     for part in inner_names:
         member = getattr(member, part, None)
     if not (isinstance(member, type) and (dataclasses.is_dataclass(member) or hasattr(member, "_fields"))):
-        raise UnreadableError(f"{class_name} of {module_name} is no class of values")
+        raise UnreadableError(f"{class_name} of {module_name} is not a class of saved values")
     return member
 
 
@@ -244,7 +247,7 @@ class AgentStates:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             write_synced(self._path(t), content, mode=0o600)
         except OSError as error:
-            raise TypeError(f"the state of agents cannot be kept in {self.folder}: {error.strerror}") from error
+            raise TypeError(f"states of agents cannot be saved in {self.folder}: {error.strerror}") from error
         before = [receipt for receipt in self.receipts if receipt[0] < t]
         self.receipts = [*before, (t, digest(content))][-_LAST:]
         self._remove_others()

@@ -96,7 +96,7 @@ def plan_job(c: Components) -> PlannedJob:
     measures = c.scenario.run.measures
     unknown = next((name for name in measures or () if name not in MEASURES and c.problem_entry), None)
     if unknown is not None:
-        raise InputError(f"run.measures: no measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
+        raise InputError(f"run.measures: unknown measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
     # One-level training has all measures of probabilities by default.
     requested = tuple(CLASS_MEASURES) if measures is None and c.one_level else requested_measures(measures or ())
     with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
@@ -155,7 +155,7 @@ def _check_probabilities(job: PlannedJob) -> None:
     if missing:
         note = "" if job.holds_records else ", whose records are with their agents,"
         raise InputError(
-            f'run.measures: "test_{missing[0]}" needs probabilities of {"two " if classes else ""}classes, and '
-            f"{job.components.problem.name}{note} has {classes or 'none'}. Fix: use "
+            f'run.measures: "test_{missing[0]}" requires probabilities of {"two " if classes else ""}classes, '
+            f"but {job.components.problem.name}{note} has {classes or 'none'}. Fix: use "
             f'"test_{"balanced_accuracy" if classes else "loss"}".'
         )

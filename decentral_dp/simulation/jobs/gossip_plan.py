@@ -44,7 +44,6 @@ from decentral_dp.simulation.jobs.settings import (
     settings_text,
     stability_text,
 )
-from decentral_dp.user_code import author_of, blame, call
 
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
@@ -125,8 +124,8 @@ def plan_releases(
     if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
         reason = "are planned one by one" if by_agent else "differ in records, weights or noise"
         raise InputError(
-            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {reason} are more than the "
-            f"{LARGEST_PLAN:.0e} releases of a channel that can be accounted. Fix: use fewer rounds."
+            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {reason} exceed the "
+            f"{LARGEST_PLAN:.0e} releases per channel that can be accounted. Fix: use fewer rounds."
         )
     # One-level problems have no validation records.
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
@@ -155,13 +154,7 @@ def plan_releases(
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [_channel(c, plans[c], widths[c].width, per_round, group, representative, noise) for c in plans]
     if senders is not None:
-        sends = call(
-            lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
-            {},
-            lambda error: (
-                f"algorithm.kind: senders of {author_of(algorithm)} fails with {blame(error)}. Fix: correct it."
-            ),
-        )
+        sends = np.stack([senders.mask_of_round(t) for t in range(rounds + 1)])
         channels = [c.keep_sent(sends[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
@@ -230,10 +223,10 @@ def _check_in_time(channel: str, plan: Planned, scale: Array, dimension: int, fa
     size_changes = changes(scale) or any(map(changes, plan.sensitivity.values()))
     is_each_round = np.array_equal(index, np.arange(1, index.size + 1)) and index.size <= rounds
     rules = (
-        (not is_each_round, "is not released once in every round", 'take "dp_dsgd"'),
+        (not is_each_round, "is not released once in every round", 'use "dp_dsgd"'),
         (size_changes, "has noise or a sensitivity that changes by round", "keep its step and noise constant"),
-        (GAUSSIAN.rounds_at_random(dimension), f"has {dimension:,} coordinates, rounded at random", "take fewer"),
-        (not sums_are_exact, "has noise of earlier rounds, too long a sum for float64", "take fewer bands"),
+        (GAUSSIAN.rounds_at_random(dimension), f"has {dimension:,} coordinates, rounded at random", "use fewer"),
+        (not sums_are_exact, "has noise of earlier rounds, too long a sum for float64", "use fewer bands"),
     )
     for applies, problem, fix in rules:
         if applies:
@@ -253,8 +246,8 @@ def _check_noise(
         scales = " to ".join(dict.fromkeys(f"{s:.3g}" for s in (scale.min(), scale.max())))
         size = f" to a query of size {largest.max():.3g}" if largest.any() else ""
         raise InputError(
-            f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64{size}. Fix: bring the "
-            "clip, the step sizes and the noise (its scale and decay, or the target epsilon) nearer to 1."
+            f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64{size}. Fix: use a "
+            "clipping norm, step sizes and noise closer to 1."
         )
 
 
@@ -292,15 +285,15 @@ def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
     charges = {c.channel: r.charged[c.channel] for c in ledger.charged_channels}
     if charges and not any(c.rounds.size for c in ledger.charged_channels):
         raise InputError(
-            f"algorithm.rounds: no release of {r.kind} reads a record so early, and there is no noise to calibrate "
-            f"(got {r.s.algorithm.rounds}). Fix: use more rounds."
+            f"algorithm.rounds: too few, since no release of {r.kind} reads records yet (got "
+            f"{r.s.algorithm.rounds}). Fix: increase it."
         )
     privacy, families = r.privacy, list(charges.values())
     missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
         raise InputError(
-            f"privacy.share.{missing[0]}: missing. Fix: give a share for each of "
-            f"{', '.join(dict.fromkeys(families))}, or leave share out."
+            f"privacy.share.{missing[0]}: missing. Fix: set a share for each of "
+            f"{', '.join(dict.fromkeys(families))}, or remove share."
         )
     declared_shares = by_channel(privacy.share)
     shares = {c: declared_shares.get(family, 1.0) / families.count(family) for c, family in charges.items()}
@@ -335,8 +328,8 @@ def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
         scale = contribution / (own_scale * noise_of(c.mechanism, c.channel).deviation)
         if scale.size and not np.allclose(scale, scale[:1], rtol=1e-9, atol=0.0):
             raise InputError(
-                f"privacy.noise_multiplier: the contribution of a record to {c.channel} changes over the rounds. "
-                "Fix: use a constant learning rate and clip, or give the scales of the noise."
+                f"privacy.noise_multiplier: the contribution of a record to {c.channel} changes over the "
+                "rounds. Fix: use a constant learning rate and clip, or set noise scales instead."
             )
         # Both agents of a pair draw its noise on one grid at one scale, so that it cancels.
         multiple = scale[0].max() if c.shared else scale[0][c.group]

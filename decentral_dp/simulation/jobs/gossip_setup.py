@@ -403,7 +403,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.privacy.colluders >= d.declared_topology.n_agents,
         "privacy.colluders",
-        "no agent is left whose records ε protects (got {of.privacy.colluders} colluders of "
+        "too many colluders, so ε protects no agent (got {of.privacy.colluders} colluders of "
         "{of.declared_topology.n_agents} agents)",
         "set fewer colluders than agents",
     ),
@@ -411,14 +411,14 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         lambda d: d.is_private and d.unit.zeroed and not d.components.algorithm.proved,
         "privacy.neighbours",
         '"zero_out" is derived for algorithms of this package, not for {of.kind}',
-        'take "replace"',
+        'use "replace"',
     ),
     Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.sampling.kind == "fixed_batch",
         "privacy.neighbours",
-        "a batch of fixed size replaces a record that is not drawn by another one, so that "
-        '"zero_out" gains nothing there',
-        'use "replace", or another stream',
+        '"zero_out" is not supported for batches of fixed size, where a record that is not drawn is replaced by '
+        "another one",
+        'use "replace", or another problem.sampling',
     ),
     # Privacy: samples.
     Refusal(
@@ -430,8 +430,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.sampling.kind == "cyclic" and d.is_private and d.correlation.over_rounds is None,
         "problem.sampling",
-        "turns are accounted with noise that is correlated over rounds, or fresh by a band of 1",
-        'set for example privacy.correlation = {{ over_rounds = 1 }}, or use "full"',
+        "cyclic batches require noise correlated over rounds, where one band is independent noise",
+        'set privacy.correlation, for example to {{ over_rounds = 1 }}, or use "full"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
@@ -443,22 +443,21 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: d.correlation.over_rounds is not None and d.sampling.kind not in ("full", "cyclic"),
         "privacy.correlation.over_rounds",
-        "noise that is correlated over rounds reveals a secret sample in later rounds, and the privacy cost of a batch "
-        "assumes public rounds (got problem.sampling {of.sampling.kind})",
+        "not supported with secret samples, which correlated noise would reveal in later rounds (got "
+        "problem.sampling {of.sampling.kind})",
         'remove it, or use problem.sampling.kind = "cyclic"',
     ),
     Refusal(
         lambda d: d.correlation.between_agents and d.correlation.over_rounds is not None and d.network.over_time,
         "privacy.correlation",
-        "pairwise noise changes its size with the edges, and noise that is correlated over rounds is accounted at a "
-        "constant size",
+        "pairwise noise on a changing network cannot be correlated over rounds, since its scale changes with the edges",
         "remove it, or use a constant network",
     ),
     Refusal(
         lambda d: d.correlation.between_agents and d.s.problem.manifest is not None,
         "privacy.correlation",
-        "agents that hold their records add secrets to their noise, which no neighbour has",
-        "remove it, or give all records to one scenario",
+        "not supported with problem.manifest, since neighbours do not share the secret noise keys of agents",
+        "remove it, or use one scenario with all records",
     ),
     Refusal(
         # The first agent without a neighbour to share noise with.
@@ -468,8 +467,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and next((f"agent {k}" for k in np.setdiff1d(np.arange(d.network.n_agents), d.network.links())), "")
         ),
         "privacy.correlation",
-        "{it} has no neighbour to share noise with, and the privacy cost of its independent noise would set the scale "
-        "of all agents",
+        "{it} has no neighbour to share noise with, so its independent noise would set the scale for all agents",
         "remove it, or add an edge",
     ),
     Refusal(
@@ -484,7 +482,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "privacy.{it}",
-        "neighbours share noise of one scale, and here the scale depends on the agent",
+        "not supported with correlated noise if it differs between agents",
         "set one scale and one decay for all",
     ),
     Refusal(
@@ -498,8 +496,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "privacy.correlation",
-        f'"optimised" searches a scale for each edge, without a ratio, of a constant network of at most '
-        f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
+        f'"optimised" requires a constant network of at most {MOST_FOR_SCALES[0]} agents, or '
+        f"{MOST_FOR_SCALES[1]} against one colluder, and no ratio",
         'remove ratio, or use between_agents = "pairwise"',
     ),
     Refusal(
@@ -509,14 +507,14 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
         ),
         "privacy.correlation.ratio",
-        f"missing. The default is for constant networks of at most {MOST_FOR_RATIO} agents",
-        "set for example ratio = 2.0",
+        f"missing, and required on changing networks and with more than {MOST_FOR_RATIO} agents",
+        "set it, for example ratio = 2.0",
     ),
     # Networks.
     Refusal(
         lambda d: d.topology.over_time is None and d.declared_topology.over_time,
         "topology",
-        "no message of {of.kind} is lost or late on a network without edges",
+        "no effect on {of.kind}, whose network has no edges",
         "remove over_time, drop, offline and delay",
     ),
     Refusal(
@@ -527,8 +525,8 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             )
         ),
         "{it}",
-        "one server has the records of all agents (topology.pooled or {of.kind}), so that agents cannot hold them, and "
-        "the unit would be all records",
+        "one server holds the records of all agents (topology.pooled or {of.kind}), so the privacy unit "
+        "would be all records",
         'remove it, or use agents that hold their records, such as those of "alone" or "federated"',
     ),
     # Problems of annexes without a coordinator.
@@ -550,15 +548,15 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
             and d.components.mechanism.norm not in (None, *d.components.problem_type.norms)
         ),
         "privacy.mechanism",
-        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and "
-        "{of.components.problem_type.name} problems clip them in l2 only",
+        "{of.mechanism.description} requires gradients clipped in {of.mechanism.norm}, but "
+        "{of.components.problem_type.name} problems clip in l2 only",
         'use mechanism = "gaussian"',
     ),
     # Channels.
     Refusal(
         lambda d: _first({name: not low < high for name, (low, high) in d.privacy.domain.items()}),
         "privacy.box.{it}",
-        "the domain of the release is empty, expected a bound above 0 on the size of every coordinate",
+        "the domain of the release is empty (expected a bound above 0 on every coordinate)",
         "set a larger bound",
     ),
 )
@@ -586,26 +584,26 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             r.is_private and r.unit.records is not None and getattr(strip_centring(r.algorithm), "local_steps", None)
         ),
         "algorithm.local_steps",
-        "local steps have no noise of their own, and one record may move their sum arbitrarily far",
+        "not supported for single records, since one record may change the sum of noiseless local steps without bound",
         'set privacy.unit = "agent", or remove it',
     ),
     # Networks.
     Refusal(
         lambda r: r.algorithm.central and link_keys(r.s, r.topology),
         "{it}",
-        "the agents of {of.kind} answer a server, and no message is sent along an edge",
+        "no effect on {of.kind}, whose agents send messages to a server only",
         "remove it",
     ),
     Refusal(
         lambda r: r.algorithm.conserves_mass and r.privacy.domain,
         "privacy.box",
-        "{of.kind} sends numerators, and a box for their ratios does not hold for them",
+        "{of.kind} sends numerators, which a box for their ratios does not bound",
         "remove the box",
     ),
     Refusal(
         lambda r: not r.algorithm.central and r.topology.directed and not r.algorithm.conserves_mass,
         "topology",
-        "{of.topology.name} is directed, and {of.kind} averages with symmetric weights",
+        "{of.kind} requires an undirected graph (got the directed {of.topology.name})",
         'use algorithm.kind = "push_sum", or an undirected graph',
     ),
     Refusal(
@@ -614,7 +612,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and (r.algorithm.conserves_mass or r.topology.over_time or senders_of(r.algorithm, r.network) is not None)
         ),
         "topology.compression",
-        "replicas of an agent's messages diverge if some agents miss a message, and do not conserve mass",
+        "not supported with push_sum, or if agents may miss a message",
         "remove it, or remove over_time, drop, offline and delay and use an algorithm such as dp_dsgd",
     ),
     Refusal(
@@ -632,26 +630,26 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             )
         ),
         "{it}",
-        "not supported with attack and topology.aggregation, which read the whole messages of all agents at once",
+        "not supported with attack or topology.aggregation, which require complete messages of all agents",
         "remove it, or remove attack and topology.aggregation",
     ),
     Refusal(
         lambda r: is_byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
         "topology.aggregation",
-        "{of.kind} has no weighted sum of neighbours' values of agents on an undirected graph",
+        "not supported by {of.kind}, which forms no weighted sum of neighbours' values on an undirected graph",
         "use a gossip algorithm such as dp_dsgd",
     ),
     Refusal(
         lambda r: r.s.attack is not None and max(r.s.attack.agents) >= r.topology.n_agents,
         "attack.agents",
-        "no such agent (got {of.s.attack.agents} of {of.topology.n_agents} agents, numbered from 0)",
-        "use numbers of agents",
+        "unknown agent (got {of.s.attack.agents}, expected 0 to {of.topology.n_agents} − 1)",
+        "use valid agent numbers",
     ),
     Refusal(
         lambda r: r.s.attack is not None and len(set(r.s.attack.agents)) >= r.topology.n_agents,
         "attack.agents",
         "no agent is honest",
-        "leave out some",
+        "remove some of them",
     ),
     Refusal(
         lambda r: (
@@ -659,7 +657,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _first({key: getattr(r.s.topology, key) for key in ("compression", "delay")})
         ),
         "topology.{it}",
-        "{of.kind} has rounds that send no messages, whose values must not reach a neighbour",
+        "not supported by {of.kind}, which sends no messages in some rounds",
         "remove it",
     ),
     # Problems.
@@ -667,8 +665,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     Refusal(
         lambda r: r.is_private and r.unit != RECORD and not r.follows_from_releases and _kinds_with("memoryless"),
         "{of.unit_key}",
-        "the sensitivity of {of.kind} to {of.unit.noun} is not derived, only that of algorithms of this package "
-        "without noiseless state ({it}) and of custom ones",
+        "not derived for {of.kind}, only for custom algorithms and those without noiseless state ({it})",
         "remove it, or use one of these",
     ),
     Refusal(
@@ -691,8 +688,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             > 1
         ),
         "privacy.unit",
-        "releases of {of.kind} read train and validation records, and the sensitivity to {of.unit.noun} with both is "
-        "not derived",
+        "not derived for {of.kind}, whose releases read train and validation records",
         'use unit = "record", or a problem of one level',
     ),
     # Privacy: samples.
@@ -703,15 +699,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _kinds_with("one_mean")
         ),
         "problem.sampling",
-        "releases of Poisson samples by {of.kind} are not accounted, only those of {it}",
+        "Poisson samples are not accounted for {of.kind}, only for {it}",
         'use one of these, or "fixed_batch"',
     ),
     # Privacy: correlated noise (docs/proofs/40).
     Refusal(
         lambda r: r.correlation is not _INDEPENDENT and not r.follows_from_releases and _kinds_with("memoryless"),
         "privacy.correlation",
-        "the accounting assumes that a query depends on releases only, and that is false or unknown of {of.kind} with "
-        "{of.algorithm.protocol} states",
+        "not supported by {of.kind} with {of.algorithm.protocol} states, whose queries may depend on more "
+        "than releases",
         "remove it, or use released states of one of {it}, or a custom algorithm",
     ),
     Refusal(
@@ -720,7 +716,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             r.correlation.between_agents and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
         ),
         "privacy.correlation",
-        "in some rounds of {of.kind} an agent sends nothing, and the noise of its neighbours does not cancel",
+        "not supported by {of.kind}, where an agent may send nothing and the noise of its neighbours would not cancel",
         "remove it, or use dp_dsgd",
     ),
     Refusal(
@@ -734,8 +730,8 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             )
         ),
         "privacy.correlation.over_rounds",
-        "it is accounted if every agent makes one release of one batch in every round, and that is false or unknown of "
-        "{of.kind} on this network",
+        "not supported by {of.kind} on this network, since every agent must make one release of one batch in "
+        "every round",
         "remove it, or use dp_dsgd without local steps on a network where all agents send",
     ),
     # Privacy: clips and noise.
@@ -751,15 +747,15 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             and _first({_clip_key(r, f): f not in r.privacy.clips for f in clipped_families(r.channels, r.problem)})
         ),
         "privacy.{it}",
-        "missing. A certified run bounds every record's contribution",
-        "add for example {it} = 1.0",
+        "missing, and required to bound the contribution of every record",
+        "set it, for example {it} = 1.0",
     ),
     Refusal(
         lambda r: r.privacy.epsilon is not None and r.privacy.noise_multiplier is not None,
         "privacy.noise_multiplier",
-        "epsilon is set, too, and each of them determines the other (got {of.privacy.noise_multiplier} and epsilon = "
-        "{of.privacy.epsilon})",
-        "set one of them to null, or remove it",
+        "cannot be combined with epsilon, since each determines the other (got {of.privacy.noise_multiplier} "
+        "and epsilon = {of.privacy.epsilon})",
+        "remove one of the two",
     ),
     Refusal(
         lambda r: _first(
@@ -769,7 +765,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             }
         ),
         "privacy.{it}.scale",
-        "a channel that reads records has noise by epsilon, by noise_multiplier or by its scale (got epsilon = "
+        "noise must be set in exactly one way for each channel that reads records (got epsilon = "
         "{of.privacy.epsilon}, noise_multiplier = {of.privacy.noise_multiplier})",
         "set exactly one of privacy.epsilon, privacy.noise_multiplier, and a noise scale for every such channel",
     ),
@@ -784,7 +780,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
             None,
         ),
         "privacy.{it[0]}",
-        "got {it[1]} values, expected one for each of {of.topology.n_agents} agents",
+        "wrong number of values (got {it[1]}, expected one for each of {of.topology.n_agents} agents)",
         "set one value for each agent, or one for all",
     ),
     Refusal(

@@ -70,8 +70,8 @@ class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
 
     def __getitem__(self, split: Split) -> Sequence[Any]:
         raise InputError(
-            "problem.manifest: the records are with their agents, and are needed here. Fix: set problem.data to a file "
-            "or a data set with all records, and remove the manifest."
+            "problem.manifest: not supported here, since only the agents hold the records. Fix: set "
+            "problem.data to all records, and remove the manifest."
         )
 
     def __iter__(self) -> Iterator[Split]:
@@ -93,8 +93,8 @@ def require_records(records: Mapping[Split, Any], command: str) -> None:
     """
     if isinstance(records, RecordsElsewhere):
         raise InputError(
-            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Fix: "
-            "use public or synthetic records: set problem.data whole, and remove the manifest."
+            f"{command}: not supported with problem.manifest, since it replaces or scores single records. "
+            "Fix: set problem.data to public or synthetic records, and remove the manifest."
         )
 
 
@@ -292,8 +292,8 @@ class PlannedJob(Protocol):
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "job: it holds records and the noise key, and cannot be pickled or copied. Fix: send its scenario, and "
-            "build the job there."
+            "job: cannot be pickled or copied, since it holds records and the noise key. Fix: send its "
+            "scenario, and build the job there."
         )
 
     @property

@@ -346,44 +346,44 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
         is_unbounded,
         _HIDDEN,
-        "a step of a neural network, or on features without ranges, may move two models apart without a bound",
+        "not derived for neural networks or features without ranges, whose steps may amplify differences without bound",
         'use model = "linear" and declared ranges (scale = "public_ranges")',
     ),
     Refusal(
         lambda job: getattr(strip_centring(job.algorithm), "momentum", 0.0),
         "algorithm.momentum",
-        "a step with momentum depends on two rounds, and no norm is known that mixing and momentum both keep",
+        "ε of published models is not derived with momentum (got {it})",
         "set it to 0, and the learning rate to λ/(1 − β)",
     ),
     Refusal(
         lambda job: job.unit != RECORD or getattr(strip_centring(job.algorithm), "local_steps", None),
         "privacy.unit",
-        "ε of published models is derived for one replaced record and a step of one gradient",
+        "ε of published models is derived for one replaced record and one gradient per round only",
         "remove unit, neighbours and local_steps",
     ),
     Refusal(
         lambda job: job.sampling.kind == "poisson",
         "problem.sampling",
-        "a Poisson batch may be larger than its divisor, and a step may then move two models apart",
+        "not derived for Poisson samples, whose batches may exceed their divisor",
         'use "full" or "fixed_batch"',
     ),
     Refusal(
         lambda job: job.factor is not None or (job.pairs is not None and job.topology.over_time is not None),
         "privacy.correlation",
-        "ε of published models is derived for noise that is independent over rounds, and between agents of a network "
-        "that changes",
+        "ε of published models is not derived for noise correlated over rounds, or between agents of a "
+        "changing network",
         "remove it",
     ),
     Refusal(
         lambda job: job.scenario.privacy.colluders > 0 and job.topology.over_time is None,
         "privacy.colluders",
-        "a colluding agent receives every message of its neighbours, for whom ε is that of all messages",
-        'set 0, or adversary = "all_messages"; decentral-dp network states ε of each pair',
+        "no gain with colluding neighbours, who receive every message",
+        'set colluders = 0, or adversary = "all_messages"',
     ),
     Refusal(
         lambda job: job.scenario.privacy.colluders > 0 and _seconds_of_colluders(job) > _MOST_SECONDS,
         "privacy.colluders",
-        "every set of {of.scenario.privacy.colluders} of {of.n_agents} agents is accounted, which takes too long",
+        "too many sets of colluders to account for (got {of.scenario.privacy.colluders} of {of.n_agents} agents)",
         "use fewer colluders, agents or rounds",
     ),
     Refusal(
@@ -398,19 +398,19 @@ _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
         lambda job: job.scenario.privacy.domain,
         "privacy.box",
-        "the average of projected models shows more than the average of the models",
+        "not supported, since the average of projected models reveals more than the average of the models",
         "remove it",
     ),
     Refusal(
         lambda job: job.scenario.tail_length > 1,
         "run.average",
-        "the mean of several rounds shows more than the last models",
-        "remove it, or set 1; decreasing learning rates average noise, too",
+        "not supported, since a mean over rounds reveals more than the last models",
+        "remove it, or set it to 1",
     ),
     Refusal(
         lambda job: job.n_agents > _MOST_AGENTS,
         "topology.agents",
-        f"ε of published models is computed for at most {_MOST_AGENTS} agents",
+        f"too many agents for ε of published models (expected at most {_MOST_AGENTS})",
         "use fewer agents",
     ),
 )

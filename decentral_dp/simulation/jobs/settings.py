@@ -229,7 +229,7 @@ def _has_target(c: Components) -> bool:
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
     """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
-    fix = "give algorithm.learning_rate and privacy.clip" if is_noisy else "give algorithm.learning_rate"
+    fix = "set algorithm.learning_rate and privacy.clip" if is_noisy else "give algorithm.learning_rate"
     if c.keys.get("local_steps"):
         problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
     elif not math.isfinite(curvature):
@@ -285,7 +285,7 @@ def with_settings(
         reason = _no_centre(s, topology, sampling) if centring else "algorithm.centring is off"
         if reason:
             raise InputError(
-                f"privacy.clip.x: it bounds privately centred features, and {reason}. Fix: "
+                f"privacy.clip.x: bounds privately centred features, but {reason}. Fix: "
                 f"{'remove x' if centring else 'set algorithm.centring = true, or remove x'}."
             )
     is_declared = {
@@ -457,7 +457,7 @@ def settings_text(
     noise: Mapping[str, NoiseSchedule],
     pairs: PairNoise | None,
 ) -> str:
-    """Describe learning rate, clip and accumulated noise of one-level training; "" for other problems."""
+    """Describe learning rate, local steps and accumulated noise of one-level training; "" for other problems."""
     algorithm = strip_centring(algorithm)
     step = getattr(algorithm, "learning_rate", None)
     if not isinstance(problem, PlannedTraining) or not isinstance(step, StepSize):
@@ -465,13 +465,9 @@ def settings_text(
     is_dsgd, is_clipped = isinstance(algorithm, DpDsgd), bool(noise) and math.isfinite(clip.y)
     text = f"Learning rate {step.scale:g}{schedule_text(step.to_dict())}"
     has_local_steps = is_dsgd and algorithm.local_steps
-    text += f", {algorithm.local_steps} local steps per round" if has_local_steps else ""
-    if is_clipped:
-        decreasing = dict(clip.shares).get("y")
-        decay = "" if decreasing is None else schedule_text(decreasing.to_dict())
-        text += f", clipping norm {clip.y:g}{decay}{' of their change' if has_local_steps else ''}"
-    else:
-        text += ", no clipping"
+    if has_local_steps:
+        text += f", {algorithm.local_steps} local steps per round{', whose change is clipped' if is_clipped else ''}"
+    text += "" if is_clipped else ", no clipping"
     if not is_dsgd or not is_clipped:
         return f"{text}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")

@@ -348,7 +348,7 @@ def test_noise_of_a_tracker_does_not_add_up() -> None:
 
 
 def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
-    with pytest.raises(InputError, match="no release of gradient_tracking reads a record so early"):
+    with pytest.raises(InputError, match="no release of gradient_tracking reads records yet"):
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})
 
 

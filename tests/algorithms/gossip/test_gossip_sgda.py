@@ -242,7 +242,7 @@ def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_p
     [
         ("privacy", {"clip": {"x": 1.0}}, r"privacy\.clip\.y: missing"),
         ("problem", {"validation": 0.2}, "not supported by a minimax problem"),
-        ("problem", {"kind": "kl_dro", "strength": 1.0, "radius": 0.5, "cap": 3.0}, "needs grad_x as a mean"),
+        ("problem", {"kind": "kl_dro", "strength": 1.0, "radius": 0.5, "cap": 3.0}, "requires grad_x as a mean"),
         ("algorithm", {"kind": "ldp_dsbo"}, r'set algorithm\.kind to "gossip_sgda"\.$'),
     ],
 )

@@ -349,6 +349,6 @@ class Uneven(MaDsbo):
 
 def test_what_blocks_say_must_be_alike_and_must_not_start_from_data() -> None:
     job = made("crossed", base(run={"blocks": 2}))
-    for bug, words in ((Primed, "starts from data"), (Uneven, "blocks differ in its releases")):
+    for bug, words in ((Primed, "init of the program reads records"), (Uneven, "its releases differ between blocks")):
         with pytest.raises(ValueError, match=words):
             ledgers(job, with_fields_of(bug, job.algorithm))

@@ -94,5 +94,5 @@ def test_a_walk_shows_no_more_than_its_visits_cost() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     for key, value in {"drop": 0.1, "delay": 2, "over_time": "matching"}.items():
-        with pytest.raises(InputError, match="ends its walk"):
+        with pytest.raises(InputError, match="would end the walk of a token"):
             decentral_dp.plan("random_walk", set={f"topology.{key}": value})

@@ -208,6 +208,6 @@ def test_joint_gradient_has_one_clip(algorithm: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("guarantee", ["certified", "as_published"])
 def test_scdro_is_not_private(guarantee: str) -> None:
-    with pytest.raises(InputError, match=r'privacy\.guarantee: scdro adds no noise .* guarantee = "none"') as error:
+    with pytest.raises(InputError, match=r'privacy\.guarantee: scdro has no clipping .* guarantee = "none"') as error:
         made(SCDRO, "kl_dro", privacy={"guarantee": guarantee})
     assert str(error.value).count("\n") == 0

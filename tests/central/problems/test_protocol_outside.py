@@ -54,7 +54,7 @@ def test_accepts_a_valid_objective() -> None:
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        (lambda self: self.value, "start_y does not run: AttributeError"),
+        (lambda self: self.value, "start_y fails: AttributeError"),
         (lambda self: np.zeros(5), "got (5,)"),
     ],
 )
@@ -69,5 +69,5 @@ def test_refuses_an_invalid_radius(radius: float) -> None:
     """Records are projected to it, so that every sensitivity depends on it."""
     broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
     objective = make_custom_problem(broken, ProblemFacts(3, 2), "mine", None).objective
-    with pytest.raises(InputError, match="radius_y bounds nothing"):
+    with pytest.raises(InputError, match="radius_y out of range"):
         objective.public_ball("grad_y", np.zeros(0), np.zeros(2))

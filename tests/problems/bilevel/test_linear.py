@@ -84,9 +84,9 @@ def test_labels_follow_the_declared_order_and_not_the_data():
 @pytest.mark.parametrize(
     ("features", "labels", "sentence"),
     [
-        ([[1.0, 2.0, 3.0]], [1.0], r"shape \(1, 3\).*expected.*2 features"),
-        ([[1.0, 2.0]], [1.0, 1.0], r"labels of shape \(2,\)"),
-        (np.zeros((0, 2)), np.zeros(0), "at least one record"),
+        ([[1.0, 2.0, 3.0]], [1.0], r"got features \(1, 3\).*expected \(n, 2\)"),
+        ([[1.0, 2.0]], [1.0, 1.0], r"labels \(2,\)"),
+        (np.zeros((0, 2)), np.zeros(0), "with n ≥ 1"),
         ([[1.0, 2.0], [np.nan, 1.0]], [1.0, 1.0], "record 1 has a feature or label that is not finite"),
         ([[1.0, 2.0]], [np.nan], "record 0 has a feature or label that is not finite"),
     ],
@@ -99,5 +99,5 @@ def test_records_that_do_not_fit_are_refused(problem, features, labels, sentence
 @pytest.mark.parametrize("label", [0.0, 2.0])
 def test_undeclared_labels_are_refused(label):
     for problem in (LogisticHyperparameter(1), SoftmaxHyperparameter(1, (-1.0, 1.0))):
-        with pytest.raises(InputError, match=r"record 1 has a label that is none of .* declare the class"):
+        with pytest.raises(InputError, match=r"record 1 has a label that is not one of .* declare the class"):
             problem.prepare(np.ones((2, 1)), np.array([1.0, label]), "l1")

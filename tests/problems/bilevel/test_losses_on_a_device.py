@@ -132,7 +132,7 @@ def test_a_loss_that_asks_where_it_is_computed_is_refused() -> None:
         loss = (features @ y - label) ** 2
         return loss if y.device.type == "cpu" else loss * x.exp().sum()
 
-    with emulated_cuda(), pytest.raises(InputError, match="the losses depend on other arguments than on the processor"):
+    with emulated_cuda(), pytest.raises(InputError, match="the losses depend on other arguments than on the CPU"):
         on_device(from_losses(asking, asking, p=1, q=2, n_features=2), "cuda")
 
 

@@ -107,5 +107,5 @@ def test_in_python_a_start_is_a_vector() -> None:
     made = decentral_dp.from_losses(**losses, p=1, q=2, n_features=2, start={"y": [1.0, 2.0]})
     assert made.start["y"].tolist() == [1.0, 2.0]
     for start in ({"y": [1.0]}, {"w": [1.0]}, {"x": [np.nan]}):
-        with pytest.raises(InputError, match="start: got"):
+        with pytest.raises(InputError, match="start: invalid"):
             decentral_dp.from_losses(**losses, p=1, q=2, n_features=2, start=start)

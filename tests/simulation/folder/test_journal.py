@@ -174,7 +174,7 @@ def test_a_run_whose_state_cannot_be_saved_resumes_from_its_start(tmp_path: Path
     )
     interrupt(loaded, tmp_path / "run", 4)
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
-    assert "define it at the top of the algorithm's file" in journal
+    assert "define it at the top level of the algorithm's file" in journal
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
@@ -278,7 +278,7 @@ def test_only_an_interrupted_run_is_resumed(small: dict[str, Any], tmp_path: Pat
                 decentral_dp.resume(folder)
             with pytest.raises(InputError, match="not complete"):
                 read_result(folder)
-            with pytest.raises(InputError, match="exists already"):
+            with pytest.raises(InputError, match="already exists"):
                 decentral_dp.run(small, out=folder)
 
     run = decentral_dp.run(small, out=folder, callbacks=[meanwhile])
@@ -297,11 +297,11 @@ def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path:
     for changed in (text[: text.index("[run]")], text.replace("evaluate_every = 2\n", "evaluate_every = 3\n")):
         assert changed != text
         path.write_text(changed)
-        with pytest.raises(InputError, match=r"scenario\.toml\" is not the file that the run wrote"):
+        with pytest.raises(InputError, match=r"scenario\.toml\" was changed after the run wrote it"):
             decentral_dp.resume(tmp_path / "run")
     path.write_text(text.replace("[run]\n", "[run]\nblocks = 2\n"))
     rewrite_journal(tmp_path / "run")
-    with pytest.raises(InputError, match=r"in other blocks"):
+    with pytest.raises(InputError, match=r"number of blocks of agents changed"):
         decentral_dp.resume(tmp_path / "run")
     path.write_text(text)
     rewrite_journal(tmp_path / "run")
@@ -360,7 +360,7 @@ def test_a_noise_key_of_another_run_is_refused(small: dict[str, Any], tmp_path: 
     for name in ("run", "other"):
         interrupt(small, tmp_path / name, 6)
     shutil.copy(tmp_path / "other" / "in_progress" / "noise_root.json", tmp_path / "run" / "in_progress")
-    with pytest.raises(InputError, match="is not the file that the run wrote"):
+    with pytest.raises(InputError, match="was changed after the run wrote it"):
         decentral_dp.resume(tmp_path / "run")
 
 
@@ -425,7 +425,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_pipe_instead_of_a_file_is_refused(folder: Path, name: str) -> None:
     (folder / name).rename(folder / "kept")
     os.mkfifo(folder / name)
-    with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe. Fix: give a regular file"):
+    with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe. Fix: use a regular file"):
         decentral_dp.resume(folder)
     (folder / name).unlink()
     (folder / "kept").rename(folder / name)
@@ -452,7 +452,7 @@ def test_a_full_disk_at_close_does_not_hide_the_error(tmp_path: Path, monkeypatc
 
     with monkeypatch.context() as here:
         here.setattr(run_in_progress.RunInProgress, "_write", full)
-        with pytest.raises(OSError, match=r'Make room, then "decentral-dp resume .*run" resumes it'):
+        with pytest.raises(OSError, match=r'Fix: free some disk space, then "decentral-dp resume .*run" resumes it'):
             decentral_dp.run(_load(), out=tmp_path / "run")
     assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
     shutil.rmtree(tmp_path / "run")
@@ -504,7 +504,7 @@ def test_changed_lines_are_refused(tmp_path: Path, change: str) -> None:
         "without its end": [first, second, third[:-1] + b"\x0b"],
         "twice": [first, second, second],
     }[change]
-    with pytest.raises(ValueError, match="is not what was written"):
+    with pytest.raises(ValueError, match="was changed after it was written"):
         read_lines(_written_lines(tmp_path / "journal", changed))
 
 

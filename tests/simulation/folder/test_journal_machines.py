@@ -53,7 +53,7 @@ def test_the_machine_of_the_last_resume_counts(
     with pytest.raises(Stopped):
         decentral_dp.resume(folder, callbacks=[interrupt_at(4)])
     monkeypatch.setattr(journal, "machine", lambda device="cpu": here)
-    with pytest.raises(InputError, match="begun with processor another"):
+    with pytest.raises(InputError, match="started with processor another"):
         decentral_dp.resume(folder)
     monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
     assert decentral_dp.resume(folder).result.status == "ok"
@@ -90,13 +90,13 @@ def test_blocks_resume_on_their_machines(base: dict[str, Any], tmp_path: Path) -
     assert interruption.machines == ("a", "b")
     # For any engine of the scenario.
     lock.close()
-    with pytest.raises(InputError, match="agents run on machines"):
+    with pytest.raises(InputError, match="agents run on other processors"):
         decentral_dp.resume(folder)
     interruption, lock = journal.open_interrupted(folder)
     assert interruption.leased_rounds
     resumed = journal.RunInProgress(folder, decentral_dp.build(base), lock, interruption)
     resumed.check_machines(["a", "b"])
-    with pytest.raises(InputError, match="agents run on machines"):
+    with pytest.raises(InputError, match="agents run on other processors"):
         resumed.check_machines(["a", "c"])
     resumed.close()
 
@@ -135,5 +135,5 @@ def test_changed_sources_of_the_package_are_another_machine(
     folder = tmp_path / "run"
     interrupt(base, folder, 3)
     monkeypatch.setattr(arithmetic, "package_digest", lambda: "another")
-    with pytest.raises(InputError, match="begun with sources"):
+    with pytest.raises(InputError, match="started with sources"):
         decentral_dp.resume(folder)

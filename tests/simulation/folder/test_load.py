@@ -45,7 +45,7 @@ def test_a_loaded_run_equals_the_run(run: decentral_dp.Run) -> None:
 def test_a_loaded_run_has_no_records_and_no_private_state(run: decentral_dp.Run) -> None:
     loaded = decentral_dp.Run.load(str(run.folder))
     for read in (loaded.simulation, lambda: loaded.state):
-        with pytest.raises(InputError, match="not in this process"):
+        with pytest.raises(InputError, match="not available in this process"):
             read()
 
 
@@ -61,7 +61,7 @@ def test_folders_without_a_complete_run_are_refused(tmp_path: Path) -> None:
         decentral_dp.Run.load(tmp_path / "run")
     decentral_dp.resume(tmp_path / "run")
     (tmp_path / "run" / "metrics.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match="is not the file that the run wrote"):
+    with pytest.raises(InputError, match="was changed after the run wrote it"):
         decentral_dp.Run.load(tmp_path / "run")
 
 

@@ -231,7 +231,7 @@ def test_records_in_a_folder_that_cannot_be_written(
     (shards / STATES).write_text("")
     cut_off(shards, tmp_path / "run")
     journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
-    assert f"the state of agents cannot be kept in {shards / STATES}" in journal
+    assert f"states of agents cannot be saved in {shards / STATES}" in journal
     again, indices = resumed_run(tmp_path / "run", monkeypatch)
     assert min(indices) == 0
     assert_same(again, undisturbed)
@@ -254,7 +254,7 @@ def test_another_machine_is_refused_if_agents_may_have_lost_states(
     content = json.loads((tmp_path / "run" / "result.json").read_text())
     rewrite_result(tmp_path / "run", {**content, "rounds": min(content["rounds"], last)})
     monkeypatch.setattr(interrupted_run, "machine", lambda _device: {"processor": "another"})
-    with pytest.raises(InputError, match="would be released again with other last bits"):
+    with pytest.raises(InputError, match="would be released again with different rounding"):
         decentral_dp.resume(tmp_path / "run")
 
 
@@ -320,7 +320,7 @@ def test_values_are_read_as_written(value: Any) -> None:
 
 def test_objects_without_values_are_refused() -> None:
     for bad in (object(), lambda: None, np.array([object()]), {"x": {1, 2}}):
-        with pytest.raises(TypeError, match="cannot be kept"):
+        with pytest.raises(TypeError, match="cannot be saved"):
             to_bytes(bad, OWN)
     with pytest.raises(TypeError, match="define it at the top"):
         to_bytes(Inner(1.0, 2.0), AuthorModule("another_module", {}))

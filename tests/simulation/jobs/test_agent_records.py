@@ -150,8 +150,8 @@ def test_a_shard_that_differs_from_the_manifest_is_refused(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (decentral_dp.audit, "audit: it replaces or scores single records, and they are with their agents"),
-        (decentral_dp.check, "check: the records are with their agents"),
+        (decentral_dp.audit, "audit: not supported with problem.manifest"),
+        (decentral_dp.check, "check: not supported with problem.manifest"),
     ],
 )
 def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, message: str) -> None:
@@ -165,7 +165,7 @@ def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, 
     ("override", "message"),
     [
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
-        ("topology.agents=5", "problem.manifest: lists 4 agents"),
+        ("topology.agents=5", "problem.manifest: number of agents differs from the topology (got 4"),
     ],
 )
 def test_keys_without_effect_on_shards_are_refused(shards: Path, override: str, message: str) -> None:
@@ -268,13 +268,13 @@ def test_other_problems_and_partitions_have_equal_bits(name: str, overrides: lis
 
 
 def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Path) -> None:
-    message = "the records are with their agents already"
+    message = "the agents already hold the records"
     with pytest.raises(InputError, match=message):
         write_shards(load(shards / "scenario.toml"), tmp_path / "out")
     # Trajectories are one course of states, and no file of records holds one.
     with pytest.raises(InputError, match=r"problem\.data: trajectories have no file of each agent"):
         write_shards(load("td_cartpole"), tmp_path / "out")
-    with pytest.raises(InputError, match="exists already, and no file is overwritten"):
+    with pytest.raises(InputError, match="already exists, and files are never overwritten"):
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()
     assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}

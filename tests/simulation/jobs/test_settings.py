@@ -240,17 +240,17 @@ def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centr
             {"privacy": {"delta": 0.0}},
             "privacy.delta: Gaussian noise needs a delta above 0 (got 0). Fix: use a delta such as 1e-5",
         ),
-        ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: leave it out."),
-        ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
+        ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: remove it."),
+        ({"problem": {"loss": "huber"}}, "problem.loss: unknown loss 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
             "algorithm.learning_rate: missing. It is planned if features have declared ranges",
         ),
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
-            "local steps of an agent are clipped as one. Fix: give algorithm.learning_rate and privacy.clip",
+            "local steps of an agent are clipped as one. Fix: set algorithm.learning_rate and privacy.clip",
         ),
-        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "has nothing to tune"),
+        ({"algorithm": {"kind": "ldp_dsbo", **{c: {"scale": 1.0} for c in "xyz"}}}, "requires a bilevel problem"),
     ],
 )
 def test_refusals(tables: dict[str, Any], sentence: str) -> None:
