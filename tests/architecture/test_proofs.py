@@ -37,7 +37,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_swap_constants_at_one_point_need_the_whole_lipschitz_constant",
         "test_radial_clipping_doubles_the_lipschitz_constant",
         "test_random_logistic_replays_stay_below",
-        "test_without_boxes_the_realised_loss_grows_with_the_messages",
         "test_the_bound_for_infinitely_many_rounds_is_one",
         "test_the_bound_covers_a_state_far_from_its_limit",
     ),
