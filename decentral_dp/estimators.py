@@ -5,6 +5,7 @@ Parameters are set in the constructor. Results of `fit` have names that end in `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -284,6 +285,9 @@ class _Decentralised(Private):
         """Add default momentum, centring and tail average, unless `algorithm` sets them."""
         table, linear = scenario["algorithm"], self.model == "linear"
         run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
+        if table["kind"] == "adassp":
+            # It publishes a solution, without steps to average.
+            run["average"] = 1
         if table["kind"] in _WITH_PARTS:
             try:
                 topology = load_components(scenario, data=data, topology=graph).topology.make()
@@ -425,7 +429,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     Args:
         label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
             `PrivacyWarning`.
-        loss: "squared" or "huber". The Huber loss is linear beyond a tenth of half the label range.
+        loss: "squared", "huber" or "poisson". The Huber loss is linear beyond a tenth of half the label range. The
+            Poisson loss is that of counts in a label range from 0, and predicts exp(x·coef_ + intercept_).
         agents, topology, epsilon, delta, model, algorithm, rounds, clip, colluders, weights, l2, data_range, budget,
             random_state: see `DecentralisedClassifier`.
 
@@ -448,7 +453,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     """
 
     label_range: tuple[float, float] | None = None
-    loss: Literal["squared", "huber"] = "squared"
+    loss: Literal["squared", "huber", "poisson"] = "squared"
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
         """Train the regression, privately.
@@ -486,7 +491,9 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         if self.model == "linear":
             unit, middle = 0.5 * (high - low), 0.5 * (high + low)
             coef, intercept = self._linear(model)
-            self.coef_, self.intercept_ = unit * coef[0], float(unit * intercept[0] + middle)
+            is_log = self.loss == "poisson"
+            self.coef_ = coef[0] if is_log else unit * coef[0]
+            self.intercept_ = float(intercept[0] + math.log(unit) if is_log else unit * intercept[0] + middle)
         return self
 
     def predict(self, X: ArrayLike) -> Array:

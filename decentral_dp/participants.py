@@ -49,6 +49,7 @@ from decentral_dp.problems.protocol import (
     term_shapes,
 )
 from decentral_dp.problems.records import count_records, join_stacks, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.statistics import statistics_width
 from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
@@ -504,13 +505,41 @@ class LocalDataset:
             2Cκ/N, without amplification, with N the number of records, times the weight of the agent.
         """
         problem: Any = self._problem
-        mean = np.zeros((self.agents.size, self.p))
+        return self._mean_of_all("x", self.p, lambda rows, records, clip: problem.feature_mean(records, clip))
+
+    def statistics(self, centre: Array | None = None) -> Bounded:
+        """Compute the mean sufficient statistics of all train records (`problems.statistics`), for least squares.
+
+        Args:
+            centre: public number subtracted from the labels, (b, 1); default None, the labels without features.
+
+        Returns:
+            (b, width).
+
+        Sensitivity:
+            As of `feature_mean`, with clip.y.
+
+        Raises:
+            TypeError: the centre depends on records.
+        """
+        if isinstance(centre, Bounded):
+            raise TypeError("statistics: the centre depends on records. Fix: release it first.")
+        problem: Any = self._problem
+
+        def mean(rows: Any, records: Any, clip: Clip) -> Array:
+            return np.asarray(problem.statistics(records, clip, None if centre is None else centre[rows]))
+
+        return self._mean_of_all("y", statistics_width(self.q), mean)
+
+    def _mean_of_all(self, family: str, width: int, of_stack: Callable[[Any, Any, Clip], Array]) -> Bounded:
+        """Average a vector over all train records, (b, width), by stacks of agents with equal counts."""
+        mean = np.zeros((self.agents.size, width))
         stacks = self._stacks.get("train") or stacked_by_count(self._records["train"], self.counts["train"])
         clip = self._clip.at(0)
         for rows, records in stacks:
-            mean[rows] = problem.feature_mean(records, clip)
-        rates, clip_bound = np.ones(self.agents.size), clip.bound("x")
-        sensitivity = mean_sensitivity(clip_bound, self.counts["train"], self.p, rates, None, self._unit)
+            mean[rows] = of_stack(rows, records, clip)
+        rates, clip_bound = np.ones(self.agents.size), clip.bound(family)
+        sensitivity = mean_sensitivity(clip_bound, self.counts["train"], width, rates, None, self._unit)
         value = Bounded(np.zeros_like(mean), mean, {"train": sensitivity}, self._clip.norm)
         return value if self.weights is None else self.weights * value
 

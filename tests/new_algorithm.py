@@ -33,6 +33,7 @@ SCORES = {
     "primal": False,
     "stationarity": False,
     "gradient_norm": False,
+    "test_loss": False,
 }
 # Seeds, and the recorded share of the least gain, since last bits differ between processors.
 SEEDS, ROOM = (1, 2, 3), 0.6

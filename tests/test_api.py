@@ -86,7 +86,7 @@ def test_wrong_uses_are_refused(function: Any, options: dict[str, Any], sentence
 
 @pytest.mark.parametrize("function", [decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
 def test_a_planned_job_takes_no_changes(function: Any, job: decentral_dp.Job) -> None:
-    with pytest.raises(InputError, match="got set with a planned job"):
+    with pytest.raises(InputError, match="set cannot change a planned job"):
         function(job, set={"algorithm.rounds": 3})
 
 

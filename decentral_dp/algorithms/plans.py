@@ -32,6 +32,7 @@ from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.participants import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, READS_AS
+from decentral_dp.problems.statistics import statistics_width
 from decentral_dp.user_code import USER_ERRORS, blame
 
 
@@ -202,6 +203,7 @@ def _width(public: Public, term: str) -> int:
         "lower_hessian": public.q * public.q,
         "lower_hessian_product": public.q * public.p,
         "lower_jacobian": public.p * public.q,
+        "statistics": statistics_width(public.q),
     }
     return sizes.get(term, public.p if CLIP_OF_TERM[term] == "x" else public.q)
 

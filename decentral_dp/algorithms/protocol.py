@@ -96,7 +96,7 @@ class Planned(NamedTuple):
 
 
 # Terms of training at one level.
-ONE_LEVEL = ("lower_grad_y", "feature_mean")
+ONE_LEVEL = ("lower_grad_y", "feature_mean", "statistics")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.problems import PROBLEMS, TYPES, ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, PlannedTraining, Predictor, Problem
+from decentral_dp.problems.training import Poisson
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
@@ -392,7 +393,15 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
 def make_problem(c: Components, shards: Shards) -> Any:
     """Build the problem: a registered or a custom one, whole or by formulas of single records. Raises InputError."""
     if c.problem_entry is not None:
-        return _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
+        problem = _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
+        limits = shards.label_range
+        if isinstance(getattr(problem, "loss", None), Poisson) and (limits is None or limits[0] != 0.0):
+            expected = "[0, high]"
+            raise InputError(
+                f"problem.label_range: the Poisson loss is that of counts (got {limits and list(limits)}, expected "
+                f"{expected}). Fix: set label_range = {expected}, or another problem.loss."
+            )
+        return problem
     facts, name, kind = _facts(c, shards), c.problem.name, c.problem_type
     author = _for_data(c.problem.make(), facts, name, kind.name)
     if hasattr(author, kind.members[0]):

@@ -204,8 +204,8 @@ def require_memory(n_agents: int, records: int, test_records: int, d: int) -> No
     if n_bytes * _COPIES > memory:
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and "
-            f"{test_records} to test, take {n_bytes / 1000000000.0:.3g} GB, which a run copies about "
-            f"{_COPIES} times, and this machine has {memory / 1000000000.0:.3g} GB. Fix: use fewer records, "
+            f"{test_records} to test, take {n_bytes / 1e9:.3g} GB, which a run copies about "
+            f"{_COPIES} times, and this machine has {memory / 1e9:.3g} GB. Fix: use fewer records, "
             "features or agents."
         )
 

@@ -151,7 +151,12 @@ class KindTable(Table):
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
             is_set = getattr(self, key) != type(self).model_fields[key].default
             if (is_set and key not in (*required_keys, *optional)) or (key in required_keys and not is_set):
-                raise ValueError(f'a "{self.kind}" {self.noun} {"takes no" if is_set else "needs"} {key}')
+                what = f'"{self.kind}" {self.noun}'
+                raise ValueError(
+                    f"{key} does not apply to {what}. Fix: remove it"
+                    if is_set
+                    else f"{key}: missing. {what} requires it"
+                )
         return self
 
 

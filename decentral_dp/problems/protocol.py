@@ -11,7 +11,7 @@ and of the regulariser  ∇_y R,  ∇²_yy R · z,  ∇²_xy R · z, which are e
 
 Problems that read features relative to a public centre x have a sixth term over train records: feature_mean (p), the
 mean of the features. They have a method `feature_mean(records, clip)`, (g, n, …) → (g, p), each record's clipped to
-clip.x.
+clip.x. Least squares have `statistics(records, clip, centre)`, the means of their sufficient statistics.
 
 Algorithms that send second derivatives instead of products with a vector need matrices as well:
 
@@ -48,6 +48,7 @@ READS_AS = {**MATRICES, CHANGE: "lower_jvp"}
 CLIP_OF_TERM = {
     "feature_mean": "x",
     "lower_grad_y": "y",
+    "statistics": "y",
     "lower_hvp": "z",
     "upper_grad_y": "z",
     "lower_jvp": "x",

@@ -27,7 +27,12 @@ Losses of a record with outputs φ of the model and the label b, all convex in �
     logistic        log(1 + exp(φ)) − b φ, b ∈ {0, 1}                  slope σ(φ) − b                curvature ≤ 1/4
     cross_entropy   log Σ_r exp(φ_r) − φ_b, b ∈ {0, …, c − 1}          slope softmax(φ) − e_b        curvature ≤ 1/2
     squared         ½ (φ − b)²                                         slope φ − b                   curvature 1
+    poisson         exp(φ) − (b + 1) φ, φ ≤ log 2                         slope exp(φ) − b − 1            curvature ≤ 2
     huber           ½ u² for |u| ≤ w, else w (|u| − ½ w), u = φ − b    slope min(max(u, −w), w)      curvature ≤ 1
+
+The Poisson loss is that of counts b + 1 ∈ [0, 2], in units of half the label range from 0: for a unit u, u exp(φ) −
+u (b + 1) φ is the negative log-likelihood of a count u (b + 1) of the rate u exp(φ). Beyond φ = log 2, the end of the
+range, it is linear, so that it stays convex. The prediction is the rate, exp(min(φ, log 2)) − 1 in units of b.
 
 The slope is ∂ℓ/∂φ, the curvature the largest eigenvalue of ∂²ℓ/∂φ². `value` takes outputs (…, n, e) and labels (…, n)
 to ℓ (…, n), `slopes` to ∂ℓ/∂φ (…, n, e), a new array.
@@ -55,10 +60,11 @@ from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.envelope import envelope_slopes
 from decentral_dp.models.linear_terms import as_features, class_index, divisor_of, tiles
 from decentral_dp.models.protocol import norm_sums
-from decentral_dp.privacy.clipping import Clip, clipped_row_sums
+from decentral_dp.privacy.clipping import Clip, clip_factors, clipped_row_sums
 from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
+from decentral_dp.problems.statistics import pack_statistics
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,29 @@ class Huber:
         return np.asarray(np.clip(outputs - labels[..., None], -self.width, self.width))
 
 
-TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber
+@dataclass(frozen=True)
+class Poisson:
+    """Poisson loss of counts with a log link, for labels scaled from [0, high] to [−1, 1]."""
+
+    name = "poisson"
+    curvature = 2.0
+
+    def value(self, outputs: Array, labels: Array) -> Array:
+        phi = outputs[..., 0]
+        beyond = np.maximum(phi - _LOG_OF_RANGE, 0.0)
+        return np.asarray(np.exp(phi - beyond) + 2.0 * beyond - (labels + 1.0) * phi)
+
+    def slopes(self, outputs: Array, labels: Array) -> Array:
+        return np.asarray(self.predictions(outputs) - labels[..., None])
+
+    def predictions(self, outputs: Array) -> Array:
+        """Return the predicted labels of outputs φ."""
+        return np.asarray(np.exp(np.minimum(outputs, _LOG_OF_RANGE)) - 1.0)
+
+
+TrainingLoss: TypeAlias = Logistic | CrossEntropy | Squared | Huber | Poisson
+# The logarithm of the largest scaled count.
+_LOG_OF_RANGE = math.log(2.0)
 
 
 def _index(labels: Array, outputs: Array) -> NDArray[np.int64]:
@@ -187,7 +215,13 @@ class Training(StackedProblem):
 
     @property
     def reads_records(self) -> Mapping[str, Split]:
-        return _CENTRED_TERMS if self.p else _PLAIN_TERMS
+        terms = _CENTRED_TERMS if self.p else _PLAIN_TERMS
+        return {**terms, "statistics": "train"} if self.has_statistics else terms
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether least squares on sufficient statistics solve the problem."""
+        return isinstance(self.loss, Squared) and self.length is not None
 
     @cached_property
     def p(self) -> int:
@@ -329,6 +363,35 @@ class Training(StackedProblem):
         total /= max(records.label.shape[1], 1)
         return total
 
+    def statistics(self, records: Examples, clip: Clip, centre: Array | None) -> Array:
+        """Average (vech(ã ãᵀ), ã (b − centre)), with ã = (a, γ) = ∇φ, each record's clipped to clip.y.
+
+        Args:
+            records: (g, n, …) of g agents.
+            clip: clipping norms.
+            centre: (g, 1); None for the last entry γ b without the others.
+
+        Returns:
+            Means (g, width), in the layout of `problems.statistics`. Records that are not finite count as 0.
+        """
+        labels = records.label if centre is None else records.label - centre
+        gamma = getattr(self.model, "bias", 1.0)
+        rows = np.concatenate([records.features, np.full((*labels.shape, 1), gamma)], axis=2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("gnd,gnd->gn", records.features, records.features)
+            if centre is None:
+                squares = 0.0 * squares
+            # Without the entry γ² of ã ãᵀ.
+            norms = np.sqrt(squares * (squares + 2.0 * gamma**2) + (squares + gamma**2) * np.square(labels))
+        factors = clip_factors(norms, clip.y) / max(labels.shape[1], 1)
+        is_read = factors > 0.0
+        rows, labels = np.where(is_read[..., None], rows, 0.0), np.where(is_read, labels, 0.0)
+        clipped = factors[..., None] * rows
+        matrix, vector = clipped.transpose(0, 2, 1) @ rows, np.einsum("gnd,gn->gd", clipped, labels)
+        if centre is None:
+            matrix, vector[:, :-1] = np.zeros_like(matrix), 0.0
+        return pack_statistics(matrix, vector)
+
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         if not self.l2:
             return Regulariser(shared_zeros(y.shape), shared_zeros(z.shape), shared_zeros((len(y), 0)))
@@ -369,7 +432,7 @@ class Training(StackedProblem):
         squares = np.zeros(len(y))
         with np.errstate(all="ignore"):
             for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
-                squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
+                squares[rows] += np.square(self._labels_of(outputs) - records.label[part]).sum(axis=1)
         return fit_scores(squares / len(records.label), records.label)
 
     def probabilities(self, x: Array, y: Array, records: Examples) -> list[tuple[Array, NDArray[np.int64]]]:
@@ -404,8 +467,12 @@ class Training(StackedProblem):
                 share = np.exp(scores - scores.max(axis=-1, keepdims=True))
                 out[rows, part] = share / share.sum(axis=-1, keepdims=True)
             else:
-                out[rows, part] = outputs
+                out[rows, part] = self._labels_of(outputs)[..., None]
         return out if self.n_classes else out[..., 0]
+
+    def _labels_of(self, outputs: Array) -> Array:
+        """Return the predicted numbers (…) of outputs (…, 1)."""
+        return (self.loss.predictions(outputs) if isinstance(self.loss, Poisson) else outputs)[..., 0]
 
     @property
     def description(self) -> str:
@@ -465,7 +532,7 @@ class Training(StackedProblem):
 
 ModelKey = Annotated[ModelTable, Doc("The model whose weights are y; linear if left out.")]
 ClassLoss = Annotated[str, Doc('The loss of one record: "logistic" of two classes, or "cross_entropy".')]
-NumberLoss = Annotated[str, Doc('The loss of one record: "squared" or "huber".')]
+NumberLoss = Annotated[str, Doc('The loss of one record: "squared", "huber" or "poisson".')]
 Penalty = Annotated[NonNegative, Doc("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
 
 
@@ -488,12 +555,14 @@ def classification(
 def regression(
     facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
-    """Make a regression problem: half the squared error, or "huber", linear beyond a tenth of half the label range.
+    """Make a regression problem: half the squared error, "huber", or "poisson" of counts.
+
+    The Huber loss is linear beyond a tenth of half the label range. The Poisson loss has a log link.
 
     Raises:
         InputError: labels that are classes, a loss that is not for numbers, or a model that does not fit.
     """
-    losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber()}
+    losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber(), "poisson": Poisson()}
     return _training("regression", facts, model, loss, losses, 0, l2)
 
 

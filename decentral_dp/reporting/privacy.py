@@ -110,14 +110,14 @@ def assumptions_text(p: PrivacyStatement) -> str:
     if p.view == "all_messages":
         return ""
     agents = "all other agents" if p.colluders else "agents"
-    return f"if {agents} follow the protocol and keep messages, scores and earlier models secret"
+    return f"if {agents} follow the protocol and keep all else secret"
 
 
 def _others_text(p: PrivacyStatement) -> str:
     """Return the adversary of ε of all messages. Agents know a part of correlated noise."""
     if p.shared is not None:
         return f"one that observes every message, {colluders_text(p)}"
-    return "agents and all others that observe messages"
+    return "agents and observers of messages"
 
 
 def stated_epsilons(p: PrivacyStatement) -> list[tuple[str, Number]]:

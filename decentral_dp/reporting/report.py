@@ -492,7 +492,8 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
         scores = [f"{n} {score_text(round(result.baselines[n], 4) + 0.0)}" for n in names if n in result.baselines]
         notes += [("", f"{guess}: {', '.join(scores)}.")] if scores else []
     clipped = []
-    if result.clipped:
+    # Envelopes are losses whose gradients are never longer than the clip.
+    if result.clipped and "method" not in (result.privacy.clip or {}):
         shares = ", ".join(
             f"{share:.0%}" if len(result.clipped) == 1 else f"{c} {share:.0%}" for c, share in result.clipped.items()
         )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.adassp import AdaSsp
 from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Split
@@ -48,8 +49,8 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or not job.holds_records:
         return {}
     algorithm = strip_centring(job.algorithm)
-    if isinstance(algorithm, DpDsgd) and algorithm.local_steps:
-        # The steps of an agent are clipped together, not its records.
+    if isinstance(algorithm, AdaSsp) or (isinstance(algorithm, DpDsgd) and algorithm.local_steps):
+        # Statistics are clipped, not gradients; or the steps of an agent together, not its records.
         return {}
     values = outcome.last_snapshot.published
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):

@@ -125,6 +125,7 @@ _METHODS = {
     "extra": "EXTRA",
     "dlm": "DLM",
     "kgt": "K-GT",
+    "adassp": "AdaSSP",
     "soba": "SOBA",
     "saba": "SABA",
     "stocbio": "stocBiO",

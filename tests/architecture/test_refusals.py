@@ -303,6 +303,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "simulation.jobs.gossip_setup._REFUSALS": (
         ("f2sa", "problem.kind='meta_learning'", "problem.data='digits'", "problem.width=2"),
         (TRAINING, "algorithm.local_steps=2"),
+        ("adassp", "problem.loss='huber'"),
         ("bsa", "topology.drop=0.1"),
         ("push_sum", "privacy.box={y=1.0}"),
         ("push_sum", "algorithm.kind='dp_dsgd'"),

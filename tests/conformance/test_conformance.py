@@ -66,8 +66,10 @@ SAMPLINGS: tuple[Any, ...] = (
     {"kind": "fixed_batch", "batch_size": 4},
 )
 TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusts_coordinator and entry.solves == "bilevel")
-# Algorithms without a trusted party.
-UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")
+# Algorithms without a trusted party, except adassp, which is for linear regression only.
+UNTRUSTED = sorted(
+    name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel" and name != "adassp"
+)
 # Values of an algorithm's keys.
 KEYS: dict[str, Any] = {
     option.key: {"scale": 0.2, "decay": 0.5}

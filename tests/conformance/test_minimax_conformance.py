@@ -144,8 +144,8 @@ def _first_fit(algorithm: str) -> str:
 
 def test_a_bilevel_algorithm_refuses_a_minimax_problem_and_the_reverse() -> None:
     made = content("dp_sgda", "auc_maximisation")
-    with pytest.raises(InputError, match=r"problem\.kind: pp_ift is for bilevel problems"):
+    with pytest.raises(InputError, match=r"problem\.kind: pp_ift solves bilevel problems only"):
         build(load({**made, "algorithm": {"kind": "pp_ift", "rounds": 2}}))
     made["problem"] = {"kind": "logistic_regularisation", "data": "breast_cancer"}
-    with pytest.raises(InputError, match=r"problem\.kind: dp_sgda is for minimax problems"):
+    with pytest.raises(InputError, match=r"problem\.kind: dp_sgda solves minimax problems only"):
         build(load(made))

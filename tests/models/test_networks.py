@@ -162,12 +162,12 @@ def test_predictions_are_those_of_the_torch_network() -> None:
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        ({"model": {"kind": "cnn"}}, 'a "cnn" model needs channels'),
-        ({"model": {"kind": "mlp", "hidden": [3], "channels": [3]}}, 'a "mlp" model takes no channels'),
+        ({"model": {"kind": "cnn"}}, 'channels: missing. "cnn" model requires it'),
+        ({"model": {"kind": "mlp", "hidden": [3], "channels": [3]}}, 'channels does not apply to "mlp" model'),
         ({"model": {"kind": "cnn", "channels": [2, 2, 2, 2]}}, "at least 16 pixels"),
         ({"data": "breast_cancer", "model": CNN}, "got other records, expected images"),
-        ({"model": {"kind": "mlp"}}, 'a "mlp" model needs hidden'),
-        ({"model": "mlp"}, 'a "mlp" model needs hidden'),
+        ({"model": {"kind": "mlp"}}, 'hidden: missing. "mlp" model requires it'),
+        ({"model": "mlp"}, 'hidden: missing. "mlp" model requires it'),
         ({"model": "forest"}, "forest"),
     ],
 )

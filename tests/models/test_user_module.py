@@ -206,7 +206,7 @@ FORWARDS = {
         "self.table = nn.Embedding(4, 8)",
         "undo the scaling of features",
     ),
-    "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: leave out a last ReLU"),
+    "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: remove a final ReLU"),
     "not a number": (
         "return self.last(self.first(a))",
         "self.last.weight.data.fill_(torch.nan)",

@@ -1279,8 +1279,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a feature mean with a group's sensitivity equal to one record's",
         "participants.py",
-        "self.p, rates, None, self._unit)",
-        "self.p, rates, None)",
+        "width, rates, None, self._unit)",
+        "width, rates, None)",
         (f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",),
     ),
     Mutation(
@@ -2101,6 +2101,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         'dp.Use("feature_mean", np.ones(1), ',
         'dp.Use("feature_mean", 0.5 * np.ones(1), ',
         (f"{_CENTRING}::test_the_plan_is_the_hand_made_one_and_what_is_recorded",),
+    ),
+    Mutation(
+        "half the cost of sufficient statistics",
+        "algorithms/gossip/adassp.py",
+        "np.array([LABEL_FACTOR, 1.0])",
+        "np.array([LABEL_FACTOR, 0.5])",
+        ("tests/algorithms/gossip/test_adassp.py::test_planned_is_recorded_and_its_noise_is_that_of_the_average",),
+    ),
+    Mutation(
+        "statistics clipped without the products with labels",
+        "problems/training.py",
+        "+ (squares + gamma**2) * np.square(labels))",
+        "+ 0.0 * labels)",
+        ("tests/algorithms/gossip/test_adassp.py::test_extreme_records_reach_the_planned_sensitivity_and_not_more",),
     ),
     Mutation(
         "a mean of all features at the cost of a batch mean",

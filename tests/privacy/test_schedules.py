@@ -113,7 +113,7 @@ def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_char
             {"algorithm.learning_rate.points": [[3, 1.0], [1, 0.5]]},
             r"algorithm\.learning_rate\.points.*in increasing order",
         ),
-        ({"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
+        ({"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*round numbers in increasing order"),
         ({"privacy.clip": {"decay": 0.5}}, r"privacy\.clip\.scale"),
         ({"privacy.clip": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: too small"),
         ({"privacy.correlation": {"over_rounds": "banded_square_root"}}, "changes by round"),

@@ -393,9 +393,9 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"problem": {"sampling": {"kind": "poisson"}}}, "needs rate"),
-        ({"problem": {"sampling": {"kind": "poisson", "rate": 0.5, "batch_size": 2}}}, "takes no batch"),
-        ({"problem": {"sampling": {"kind": "fixed_batch", "rate": 0.5, "batch_size": 2}}}, "takes no rate"),
+        ({"problem": {"sampling": {"kind": "poisson"}}}, "rate: missing"),
+        ({"problem": {"sampling": {"kind": "poisson", "rate": 0.5, "batch_size": 2}}}, "batch_size does not apply"),
+        ({"problem": {"sampling": {"kind": "fixed_batch", "rate": 0.5, "batch_size": 2}}}, "rate does not apply"),
     ],
 )
 def test_poisson_samples_without_a_price_are_refused(change: Any, why: str) -> None:

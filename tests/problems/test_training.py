@@ -12,7 +12,16 @@ import pytest
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training import CrossEntropy, Examples, Huber, Logistic, Squared, Training, TrainingLoss
+from decentral_dp.problems.training import (
+    CrossEntropy,
+    Examples,
+    Huber,
+    Logistic,
+    Poisson,
+    Squared,
+    Training,
+    TrainingLoss,
+)
 
 # Records have features times the gain of a model.
 D, N, AGENTS, BOUND, GAIN = 5, 9, 4, 0.3, 0.5
@@ -24,6 +33,7 @@ CASES = [
     ((D, 6, 3), CrossEntropy(), 3),
     ((D, 7, 4, 1), Logistic(), 2),
     ((D, 7, 1), Huber(0.5), 0),
+    ((D, 1), Poisson(), 0),
 ]
 NORMS: tuple[Norm, ...] = ("l1", "l2")
 
@@ -151,7 +161,9 @@ def test_the_ridge_reads_no_record_and_is_exact() -> None:
     assert np.allclose(problem.regulariser_value(x, y), 0.05 * (y**2).sum(axis=1))
 
 
-@pytest.mark.parametrize(("loss", "classes"), [(Logistic(), 2), (CrossEntropy(), 4), (Squared(), 0), (Huber(0.3), 0)])
+@pytest.mark.parametrize(
+    ("loss", "classes"), [(Logistic(), 2), (CrossEntropy(), 4), (Squared(), 0), (Huber(0.3), 0), (Poisson(), 0)]
+)
 def test_slopes_and_curvatures_of_losses(loss: TrainingLoss, classes: int) -> None:
     draw = np.random.default_rng(2)
     e, n, step = (classes if classes > 2 else 1), 200, 1e-5
@@ -246,7 +258,8 @@ def test_one_replaced_record_moves_a_mean_of_features_and_a_gradient_at_any_cent
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(
-    ("loss", "labels"), [(Logistic(), (0.0, 1.0)), (Squared(), (-1e3, 1e3)), (Huber(2.0), (-9, 9))]
+    ("loss", "labels"),
+    [(Logistic(), (0.0, 1.0)), (Squared(), (-1e3, 1e3)), (Huber(2.0), (-9, 9)), (Poisson(), (-9, 9))],
 )
 def test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer(
     loss: TrainingLoss, labels: tuple[float, float], norm: Norm

@@ -244,7 +244,7 @@ def test_the_noise_key_depends_on_a_custom_quantiser(tmp_path: Path, monkeypatch
     ("keys", "extra", "told"),
     [
         ({"grid": 100.0}, "", "does not contract"),
-        ({"share": 0.5}, "", "takes no share"),
+        ({"share": 0.5}, "", "share does not apply"),
         ({"levels_": 4}, "", "levels_"),
         ({"kind": "dithered:dither"}, "\ndef dither(u, generator):\n    return u\n", "has no bits"),
         ({}, SCALED.replace("DELTA", "1.5"), "does not contract"),

@@ -66,9 +66,9 @@ class TestStatement:
         assert published != every
         assert (
             f"ε = {published} at δ = 1e-5 for an adversary that receives only the average of the 4 final models, "
-            "if agents follow the protocol and keep messages, scores and earlier models secret. "
+            "if agents follow the protocol and keep all else secret. "
         ) in summary_text(privacy)
-        assert f"ε = {every} for agents and all others that observe messages. " in summary_text(privacy)
+        assert f"ε = {every} for agents and observers of messages. " in summary_text(privacy)
 
     def test_epsilon_of_all_messages_with_correlated_noise_is_without_colluders(self) -> None:
         keys = {**SMALL, "privacy.correlation": {"between_agents": "pairwise", "ratio": 1.0}}

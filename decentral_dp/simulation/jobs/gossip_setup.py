@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.gossip.adassp import AdaSsp
 from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Channel, Claiming, Counts, check_message
 from decentral_dp.bounded import Array
@@ -37,8 +38,9 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechani
 from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, READS_AS, PlannedTraining, Problem, split_read
+from decentral_dp.problems.training import Training
 from decentral_dp.simulation.jobs.job import public_network
-from decentral_dp.simulation.jobs.settings import with_centring, with_settings
+from decentral_dp.simulation.jobs.settings import no_statistics, with_centring, with_settings, with_statistics
 from decentral_dp.topology import Topology, build_topology
 from decentral_dp.topology.over_time import off_diagonal
 
@@ -254,6 +256,8 @@ def resolve_gossip(c: Components) -> Resolved:
         reach = 1.0 if pairs is None else pairs.reach()
         public = (problem, shards, d.topology, noise_average, reach, declared_clip, weights)
         algorithm = with_centring(algorithm, s.privacy, s.algorithm.rounds, *public)
+    if isinstance(algorithm, AdaSsp) and isinstance(problem, Training):
+        algorithm = with_statistics(algorithm, s, problem, shards, noise_average, declared_clip, weights)
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
     check_message(s.algorithm.kind, sum(matrices), p, q)
@@ -586,6 +590,14 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "algorithm.local_steps",
         "not supported for single records, since one record may change the sum of noiseless local steps without bound",
         'set privacy.unit = "agent", or remove it',
+    ),
+    Refusal(
+        lambda r: (
+            isinstance(r.algorithm, AdaSsp) and no_statistics(r.s, r.problem, r.mechanism, r.topology, r.sampling)
+        ),
+        "algorithm.kind",
+        "{of.kind} is not supported here: {it}",
+        'use "dp_dsgd"',
     ),
     # Networks.
     Refusal(

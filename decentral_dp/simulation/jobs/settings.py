@@ -47,6 +47,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.adassp import LABEL_FACTOR, AdaSsp
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
@@ -60,10 +61,11 @@ from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.clipping import Clip, Unit, unit_of
-from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms import GAUSSIAN, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.releasers import NoiseSchedule
 from decentral_dp.problems.protocol import PlannedTraining, StepFacts
+from decentral_dp.problems.training import Training
 from decentral_dp.topology import Topology
 
 # Momentum and tail averages of the default hyper-parameters. Algorithms have neither unless a key sets it.
@@ -71,6 +73,9 @@ MOMENTUM = 0.9
 TAIL_OF_LINEAR, TAIL_OF_NETWORK = 0.5, 0.2
 # Fraction of the largest stable learning rate 2/L, times 2. Momentum allows more.
 _OF_CURVATURE = 1.5
+# C of sufficient statistics. Those of records that are uniform in their ranges have a norm of 0.4. On counts and on
+# symmetric labels of 6000 records at ε = 1, 3 and 8, R² at 0.5 was within 0.01 of the best of 0.35, 0.5 and 0.7.
+_CLIP_OF_STATISTICS = 0.5
 # Noise of the features' mean in units of a record's norm: target and maximum. Range of the share of μ².
 _CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.5, (0.02, 0.05)
 
@@ -277,6 +282,9 @@ def with_settings(
         InputError: a missing key has no default.
     """
     s = c.scenario
+    if c.algorithm.algorithm is AdaSsp and s.privacy.guarantee == "certified" and not s.privacy.clip:
+        privacy = s.privacy.model_copy(update={"clip": _CLIP_OF_STATISTICS})
+        return replace(c, scenario=s.model_copy(update={"privacy": privacy})), ""
     has_rate = "learning_rate" in c.keys or any(option.key == "learning_rate" for option in c.algorithm.keys)
     if not isinstance(problem, PlannedTraining) or s.privacy.guarantee == "as_published" or not has_rate:
         return c, ""
@@ -412,11 +420,9 @@ def with_centring(
     if 0.0 < topology.rho < 1.0 and len(topology.edges):
         rounds += math.ceil(math.log(10.0 * reach * math.sqrt(topology.n_agents)) / -math.log(topology.rho))
     if privacy.guarantee == "certified" and privacy.epsilon is not None and privacy.delta:
-        share, unit = by_channel(privacy.share), unit_of(privacy.unit, privacy.neighbours)
-        records, clips = records_and_clips(unit, shards.train_counts, weights)
+        share = by_channel(privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
-        mu = largest_mu(privacy.epsilon, privacy.delta) * math.sqrt(part)
-        noise = problem.p * (clip.at(0).x * clips / (records * mu)) ** 2 / noise_average
+        noise = problem.p * _variance_of_mean(privacy, shards, noise_average, clip.at(0).x, part, weights)
     # A server has the mean after one round.
     averaging_rounds = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
     if not averaging_rounds:
@@ -424,6 +430,47 @@ def with_centring(
     # Models hide messages at bounded features minus their centre.
     radius = problem.largest_norm if privacy.adversary != "all_messages" else math.inf
     return Centring(algorithm, averaging_rounds, noise, radius, start=algorithm.start)
+
+
+def with_statistics(
+    algorithm: AdaSsp,
+    s: Scenario,
+    problem: Training,
+    shards: Shards,
+    noise_average: float,
+    clip: Clip,
+    weights: Array | None = None,
+) -> AdaSsp:
+    """Return the algorithm with K, σ and the ridge and intercept of the problem; arguments as of `with_centring`."""
+    rounds, noise, privacy = s.algorithm.rounds, 0.0, s.privacy
+    if privacy.guarantee == "certified" and privacy.epsilon is not None and privacy.delta:
+        share = 1.0 / (1.0 + LABEL_FACTOR**2)
+        noise = math.sqrt(_variance_of_mean(privacy, shards, noise_average, clip.at(0).y, share, weights))
+    # In fewer than three rounds, only the mean label is released.
+    label_rounds = (rounds - 1) // 2 if rounds >= 3 else rounds
+    bias = getattr(problem.model, "bias", 1.0)
+    return replace(algorithm, label_rounds=label_rounds, noise=noise, l2=problem.l2, bias=bias)
+
+
+def _variance_of_mean(
+    privacy: PrivacyTable, shards: Shards, noise_average: float, clip: float, share: float, weights: Array | None
+) -> float:
+    """Compute the noise variance per coordinate of a mean that is released once with a share of μ² and averaged."""
+    unit = unit_of(privacy.unit, privacy.neighbours)
+    records, clips = records_and_clips(unit, shards.train_counts, weights)
+    mu = largest_mu(privacy.epsilon or 0.0, privacy.delta) * math.sqrt(share)
+    return (clip * clips / (records * mu)) ** 2 / noise_average
+
+
+def no_statistics(s: Scenario, problem: Any, mechanism: Mechanism, topology: Topology, sampling: Sampling) -> str:
+    """Return the reason why agents cannot release sufficient statistics, or ""."""
+    if not isinstance(problem, Training) or not problem.has_statistics:
+        return "it solves linear regression with the squared loss"
+    if s.privacy.guarantee == "certified" and (mechanism != GAUSSIAN or s.privacy.epsilon is None):
+        return "its ridge is planned for Gaussian noise and a target ε"
+    if s.tail_length > 1:
+        return "it publishes solutions, and run.average would average those of early rounds"
+    return _no_centre(s, topology, sampling)
 
 
 def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts: StepFacts | None = None) -> str:
