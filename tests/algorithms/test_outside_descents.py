@@ -1,4 +1,4 @@
-"""Custom algorithms: dual averaging, linearised ADMM, local steps, and per-agent clips, with their ε."""
+"""Custom algorithms: linearised ADMM, local steps, and per-agent clips, with their ε."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIP, ROUNDS = 0.5, 6
 
 
 class State(NamedTuple):
-    """x, y: the variables. z: what else a program keeps: the dual sum before noise, or a public dual variable."""
+    """x, y: the variables. z: what else a program keeps: a public dual variable."""
 
     x: Any
     y: Any
@@ -30,24 +30,6 @@ class State(NamedTuple):
 
 def mixed(dataset: Any, own: Any, near: Any) -> Any:
     return (1.0 - dataset.neighbour_weight) * own + near
-
-
-@dataclass(frozen=True)
-class DualAveraging:
-    """z ← W z + g, y = −λ z (Duchi, Agarwal and Wainwright, 2012)."""
-
-    learning_rate: StepSize
-    channels = ("x", "y", "z")
-    RELEASES: ClassVar[Mapping[str, Any]] = {"z": {"lower_grad_y": 1.0}}
-
-    def init(self, dataset: Any, x: Any, y: Any) -> State:
-        return State(x, y, dataset.public(0.0, dataset.q))
-
-    def step(self, t: int, dataset: Any, s: State) -> Any:
-        own, near = yield Gossip(z=s.z)
-        z = mixed(dataset, own.z, near.z)
-        y = -self.learning_rate(t) * z
-        return State(s.x, y, z + dataset.batch(t).lower_grad_y(s.x, y))
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,6 @@ def content(**privacy: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("program", "channel", "factor"),
     [
-        (DualAveraging, "z", np.ones(4)),
         (Admm, "y", np.full(4, 0.5)),
         (LocalSteps, "y", np.full(4, 0.5)),
     ],
@@ -115,16 +96,6 @@ def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor:
     np.testing.assert_allclose(charged.sensitivity["train"][0, charged.group], factor * 2 * CLIP / counts, rtol=1e-6)
     assert run.records.same_releases(ledger)
     assert 3.9 < run.result["privacy"]["epsilon_max"] <= 4.0
-
-
-@pytest.mark.parametrize("program", [DualAveraging, Admm, LocalSteps])
-def test_without_noise_it_learns(program: Any) -> None:
-    """The algorithms above are descent methods."""
-    long = content(guarantee="none", clip={})
-    long["algorithm"]["rounds"] = 150
-    del long["privacy"]["delta"], long["privacy"]["mechanism"]
-    run = decentral_dp.run(long, algorithm=program(StepSize(0.5)), set={"run.evaluate_every": 150})
-    assert run.result["metrics"]["test_accuracy"] > 0.85
 
 
 class Kept(LocalSteps):

@@ -160,16 +160,3 @@ def test_a_sampled_record_adds_at_most_half_of_the_charge(name, term):
         with np.errstate(all="ignore"):
             most = max(float(np.linalg.norm(s.problem.sums(one, [asked])[0])) for one in s.others)
         assert most / (0.4 * _N) <= 0.5 * s.context.sensitivity_of(asked)
-
-
-@pytest.mark.parametrize("kind", ["mspbe", "mspbe_mlp"])
-def test_values_after_the_end_of_a_trajectory_do_not_count(kind):
-    """Values after the end are no part of the record."""
-    s = setting(kind)
-    x, y = points(s)[1]
-    asked = [ClippedQuery(term, x, y, 0.8) for term in ("grad_x", "grad_y")]
-    one = s.base._replace(lengths=np.ones(_N))
-    other = one._replace(observations=one.observations.copy(), rewards=one.rewards.copy())
-    other.observations[:, 2:], other.rewards[:, 1:] = 7.0, -3.0
-    for a, b in zip(s.problem.sums(one, asked), s.problem.sums(other, asked), strict=True):
-        np.testing.assert_array_equal(a, b)

@@ -13,7 +13,6 @@ from decentral_dp.bounded import MIXED, Bounded, Sensitivity, summation_slack
 from decentral_dp.central import pooled
 from decentral_dp.central.certified_solver import implicit_mean
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.central.sensitivities import Clips, implicit_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
@@ -330,21 +329,6 @@ def test_implicit_mean_matches_formula(n: int, weight: float, positive: bool, pu
         before = data_set.release()
         data_set.replace(kind)
         assert distance(before, data_set.release()) <= carried_sensitivity(before, kind)
-
-
-def test_implicit_sensitivity_matches_second_derivation() -> None:
-    """For a public J, ‖J‖/w₀ is the sharpest bound if ∇²R is a multiple of the identity."""
-    for positive in (True, False):
-        for public in (True, False):
-            data_set = MeansByRecord(50, 0.4, positive, public, 1)
-            data_set.ridge = 0.4 * np.eye(3)
-            got = data_set.release()
-            norm = data_set.C.x if data_set.j0 is None else float(np.linalg.norm(data_set.j0, 2))
-            clips = Clips(data_set.C.x, data_set.C.z, data_set.C.x if data_set.j0 is None else 0.0, data_set.C.z)
-            other = implicit_sensitivity(clips, 0.4, norm, 50, 50, positive=positive)
-            for kind in ("train", "validation"):
-                assert carried_sensitivity(got, kind) == pytest.approx(other[kind], rel=1e-9)
-                assert carried_sensitivity(got, kind) > other[kind]
 
 
 def test_implicit_sensitivity_is_attained() -> None:

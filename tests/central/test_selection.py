@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from decentral_dp.bounded import Split
-from decentral_dp.central import integer_samplers, selection
+from decentral_dp.central import selection
 from decentral_dp.central.context import Domain
 from decentral_dp.central.integer_samplers import Weights
 from decentral_dp.central.pooled import Pooled
@@ -101,25 +101,6 @@ def test_choices_follow_the_law() -> None:
     true = np.exp(-2.0 * scores / 0.5)
     assert not rejected(counts, true)
     assert rejected(counts, true * [1.0, 1.25, 1.0, 1.0])
-
-
-@pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
-def test_float_gumbel_variates_are_bounded(gap: float, share: float) -> None:
-    """Integers are needed because numpy's variates are −log(−log(1 − k·2^−53)), between −3.61 and 36.74."""
-    variates = np.random.default_rng(5).gumbel(size=1000)
-    assert np.allclose(variates, -np.log(-np.log(1.0 - np.random.default_rng(5).random(1000))), rtol=1e-12)
-    highest, lowest = -np.log(-np.log1p(-(2.0**-53))), -np.log(-np.log(2.0**-53))
-    assert (lowest, highest) == (pytest.approx(-3.60, abs=0.01), pytest.approx(36.74, abs=0.01))
-    # P(G − gap > G') = Σ_k 2^−53 exp(−k e^{gap − highest}), if G' is continuous; e^−gap is exact.
-    step = np.exp(gap - highest)
-    probability = 0.0 if gap > highest - lowest else step / np.expm1(step)
-    assert probability == pytest.approx(share, abs=0.005)
-    law = make_law(np.array([0.0, gap]), 1.0, 1.0)
-    assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(integer_samplers, "uniform_integer", lambda _, n: n - 1)
-        patch.setattr(integer_samplers, "_bits", lambda _, count: 0)
-        assert law.draw(np.random.default_rng(0)) == 1
 
 
 @pytest.mark.parametrize("scores", [[0.0, np.nan], [np.inf], [0.0, 1e300], []])
@@ -296,29 +277,6 @@ def test_inexact_score_costs_twice_tau() -> None:
     priced = grid_epsilon(declared, 1e-6)
     assert priced == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
     assert delta_between(worst, priced) <= 1e-6
-
-
-def test_unnormalised_error_costs_four_tau() -> None:
-    """τ = .1 per cell of a quadrature at ε = 1 attains 1.4, so that ε + 2τ would be wrong."""
-    tau, n = 0.1, 10**6
-    exponents = np.zeros((2, n))
-    exponents[0, 0], exponents[1, 0] = 1.0 + tau, -tau
-    exponents[:, 1:] += np.array([[-tau], [tau]])
-    laws = np.exp(exponents) / np.exp(exponents).sum(axis=1, keepdims=True)
-    assert float(np.abs(np.log(laws[0] / laws[1])).max()) == pytest.approx(1.4, abs=1e-4)
-
-
-def test_coarse_grid_exceeds_gaussian_cost() -> None:
-    """δ(1) relative to the Gaussian one with 11, 21, 51, 201 points on 43 deviations, at the worst position."""
-    ratios = []
-    for points in (11, 21, 51, 201):
-        x = np.linspace(-21.65, 21.65, points)
-        shifts = np.linspace(-0.5, 0.5, 401) * (x[1] - x[0])
-        laws = [(density(0.5 * (x - s) ** 2), density(0.5 * (x - s - MU) ** 2)) for s in shifts]
-        ratios.append(max(delta(p, q, 1.0) for p, q in laws) / 1e-6)
-    assert ratios == pytest.approx([240, 3.3, 1.6, 1.04], rel=0.05)
-    declared = make_regularised_law(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
-    assert declared.error() < 1e-5
 
 
 Array = np.ndarray

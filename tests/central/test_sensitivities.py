@@ -25,7 +25,6 @@ from decentral_dp.central.sensitivities import (
 from decentral_dp.constants import ProblemConstants, solution_spread
 from papers.penalty_rate import descent_steps, estimator_bias
 from papers.published.bilevel import published_lipschitz
-from tests.support.paper_bounds import penalty_distance
 
 MANY = 10**9
 
@@ -188,7 +187,6 @@ def test_rates_by_hand() -> None:
     printed = 0.2 + 2 * 0.1 * k + k**2 * 0.3 + 4 * k * (0.9 + 0.6 * k) + 4 * 0.4 * k + 4 * 0.8
     assert smoothness(c) == pytest.approx(printed)
     assert penalty_bias(c) == pytest.approx(4 * (0.1 + k * 0.3 + 2 * (0.4 + k * 0.6)))
-    assert penalty_distance(c, 10.0) == pytest.approx(0.4)
     # In the limit the penalty's smoothness is that of Φ; C_gxy and M_gyy bound the same third derivative.
     assert penalty_smoothness(c, 1e9) == pytest.approx(smoothness(c._replace(m_gyy=0.4)), rel=1e-6)
     assert estimator_bias(c, 10.0, 0.01, 0.02) == pytest.approx(0.1 * 0.02 + 7.0 * 0.03)

@@ -46,10 +46,6 @@ def at(w: float) -> np.ndarray:
     return np.array([math.log(w)])
 
 
-def minimise(loss: str, train: Records, validation: Records, w: float, lam: float | None = None) -> np.ndarray:
-    return pooled(loss, train, validation).minimiser(at(w), lam).value[0]
-
-
 # Neighbours ----------------------------------------------------------------------------------------------------------
 
 
@@ -77,48 +73,6 @@ def test_the_slope_bound_is_attained(loss: str, role: str) -> None:
     found = [pooled(loss, *data_set).implicit(at(w), theta, pointwise=True) for data_set in data_sets]
     allowed = float(found[0].sensitivities[role].sensitivity[0])  # type: ignore[index] # one of the roles
     assert 0.999 < abs(float((found[0].value - found[1].value)[0, 0])) / allowed <= 1.0 + 1e-9
-
-
-# Solver --------------------------------------------------------------------------------------------------------------
-
-
-def hard_cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    rng = np.random.default_rng(3)
-    a = rng.normal(size=(60, 5))
-    a /= np.linalg.norm(a, axis=1, keepdims=True)
-    return {
-        "separable": (a, np.sign(a[:, 0])),
-        "one record": (a[:1], np.array([1.0])),
-        "all equal": (np.tile(a[:1], (50, 1)), np.ones(50)),
-        "contradictory": (np.concatenate([a[:20], a[:20]]), np.append(np.ones(20), -np.ones(20))),
-        "zeros": (np.zeros((4, 5)), np.ones(4)),
-        "nearly collinear": (a[:1] + 1e-7 * a, np.sign(a[:, 1])),
-        "more features than records": (a[:3], np.array([1.0, -1.0, 1.0])),
-    }
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("case", hard_cases())
-@pytest.mark.parametrize("w", [1e-4, 1e-3, 1.0])
-def test_the_certificate_holds_in_forty_digits(loss: str, case: str, w: float) -> None:
-    """‖∇h‖ ≤ w·a at the returned point, before it is put into the ball, the gradient computed with 40 digits."""
-    a, b = hard_cases()[case]
-    r = records(loss, a, b)
-    n, d = r.features.shape
-    known = bounds(loss, {"train": n, "validation": n}, d=d)
-    promised = known.facts(at(w)).accuracy
-    theta = minimise(loss, r, r, w)
-    with mpmath.workdps(40):
-        point = [mpmath.mpf(t) for t in theta]
-        gradient = [w * t for t in point]
-        for row, label in zip(r.features.tolist(), r.labels.tolist(), strict=True):
-            m = mpmath.fsum(x * t for x, t in zip(row, point, strict=True))
-            link = -label / (1 + mpmath.exp(label * m)) if loss == "logistic" else m - label
-            gradient = [g + link * x / n for g, x in zip(gradient, row, strict=True)]
-        size = float(mpmath.sqrt(mpmath.fsum(g * g for g in gradient)))
-    assert size <= w * promised
-    # It must not drown the sensitivity that it is added to.
-    assert promised < 1e-3 * bounds(loss, {"train": max(n, 50), "validation": n}, d=d).minimiser(at(w))["train"]
 
 
 # Records -------------------------------------------------------------------------------------------------------------

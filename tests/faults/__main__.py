@@ -8,9 +8,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import damage
-from .damage import mutate
-from .files import damage_files
 from .kills import kill_local
 from .node_kills import kill_nodes
 from .ray_kills import kill_actors, lose_machines
@@ -20,8 +17,6 @@ KINDS = {
     "actor": kill_actors,
     "machine": lose_machines,
     "nodes": kill_nodes,
-    "mutated": mutate,
-    "files": damage_files,
 }
 
 
@@ -30,9 +25,7 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], default=[], metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, default=damage.LIMIT, help="seconds within which a scenario is refused")
     options = parser.parse_args()
-    damage.LIMIT = options.limit
     failed = False
     print("| fault | times | resumed | refused | wrong | seconds |\n|---|---|---|---|---|---|")
     for kind in options.kinds or KINDS:

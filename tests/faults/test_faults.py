@@ -13,8 +13,6 @@ ROOT = Path(__file__).parents[2]
 # Kind → how many times.
 FAULTS = {
     "local": 4,
-    "mutated": 40,
-    "files": 60,
     "actor": 2,
     "machine": 1,
     "nodes": 1,
@@ -23,8 +21,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("kind", "times"), FAULTS.items())
 def test_nothing_goes_wrong(kind: str, times: int) -> None:
-    # The time limit is for people; a busy machine is no fault.
-    command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times), "--limit", "600"]
+    command = [sys.executable, "-m", "tests.faults", kind, "--times", str(times)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert f"| {kind} | {times} |" in process.stdout

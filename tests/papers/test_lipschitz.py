@@ -110,51 +110,6 @@ def test_swaps_hold_over_two_points(problem):
         assert (swaps[constants.swap[kind] > 0] >= 0.5 * constants.swap[kind][constants.swap[kind] > 0]).all()
 
 
-def test_logistic_constants_are_attained_where_they_can_be():
-    """A single feature at the boundary, and the margin where the bounded factor is largest."""
-    constants = lipschitz_constants(LOGISTIC, BOX, RADIUS)
-    record = LOGISTIC.prepare(np.array([[RADIUS, 0.0, 0.0]]), np.array([1.0]), "l1")
-    z = np.array([BOX["z"], 0.0, 0.0])
-    steepest = math.log(2 + math.sqrt(3)) / RADIUS
-    h = 1e-5
-    reached = {}
-    for name, centre, u, v in (("yy", 0.0, 1, 1), ("zy", steepest, 1, 2), ("zz", 0.0, 2, 2)):
-        ends = []
-        for sign in (1, -1):
-            point = [np.zeros(D), np.array([centre, 0.0, 0.0]), z.copy()]
-            point[u][0] += sign * h
-            ends.append(directions(LOGISTIC, record, point)["train"][v])
-        reached[name] = np.abs(ends[0] - ends[1]).sum() / (2 * h)
-    assert steepest < BOX["y"]
-    assert reached["yy"] == pytest.approx(constants.data["train"][1, 1], rel=1e-6)
-    assert reached["zy"] == pytest.approx(constants.data["train"][2, 1], rel=1e-6)
-    assert reached["zz"] == pytest.approx(constants.data["train"][2, 2], rel=1e-6)
-    saturated = {"y": 1e3, "z": BOX["z"], "x": 0.0}
-    opposite = LOGISTIC.prepare(np.array([[-RADIUS, 0.0, 0.0]]), np.array([1.0]), "l1")
-    points = [[np.zeros(D), np.array([sign * saturated["y"], 0.0, 0.0]), z] for sign in (-1, 1)]
-    gradients = [directions(LOGISTIC, r, p)["train"][1] for r, p in zip((record, opposite), points, strict=True)]
-    swap = lipschitz_constants(LOGISTIC, saturated, RADIUS).swap["train"]
-    assert np.abs(gradients[0] - gradients[1]).sum() == pytest.approx(swap[1], rel=1e-6)
-    flat = [np.zeros(D), np.zeros(D), z]
-    assert 2 * np.abs(directions(LOGISTIC, record, flat)["train"][2]).sum() == pytest.approx(swap[2], rel=1e-6)
-
-
-def test_the_slope_of_the_softmax_curvature_is_attained_by_two_classes():
-    """A single feature at the boundary, opposite z, and s_1 where (1 − κ²)κ with κ = 1 − 2 s_1 is largest."""
-    record = SOFTMAX.prepare(np.array([[RADIUS, 0.0, 0.0]]), np.array([0.0]), "l1")
-    z = np.zeros((3, D))
-    z[:2, 0] = BOX["z"], -BOX["z"]
-    share = (1 - 1 / math.sqrt(3)) / 2
-    ends = []
-    for step in (1e-5, -1e-5):
-        y = np.zeros((3, D))
-        # The third class is as good as absent.
-        y[:, 0] = math.log(share / (1 - share)) / RADIUS + step, 0.0, -50.0
-        ends.append(directions(SOFTMAX, record, [np.zeros(D), y.ravel(), z.ravel()])["train"][2])
-    constants = lipschitz_constants(SOFTMAX, BOX | {"y": 50.0}, RADIUS)
-    assert np.abs(ends[0] - ends[1]).sum() / 2e-5 == pytest.approx(constants.data["train"][2, 1], rel=1e-6)
-
-
 def test_logistic_constants_of_the_unit_box():
     """The kinds together: the matrix and swaps that are used for agents whose records come in pairs."""
     constants = lipschitz_constants(LOGISTIC, {"x": 0.0, "y": 1.0, "z": 1.0}, 1.0)

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from papers.network_attacks import (
     OFFLINE,
@@ -110,21 +109,6 @@ def test_attacks_on_offline_agents_do_not_exceed_the_certificate(case: str) -> N
             assert found.holds
             largest = max(largest, found.shown / max(found.certified, 1e-300))
     assert largest > 0.9
-
-
-def test_sign_feedback_exceeds_the_linear_formula() -> None:
-    """δ(0) and δ(1) of either form, compared with those of the linear formula and of all messages."""
-    linear, everything = 2.0 / math.sqrt(10.0), 2.0
-
-    def profile(mu: float, e: float) -> float:
-        return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
-
-    for variance, expected in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
-        for e, delta in zip((0.0, 1.0), expected, strict=True):
-            assert sign_feedback(variance, e) == pytest.approx(delta, abs=6e-7)
-            assert profile(linear, e) < delta < profile(everything, e)
-    assert [profile(linear, e) for e in (0.0, 1.0)] == pytest.approx([0.248170, 0.024421], abs=6e-7)
-    assert [profile(everything, e) for e in (0.0, 1.0)] == pytest.approx([0.682689, 0.509862], abs=6e-7)
 
 
 def test_integrals_agree_with_runs() -> None:

@@ -14,7 +14,6 @@ from decentral_dp.topology import build_topology
 from papers import printed_epsilon as printed
 from papers.printed_epsilon import (
     BATCH,
-    BATCHES,
     GRAPHS,
     PASSES,
     SHARD,
@@ -63,18 +62,6 @@ def test_one_step_is_accounted_instead_of_a_thousand(
     assert sampled(2.0 / multiplier, RATE, ROUNDS, poisson=True) > zeroed
     assert gaussian(math.sqrt(PASSES) / multiplier) == pytest.approx(passes, rel=0.01)
     assert gaussian(2.0 * math.sqrt(PASSES) / multiplier) == pytest.approx(passes_replaced, rel=0.01)
-
-
-@pytest.mark.parametrize("multiplier", [0.7, 1.3])
-@pytest.mark.parametrize("rate", [0.01, 0.3])
-def test_the_formula_of_one_step_by_whole_numbers(multiplier: float, rate: float) -> None:
-    def divergence(a: int) -> float:
-        rho = [2.0 * j / multiplier**2 for j in range(a + 1)]
-        second = min(4.0 * math.expm1(rho[2]), 2.0 * math.exp(rho[2]))
-        more = sum(rate**j * math.comb(a, j) * math.exp((j - 1) * rho[j]) for j in range(3, a + 1))
-        return math.log(1.0 + rate**2 * math.comb(a, 2) * second + 2.0 * more) / (a - 1)
-
-    assert one_step_renyi(multiplier, rate) == pytest.approx(min(divergence(a) for a in range(2, 9)), rel=1e-12)
 
 
 MNIST = {
@@ -175,40 +162,6 @@ def test_the_largest_release_without_constants() -> None:
 def test_a_sum_reveals_a_record_that_is_read_in_every_round() -> None:
     assert printed.sum_shows(0.2, 1.0 - 1e-12, 400) == pytest.approx(gaussian(4.0), rel=6e-3)
     assert printed.sum_shows(1e-3, 0.1, 100) <= sampled(1e-3, 0.1, 100, poisson=True)
-
-
-def test_a_record_alone_in_a_batch() -> None:
-    """Count 17 passes over 3713 records: it is a batch of one with probability .0046, at 64 times the sensitivity."""
-    assert 3713 % BATCH == 1
-    assert -math.expm1(PASSES * math.log1p(-1.0 / 3713)) == pytest.approx(0.0046, rel=0.01)
-    cut = 45.0
-    most = math.log(0.004) - (math.log(BATCHES * PASSES) + norm.logsf(cut - 1.42))
-    assert printed.alone_shows(2.84, 3713, PASSES, BATCHES * PASSES) > 0.9 * most > 500.0
-
-
-def test_shards_that_overlap() -> None:
-    """Slices that begin where the slice before them was long: MNIST's counts, the script's seed."""
-    np.random.seed(1)  # noqa: NPY002 the script's own generator
-    counts = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
-    shares = np.random.dirichlet(np.full(16, 10.0), size=10)  # noqa: NPY002
-    held, sizes = [np.zeros(n, dtype=int) for n in counts], np.zeros(16, dtype=int)
-    for copies, share in zip(held, shares, strict=True):
-        begin = 0
-        for agent, n in enumerate((share * copies.size).astype(int)):
-            part = copies[begin : begin + n]
-            part += 1
-            sizes[agent] += part.size
-            begin = n
-    copies_of_all = np.concatenate(held)
-    computed = [
-        int((copies_of_all > 0).sum()),
-        int((copies_of_all >= 8).sum()),
-        int(copies_of_all.max()),
-        int(sizes.min()),
-        int(sizes.max()),
-    ]
-    assert computed == [10_331, 4031, printed.COPIES, 2980, 4242]
-    assert int((sizes == 3713).sum()) == 2
 
 
 def variation(p: Array, q: Array, step: float) -> float:

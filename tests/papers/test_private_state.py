@@ -154,24 +154,6 @@ def logistic_run(
     return np.array(out)
 
 
-def test_without_boxes_the_realised_loss_grows_with_the_messages() -> None:
-    """A data-dependent Hessian times an unclipped z, driven by messages: hence no constants, hence ε = ∞."""
-
-    def realised(size: float, box: float) -> float:
-        rounds = 3
-        messages = np.full((rounds, 3), size)
-        data, other = np.array([1.0, 1, 1]), np.array([0.2, 1, 1])
-        fixed = np.ones(rounds)
-        runs = [logistic_run(d, fixed, messages * [0, 0, 1], STEPS, RING_WEIGHT, box) for d in (data, other)]
-        return float(cost(np.abs(runs[0] - runs[1]))[-1])
-
-    free = [realised(s, math.inf) for s in (1.0, 1e2, 1e4)]
-    boxed = [realised(s, 1.0) for s in (1.0, 1e2, 1e4)]
-    assert free[1] > 10 * free[0]
-    assert free[2] > 50 * free[1]
-    assert boxed[2] < 2 * boxed[0]
-
-
 # Structure ----------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.time_factors import (
@@ -41,13 +40,6 @@ def test_square_roots_have_their_published_coefficients() -> None:
     matrix = np.linalg.inv(inverse_of(full, T))
     assert matrix @ matrix == pytest.approx(np.tril(np.ones((T, T))), abs=1e-12)
     assert banded_square_root(T, 3).noise_weights == pytest.approx(coefficients[1:3])
-
-
-def error(factor: TimeFactor, rounds: int) -> float:
-    """Root mean square error of running sums, times the sensitivity of a record that is read once."""
-    inverse = inverse_of(factor, rounds)
-    added = np.sqrt(np.square(np.tril(np.ones((rounds, rounds))) @ inverse).sum() / rounds)
-    return float(added * np.linalg.norm(np.linalg.inv(inverse)[:, 0]))
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3, 5, 12])
@@ -111,45 +103,3 @@ def test_inverses_that_are_not_causal_are_refused(inverse: Any) -> None:
 def test_an_inverse_that_float64_cannot_invert_is_refused() -> None:
     with pytest.raises(InputError, match="near singular"):
         factor_of(np.eye(40) + 1e9 * np.eye(40, k=-1) - 3e9 * np.eye(40, k=-2))
-
-
-def ends_of_cycles(apart: int, cycles: int) -> np.ndarray:
-    """G of the sums of all noise up to the end of every cycle."""
-    sums = np.repeat(np.tril(np.ones((cycles, cycles))), apart, axis=1)
-    return sums.T @ sums
-
-
-FORGETS = np.array([[0.8 ** max(t - s, 0) * (s <= t) for s in range(6)] for t in range(6)])
-CYCLES = {
-    "running sums": (2, np.tril(np.ones((6, 6))).T @ np.tril(np.ones((6, 6))), 1.2, 2.2),
-    "sums that forget": (3, FORGETS.T @ FORGETS, 1.2, 3.5),
-    "ends of cycles": (2, ends_of_cycles(2, 2), 1.0, 1.03),
-    "every round": (1, np.diag(np.arange(1.0, 5.0)), 1.0, 1.001),
-}
-
-
-@pytest.mark.parametrize("case", CYCLES)
-def test_batches_that_take_turns_gain_nothing_by_factors(case: str) -> None:
-    """The best factor of a search at the cost of the worst record, relative to the best fresh noise.
-
-    A record of one residue is read every `apart` rounds, in means over that share of the records.
-    """
-    apart, weights, least, most = CYCLES[case]
-    rounds = len(weights)
-    fresh, below = np.sqrt(np.diagonal(weights)).sum() ** 2, np.tril_indices(rounds)
-
-    def over(entries: np.ndarray) -> float:
-        factor = np.zeros((rounds, rounds))
-        factor[below] = entries
-        np.fill_diagonal(factor, np.exp(np.diagonal(factor)))
-        shown = np.abs(factor.T @ factor)
-        price = apart**2 * max(shown[r::apart, r::apart].sum() for r in range(apart))
-        inverse = np.linalg.inv(factor)
-        return float(np.log(np.trace(inverse.T @ weights @ inverse) * price / fresh))
-
-    found, rng = np.inf, np.random.default_rng(0)
-    for _ in range(3):
-        start = 0.5 * rng.standard_normal(below[0].size)
-        near = minimize(over, start, method="Nelder-Mead", options={"maxfev": 4000, "adaptive": True}).x
-        found = min(found, float(np.exp(minimize(over, near, method="Powell", options={"maxiter": 40}).fun)))
-    assert least * (1.0 - 1e-9) <= found <= most

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from dp_accounting.pld import pld_privacy_accountant
 from scipy.stats import binom, norm
 
 import decentral_dp
@@ -22,7 +20,7 @@ from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Sampling
 from decentral_dp.errors import InputError
 from decentral_dp.participants import LocalDataset, Network
-from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile
+from decentral_dp.privacy.accounting.loss_distributions import group_profile
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -363,41 +361,6 @@ def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit
             assert delta <= allowed * (1.0 + 1e-6) + 1e-12
             near = max(near, delta / allowed)
     assert near > 0.999
-
-
-@pytest.mark.parametrize(("m", "q", "rounds"), [(0.5, 0.1, 100), (1.0, 0.02, 500), (0.1, 0.5, 200)])
-def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_says(
-    m: float, q: float, rounds: int
-) -> None:
-    """Its accountant composes the two orders separately and takes the larger; here one pair covers both."""
-    accountant = pld_privacy_accountant.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(1.0 / m))
-    accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
-    wanted = accountant.get_epsilon(1e-5)
-    ours = epsilons([Releases(poisson_groups=np.tile([[m], [q], [1.0], [1.0]], (1, rounds)))], 1e-5)[0]
-    assert wanted * (1.0 - 1e-3) <= ours <= wanted * 1.2
-
-
-def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
-    """Integrate the profile of one release: (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
-    job = built(
-        {"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "learning_rate": {"scale": 1.0}}
-    )
-    c = job.ledger.charged_channels[0]
-    m, q = CLIP / (0.25 * 12) / float(c.scale[0, 0]), 0.25
-    z = np.linspace(-14.0, 14.0, 400_001)
-
-    def law(side: float) -> Array:
-        return np.asarray((1 - q) * np.exp(-0.5 * z**2) + q * np.exp(-0.5 * (z - side * m) ** 2)) / math.sqrt(
-            2 * math.pi
-        )
-
-    epsilon = float(job.budget.epsilon.max())
-    one, other = law(1.0), law(-1.0)
-    at, below = (
-        float(np.maximum(one - math.exp(e) * other, 0.0).sum() * (z[1] - z[0])) for e in (epsilon, 0.98 * epsilon)
-    )
-    assert at <= 1e-3 * (1.0 + 1e-6) < below
 
 
 def test_coins_are_fresh_secret_and_each_records_own() -> None:

@@ -159,16 +159,6 @@ def test_a_site_of_another_rule_is_hurt_and_one_seed_decides_nothing() -> None:
     assert "--seeds 3" in table.note
 
 
-def test_few_records_are_helped_by_many() -> None:
-    """An isolated site has noise that is larger by the ratio of the counts."""
-    table = frame()
-    table["label"] = ((table["p"] - table["q"]) > 0.0).astype(int)
-    few = {"privacy.epsilon": 1.0, "problem.test": 0.5, "algorithm.rounds": 100, "problem.weights": "records"}
-    run = decentral_dp.run(SCENARIO, data=table, baselines=True, seeds=3, set=few)
-    assert run.result.sites[2].gain > 0.05  # type: ignore[operator]
-    assert "hurts" not in {site.verdict for site in run.result.sites}
-
-
 def test_numbers_have_absolute_errors_in_their_unit() -> None:
     problem = SCENARIO["problem"] | {"kind": "regression", "label_range": [-4.0, 4.0]}
     del problem["classes"]

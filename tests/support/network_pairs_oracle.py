@@ -32,15 +32,14 @@ def responses(case: Case) -> Any:
     return out
 
 
-def written_out(case: Case, members: Sequence[int], victim: int, arrival: int, own_noise_known: bool = True) -> float:
+def written_out(case: Case, members: Sequence[int], victim: int, arrival: int) -> float:
     """μ by the covariance of all messages of all neighbours, (T·n, T·n), formed and factored."""
     response = responses(case)
     rounds, m = case.moves.shape
     outside = [i for i in range(m) if i not in members]
     seen = [j for j in outside if any(case.mixing[i, j] != 0.0 for i in members)]
-    noisy = outside if own_noise_known else list(range(m))
     sent = response[:, seen].reshape(rounds * len(seen), rounds, m)
-    spread = (sent[:, :, noisy] * case.noise[:, noisy]).reshape(len(sent), -1)
+    spread = (sent[:, :, outside] * case.noise[:, outside]).reshape(len(sent), -1)
     sensitivity = sent[:, arrival:, victim] @ case.moves[arrival:, victim]
     return float(np.sqrt(sensitivity @ cho_solve(cho_factor(spread @ spread.T), sensitivity)))
 

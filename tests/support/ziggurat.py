@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -127,36 +126,3 @@ def _tail(k: int, ratio: float) -> float:
         return 0.0
     ends = -np.log1p(-np.array([first, last - 1]) * 2.0**-53) / EDGE
     return (last - first) * 2.0**-53 * float(_mean(ends[:1], ends[1:])[0]) / _tail_kept()
-
-
-class Law(NamedTuple):
-    """Probabilities of the integers −reach … reach."""
-
-    reach: int
-    mass: np.ndarray
-
-
-def enumerated(mantissa: int, ratio: float, reach: int) -> Law:
-    """Compute the distribution of rint(N·ratio) from all mantissas of this many bits and uniforms of one bit more."""
-    points, uniforms = np.arange(2.0**mantissa), np.arange(2.0 ** (mantissa + 1)) / 2.0 ** (mantissa + 1)
-    mass = np.zeros(reach + 1)
-
-    def add(x: np.ndarray, weight: np.ndarray | float) -> None:
-        at = np.minimum(np.rint(x * ratio), reach).astype(np.int64)
-        mass[:] += np.bincount(at, np.broadcast_to(weight, at.shape), reach + 1)
-
-    for box in range(BOXES):
-        x = points * (SIDES[box] / 2.0**mantissa)
-        inner = int(INNER[box] / SIDES[box] * 2.0**mantissa)
-        add(x[:inner], 2.0**-mantissa / BOXES)
-        outer = x[inner:]
-        if box:
-            height = (density(outer) - BELOW[box]) / (ABOVE[box] - BELOW[box])
-            kept = np.clip(np.ceil(height * uniforms.size), 0.0, uniforms.size) / uniforms.size
-            add(outer, kept * 2.0**-mantissa / BOXES)
-    more, other = -np.log1p(-uniforms) / EDGE, -np.log1p(-uniforms)
-    kept = 1.0 - np.searchsorted(other, 0.5 * more * more, side="right") / uniforms.size
-    add(EDGE + more, (points.size - int(EDGE / SIDES[0] * points.size)) / points.size / BOXES * kept / kept.sum())
-    # The sign is an independent bit; −0 and +0 are one integer.
-    mass /= mass.sum()
-    return Law(reach, np.concatenate([0.5 * mass[:0:-1], mass[:1], 0.5 * mass[1:]]))

@@ -206,16 +206,6 @@ def test_a_custom_rule_aggregates_own_and_neighbours_values() -> None:
     assert job.aggregation(values, values, weights)[:, 0].tolist() == [-0.5, 1.5, -0.5]
 
 
-@pytest.mark.usefixtures("page")
-def test_epsilon_does_not_depend_on_custom_attacks_and_rules() -> None:
-    private = TRAINING | {"privacy.guarantee": "certified", "algorithm.rounds": 5}
-    plain, attacked = (decentral_dp.run("dp_dsgd", set=private | more) for more in ({}, MIMIC | NEAREST))
-    assert attacked.records.same_releases(plain.records)
-    assert attacked.result.privacy.epsilon_max == plain.result.privacy.epsilon_max
-    assert not np.array_equal(attacked.released["y"], plain.released["y"])
-    assert attacked.result.topology["attack"] == MIMIC["attack"]
-
-
 def test_the_noise_key_depends_on_a_custom_attack_and_rule(page: Path) -> None:
     code = page.read_text(encoding="utf-8")
     digests = set()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
-import tomli_w
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.dlm import Dlm
@@ -301,78 +298,6 @@ def smooth(name: str, topology: dict[str, Any], rounds: int, step: float) -> Job
     return made("quadratic", content)
 
 
-def oracle(name: str, job: Job, step: float) -> list[np.ndarray]:
-    """All y of the paper's recursion, by matrices: nothing but the graph and the curvatures are the package's."""
-    parts, m = moments(job), job.n_agents
-    mixing = np.eye(m) + job.topology.mixing.toarray()
-    curve, linear = np.stack([h for h, _ in parts]), np.stack([c for _, c in parts])
-
-    def slopes(y: np.ndarray) -> np.ndarray:
-        return np.einsum("ijk,ik->ij", curve, y) - linear
-
-    y = np.full((m, 2), -0.4)
-    out = [y]
-    if name == "gradient_tracking":
-        # Round 0 reads the first gradient; from there on DIGing, adapt then combine.
-        s = slopes(y)
-        out.append(y)
-        for _ in range(job.rounds - 1):
-            ahead = mixing @ (y - step * s)
-            s = mixing @ s + slopes(ahead) - slopes(y)
-            y = ahead
-            out.append(y)
-        return out
-    half, psi = (np.eye(m) + mixing) / 2, y
-    if name == "kgt":
-        # Algorithm 1 of the paper with K = 5 and server step 1.
-        start, correction = y, np.zeros_like(y)
-        for t in range(job.rounds):
-            if t in (5, 10):
-                z = (start - y) / (5 * step)
-                correction = correction - z + mixing @ z
-                y = start = mixing @ y
-            y = y - step * (slopes(y) + correction)
-            out.append(y)
-        return out
-    if name == "extra":
-        # (2.13) of the paper, in differences of gradients.
-        out.append(mixing @ y - step * slopes(y))
-        for _ in range(job.rounds - 1):
-            before, now = out[-2:]
-            out.append((np.eye(m) + mixing) @ now - half @ before - step * (slopes(now) - slopes(before)))
-        return out
-    if name == "mr_mtl":
-        # Gradient steps on the sum of the regularised objectives, with P y instead of the mean.
-        for _ in range(job.rounds):
-            y = y - step * (slopes(y) + 0.1 * (y - mixing @ y))
-            out.append(y)
-        return out
-    if name == "dlm":
-        # (9) and (10) of the paper with φ_0 = c (I − P) y_0 and one step size.
-        laplacian, step = 0.1 * (np.eye(m) - mixing), 1 / (1 / step + 0.2)
-        multiplier = laplacian @ y
-        for _ in range(job.rounds):
-            y = y - step * (slopes(y) + multiplier + laplacian @ y)
-            multiplier = multiplier + laplacian @ y
-            out.append(y)
-        return out
-    w = y
-    for _ in range(job.rounds):
-        adapted = w - step * slopes(w)
-        phi, psi = adapted + w - psi, adapted
-        w = half @ phi
-        out.append(phi)
-    return out
-
-
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: str(g["kind"]))
-@pytest.mark.parametrize("name", ALL_NAMES)
-def test_without_noise_it_is_the_recursion_of_its_paper(name: str, graph: dict[str, Any]) -> None:
-    job = smooth(name, graph, 12, 0.4)
-    for said, wanted in zip(conversation(job, quiet), oracle(name, job, 0.4), strict=True):
-        np.testing.assert_allclose(said["y"], wanted, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: str(g["kind"]))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str, Any]) -> None:
@@ -452,64 +377,3 @@ def test_local_rounds_send_no_messages() -> None:
     assert count_sent(job, [2, 3, 6])["messages"] == [0.0, 2 * edges / job.n_agents, 4 * edges / job.n_agents]
     (charged,) = job.ledger.charged_channels
     assert charged.rounds.tolist() == [1, 2, 3, 4, 5, 6]
-
-
-# K-GT in a separate file, with the names that docs/add_an_algorithm.md teaches.
-OWN_FILE = """
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.exchange import Gossip
-
-
-class State(NamedTuple):
-    x: Any
-    y: Any
-    start: Any
-    c: Any
-
-
-@dataclass(frozen=True)
-class Mine:
-    learning_rate: StepSize = option("η, of a local step")
-    period: int = option("K", default=5, at_least=1)
-
-    channels = ("x", "y")
-    RELEASES = {"y": {"lower_grad_y": "learning_rate"}, "start": {}}
-    WIDTHS = {"start": "q"}
-
-    def sends(self, t):
-        return t > 0 and t % self.period == 0
-
-    def init(self, dataset, x, y):
-        return State(x, y, y, np.zeros_like(y))
-
-    def step(self, t, dataset, s):
-        own, near = yield Gossip(y=s.y, start=s.start)
-        y, start, c = own.y, s.start, s.c
-        if self.sends(t):
-            a, z = 1.0 - dataset.neighbour_weight, own.start - y
-            length = sum(map(self.learning_rate, range(t - self.period, t)))
-            c = c + (a * z + (near.start - near.y) - z) / length
-            start = y = a * y + near.y
-        rate = self.learning_rate(t)
-        return State(s.x, y - rate * c - rate * dataset.batch(t).lower_grad_y(s.x, y), start, c)
-"""
-
-
-def test_a_custom_algorithm_has_local_rounds_and_a_second_vector(tmp_path: Path) -> None:
-    """K-GT from a file has the releases and the messages of the package's."""
-    content = tomllib.loads((Path(__file__).parents[3] / "scenarios" / "kgt.toml").read_text(encoding="utf-8"))
-    content["algorithm"]["rounds"], content["topology"]["agents"] = 7, 3
-    ours = decentral_dp.run(content)
-    (tmp_path / "mine.py").write_text(OWN_FILE, encoding="utf-8")
-    content["algorithm"]["kind"] = "mine:Mine"
-    (tmp_path / "mine.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
-    theirs = decentral_dp.run(tmp_path / "mine.toml")
-    np.testing.assert_allclose(theirs.released["y"], ours.released["y"], rtol=1e-12)
-    assert theirs.result.communication == ours.result.communication
-    assert theirs.result.privacy.epsilon_max == ours.result.privacy.epsilon_max

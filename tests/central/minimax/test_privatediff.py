@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
 from decentral_dp.central.minimax.steps import Estimate, plan_estimates, threshold
-from decentral_dp.central.problems.auc import AucObjective
-from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
-from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.accounting.accountants import epsilon_of
-from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
@@ -160,27 +154,6 @@ def test_budget_split_follows_the_multipliers(period: int) -> None:
     assert list(blocks["g"].indices) == list(range(1, 13, period))
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
-    """ε is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
-    job = make_job("xy", rate)
-    by_index: dict[int, float] = {}
-    for (index, _), mu in prices_of(job).items():
-        by_index[index] = math.hypot(by_index.get(index, 0.0), mu)
-    assert sorted(by_index) == list(range(1, 8))
-    merged = line(np.array(sorted(by_index)), np.array([by_index[i] for i in sorted(by_index)]), rate)
-    joint = float(epsilon_of(Ledger(1, (merged,)), 1e-4)[0])
-    assert float(job.budget.epsilon[0]) == pytest.approx(joint, rel=3e-3)
-    assert joint > 1.2 * float(job.budget.channels["gx"].epsilon[0])
-
-
-def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
-    return ChannelLedger(
-        "g", "gaussian", 1, np.zeros(1, dtype=np.int64), index.astype(np.int64), np.ones((index.size, 1)),
-        {"train": mu[:, None]}, {"train": np.full((index.size, 1), rate)}, "", "poisson" if rate < 1.0 else "fixed",
-    )  # fmt: skip
-
-
 # The plan -----------------------------------------------------------------------------------------------------------
 
 
@@ -218,41 +191,6 @@ def test_overflowing_releases_do_not_stop_a_run(name: str, scale: float) -> None
     run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
     assert run.records.rounds == 7
     assert run.records.costs_within(run.simulation().ledger)
-
-
-# Sensitivities ------------------------------------------------------------------------------------------------------
-
-
-def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
-    # As on the clients, values that overflow are clipped to 0 without a warning.
-    with np.errstate(all="ignore"):
-        return problem.sums(Labelled(a, labels), [query])[0]
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["grad_x", "grad_y"]), st.floats(0.0, 3.0))
-@settings(max_examples=60, deadline=None)
-def test_difference_moves_by_at_most_twice_its_threshold(seed: int, term: str, bound: float) -> None:
-    rng = np.random.default_rng(seed)
-    problem = Composite(LinearModel(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
-    a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
-    points = [(rng.normal(size=5) * 10.0 ** rng.uniform(-2, 2), rng.uniform(0, 2, 1)) for _ in range(2)]
-    query = ClippedQuery(term, *points[0], bound, earlier_point=points[1])
-    other, others = a.copy(), labels.copy()
-    other[2], others[2] = rng.normal(size=2) * 10.0 ** rng.uniform(-3, 300), 1.0 - labels[2]
-    sensitivity = float(np.linalg.norm(sums(problem, a, labels, query) - sums(problem, other, others, query)))
-    assert sensitivity <= 2.0 * bound * (1.0 + 1e-12) + 1e-300
-
-
-def test_opposite_records_attain_difference_sensitivity() -> None:
-    """A positive and a negative record with the same features have opposite changes of gradient."""
-    problem, bound = Composite(LinearModel(1, 1), AucObjective(0.5)), 1e-3
-    point, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
-    query = ClippedQuery("grad_x", *point, bound, earlier_point=before)
-    a = np.ones((3, 1))
-    sensitivity = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(
-        problem, a, np.array([0.0, 1.0, 0.0]), query
-    )
-    assert np.linalg.norm(sensitivity) == pytest.approx(2.0 * bound, rel=1e-9)
 
 
 # As printed ----------------------------------------------------------------------------------------------------------
@@ -331,9 +269,3 @@ def test_published_form_is_not_certified() -> None:
 def test_refuses_unpublished_options_as_published(program: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=f"^{words}"):
         made(PROGRAMS[program] | changes, privacy=PRINTED)
-
-
-def test_refuses_a_missing_clip() -> None:
-    for name in ("ascent", "xy"):
-        with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-            made(PROGRAMS[name], privacy={"clip": {}})

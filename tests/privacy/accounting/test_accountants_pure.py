@@ -50,25 +50,3 @@ def test_laplace_prices_would_be_too_low_for_them() -> None:
     laplace = float(epsilon_of(pure([1.0] * 3, "laplace"), 0.05)[0])
     assert responses_delta(1.0, 3, laplace) > 0.05
     assert responses_delta(1.0, 3, float(epsilon_of(pure([1.0] * 3), 0.05)[0])) <= 0.05
-
-
-def test_beside_gaussian_noise_against_quadrature() -> None:
-    loss, mu = 0.7, 0.4
-    both = ledger(
-        line("w", {"train": np.array([loss])}, np.ones(1), "pure"),
-        line("y", {"train": np.array([mu])}, np.ones(1), "gaussian"),
-    )
-    found = float(price(both, DELTA).epsilon[0])
-    truth = 1.0 / (1.0 + math.exp(-loss))
-
-    def delta(epsilon: float) -> float:
-        z = np.linspace(-12.0, 12.0, 200_001) + mu / 2
-        density = stats.norm.pdf(z, mu / 2)
-        parts = [
-            np.maximum(0.0, -np.expm1(epsilon - s - mu * z)) * density * p
-            for s, p in ((loss, truth), (-loss, 1 - truth))
-        ]
-        return float(np.trapezoid(parts[0] + parts[1], z))
-
-    assert delta(found) <= DELTA * (1 + 1e-6)
-    assert delta(0.99 * found) > DELTA

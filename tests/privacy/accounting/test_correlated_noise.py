@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
-from scipy.stats import norm
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy import pair_noise
-from decentral_dp.privacy.accounting.loss_distributions import (
-    discretise,
-    epsilon_of_masses,
-    poisson_profile,
-    poisson_reach,
-    powers,
-)
 from decentral_dp.privacy.pair_noise import effective_scale
 from decentral_dp.privacy.time_factors import banded_square_root, factor_of
 
@@ -206,57 +198,6 @@ def test_draws_used_again_protect_nothing() -> None:
         assert same is None or np.sqrt(inverse.sum()) == pytest.approx(same, abs=6e-7)
     # Priced as if they were fresh.
     assert np.sqrt(2.0) / effective_scale(np.ones(2), scales(nx.path_graph(2), 4.0), 0)[0] < 1.02
-
-
-def test_no_signs_of_six_rounds_exceed_what_is_priced() -> None:
-    """All signs of random factors: at most the sum of the absolute entries of CᵀC, and that at most the charge."""
-    signs, reached = np.array(list(product([1.0, -1.0], repeat=6))), []
-    for seed in range(25):
-        inverse = np.eye(6) + np.tril(np.random.default_rng(seed).uniform(-0.8, 0.8, (6, 6)), -1)
-        c = np.linalg.inv(inverse)
-        shown, sizes = np.square(signs @ c.T).sum(axis=1).max(), np.abs(c.T @ c).sum()
-        assert shown <= sizes * (1.0 + 1e-12) <= np.square(factor_of(inverse).row_sums).sum() * (1.0 + 2e-12)
-        reached.append(shown / sizes)
-    # Another reader's draw: 5.953 of 6.539.
-    assert min(reached) < 5.953 / 6.539 < max(reached) <= 1.0 + 1e-12
-
-
-@pytest.mark.parametrize(
-    ("rate", "rounds", "wanted", "other"),
-    [(0.9, 2, 0.77628, 0.77088), (0.95, 2, 0.80998, 0.80467), (0.9, 5, 0.9446, 0.9408)],
-)
-def test_samples_are_priced_by_the_exchange_of_records(rate: float, rounds: int, wanted: float, other: float) -> None:
-    """Poisson samples, an exchange of 2 effective scales: δ(0) of two readers; less of a record and its absence."""
-    x, weight = np.polynomial.legendre.leggauss(800)
-    x, weight = 9.0 * x, 9.0 * weight
-    if rounds == 2:
-        for shifts, known in (((1.0, -1.0), wanted), ((2.0, 0.0), other)):
-            there, here = ((1.0 - rate) * norm.pdf(x) + rate * norm.pdf(x - shift) for shift in shifts)
-            apart = np.maximum(np.outer(there, there) - np.outer(here, here), 0.0)
-            assert float(weight @ apart @ weight) == pytest.approx(known, abs=3e-5)
-    one = discretise([(poisson_profile(2.0, rate), poisson_reach(2.0, rate, 1e-12))], 1e-3)
-    every = powers(one, [rounds], 1e-12)
-    fine = 10.0 ** -(5 if rounds == 2 else 4)
-    assert epsilon_of_masses(every, wanted + fine) == 0.0 < epsilon_of_masses(every, wanted - 2.0 * fine)
-    assert epsilon_of_masses(every, other) > 0.0
-
-
-def test_rounded_draws_protect_as_real_ones() -> None:
-    """Own noise of four cells and a draw of six, rounded to cells: densities are those of one more uniform number."""
-    own, c = 4.0, 6.0
-    k = np.arange(-80, 81)
-    masses = norm.cdf((k + 0.5) / c) - norm.cdf((k - 0.5) / c)
-    nodes, weights = np.polynomial.legendre.leggauss(60)
-    apart = []
-    for y in ((0.0, 0.0), (0.3, -0.7), (5.5, -2.25), (20.0, -31.0)):
-        # The draw is added to the first message and taken from the second.
-        rounded = (masses * norm.pdf(y[0] - k, scale=own) * norm.pdf(y[1] + k, scale=own)).sum()
-        spread = np.array([[own**2 + c**2, -(c**2)], [-(c**2), own**2 + c**2]])
-        off = np.array(y)[None, :] - 0.5 * nodes[:, None] * np.array([1.0, -1.0])
-        density = np.exp(-0.5 * (off @ np.linalg.inv(spread) * off).sum(axis=1))
-        real = 0.5 * (weights * density).sum() / (2.0 * np.pi * np.sqrt(np.linalg.det(spread)))
-        apart.append(abs(rounded / real - 1.0))
-    assert max(apart) < 1e-10
 
 
 @pytest.mark.parametrize(

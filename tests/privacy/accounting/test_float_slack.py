@@ -205,29 +205,6 @@ def test_what_is_judged_from_the_far_side_of_a_sample(records: int) -> None:
     assert 0.05 < largest <= 1.0
 
 
-@pytest.mark.parametrize(("mantissa", "ratio", "copies"), [(12, 3.0, 200), (14, 5.3, 1000)])
-def test_fewer_bits_by_trying_them_all(mantissa: int, ratio: float, copies: int) -> None:
-    """numpy's sampler with short mantissas: errors as assumed, and what comes of a thousand of them as bounded."""
-    law = ziggurat.enumerated(mantissa, ratio, math.ceil(12 * ratio))
-    k, u = np.arange(-law.reach, law.reach + 1), 2.0 ** (int(math.log2(ratio)) + 1 - mantissa)
-    p = ideal(ratio, law.reach)
-    near = np.abs(k) <= 10 * ratio
-    assert (np.abs(law.mass - p) <= height(u, k / ratio) * p)[near].all()
-    assert (np.abs(law.mass - p) > 0.05 * height(u, k / ratio) * p)[near].any()
-    delta, mu = 0.02, math.sqrt(copies) / ratio
-    for slack in bounds(variates(u, copies, [min(mu, 8.0)]), delta):
-        # Signs of the moves do not matter: the law is symmetric.
-        left = slack.remaining_delta(delta)
-        stated = float(slack.total(gaussian_epsilon(np.array([mu]), left))[0])
-        if math.isfinite(stated):
-            assert composed(law.mass[1:], law.mass[:-1], copies, stated) <= delta
-    alone = likely_slack(variates(u, copies, [1e-3]), delta, np.zeros(1))
-    near_by = float(alone.ratio[0])
-    assert math.isfinite(near_by)
-    assert composed(law.mass, p, copies, near_by) <= delta
-    assert composed(p, law.mass, copies, float(alone.added_epsilon(0.0)[0]) - near_by) <= delta
-
-
 @pytest.mark.parametrize(("mu", "coordinates"), [(0.5, 1), (2.0, 40), (5.0, 7)])
 def test_what_is_far_out_under_either_data_set_is_charged(mu: float, coordinates: int) -> None:
     """δ of one release: beyond the cut of 10 u under P, and twice that under Q, where one coordinate moves by μ."""
