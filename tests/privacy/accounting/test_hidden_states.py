@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from scipy.optimize import lsq_linear
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_release, hidden_mu
@@ -106,6 +107,70 @@ def test_the_value_of_another_solver_with_a_released_mean() -> None:
     hidden = np.array([mu(ring(5), 20, "average")])
     assert add_release(hidden, np.array([1.2]))[0] == pytest.approx(2.558974, abs=1.1e-6)
     assert add_release(hidden, np.zeros(1))[0] >= hidden[0]
+
+
+def tail_mu(factors: Array, rounds: int, tail: int, of_each: bool) -> tuple[float, float]:
+    """Solve (P) for means over the last rounds by bounded least squares, without code of the package.
+
+    Agents at one distance from the victim, agent 0, share k and c. The published sums are that of all agents, or one of
+    each agent.
+
+    Returns:
+        A lower bound on the smallest μ, without ( )₊, and the μ of the solution.
+    """
+    distance = np.array([nx.shortest_path_length(nx.from_numpy_array(factors), 0, i) for i in range(len(factors))])
+    member = np.eye(distance.max() + 1)[distance]
+    size = member.sum(axis=0)
+    quotient = (member / size).T @ factors @ member
+    np.testing.assert_allclose(factors @ member, member @ quotient)
+    n, sums = len(size), np.eye(len(size)) if of_each else size[None]
+    # The last column is the constant.
+    rows = np.eye(rounds * n + tail * (n + len(sums)) + 1)
+    k, rest = rows[: rounds * n].reshape(rounds, n, -1), rows[rounds * n : -1]
+    c, b = np.zeros_like(k), rest[tail * n :].reshape(tail, len(sums), -1)
+    c[rounds - tail :] = rest[: tail * n].reshape(tail, n, -1)
+    b[-1] = 0.0
+    a = np.concatenate([np.zeros_like(k[:1]), quotient @ (k + c)[:-1]])
+    a[:, 0, -1] += 1.0
+    difference = b - np.concatenate([np.zeros_like(b[:1]), b[:-1]]) - sums @ (k - c)[rounds - tail :]
+    shifts = (a - k + c) * np.sqrt(size)[:, None]
+    whole = np.concatenate([shifts.reshape(rounds * n, -1), 1e5 * difference.reshape(tail * len(sums), -1)])
+    solved = lsq_linear(whole[:, :-1], -whole[:, -1], (0.0, np.inf), method="bvls", tol=1e-14, max_iter=5000)
+    x = np.append(solved.x, 1.0)
+    assert np.abs(difference @ x).max() < 1e-9
+    y = np.maximum((a - k) @ x, 0.0) + c @ x
+    return float(np.sqrt(2.0 * solved.cost)), float(np.sqrt((np.square(y) @ size).sum()))
+
+
+@pytest.mark.parametrize(
+    ("factors", "rounds", "tail", "of_each", "expected"),
+    [
+        (torus(4), 100, 5, False, 2.910994),
+        (torus(4), 100, 10, False, 3.232674),
+        (torus(4), 100, 50, False, 5.139799),
+        (torus(4), 100, 10, True, 4.100205),
+        (torus(4), 100, 50, True, 7.369626),
+        (np.ones((1, 1)), 10, 5, False, 3.162278),
+        (0.9 * np.ones((1, 1)), 10, 5, False, 3.132608),
+        (HALVES, 2, 2, False, 1.224745),
+        (ring(5), 20, 4, False, 2.643914),
+        (ring(5), 20, 4, True, 2.950881),
+    ],
+)
+def test_means_over_rounds_cost_more_than_last_models(
+    factors: Array, rounds: int, tail: int, of_each: bool, expected: float
+) -> None:
+    assert tail_mu(factors, rounds, tail, of_each) == pytest.approx((expected, expected), abs=1.1e-6)
+    # All models of one agent that does not contract cost the same.
+    last = mu(factors, rounds, "models" if of_each else "average")
+    assert last < expected * (1.0 - 1e-3) or factors.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("view", ["models", "average"])
+@pytest.mark.parametrize("factors", [ring(7), 0.9 * torus(3), STAR, 1.02 * HALVES])
+def test_a_mean_over_one_round_is_the_last_one(factors: Array, view: str) -> None:
+    expected = mu(factors, 15, view)
+    assert tail_mu(factors, 15, 1, view == "models") == pytest.approx((expected, expected), rel=1e-8)
 
 
 @pytest.mark.parametrize("factors", [ring(6), torus(3), PATH, metropolis(nx.erdos_renyi_graph(7, 0.5, seed=3))])
