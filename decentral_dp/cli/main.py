@@ -329,8 +329,8 @@ def invoke_report(
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
-    # Without one of these files, the page would have no metrics or no releases.
-    needed = ("result.json", "metrics.parquet", "ledger.parquet")
+    # Without one of these files, the page would have no metrics.
+    needed = ("result.json", "metrics.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # A changed folder may be damaged.
     with refuse_damaged(folder, "report"):

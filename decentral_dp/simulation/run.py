@@ -297,7 +297,7 @@ class Run:
 
         Args:
             name: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity", "consensus",
-                "primal", "gradient", "epsilon", "noise" or "topology".
+                "primal", "gradient", "epsilon" or "topology".
 
         Returns:
             The figure.
@@ -321,7 +321,7 @@ class Run:
     @cached_property
     def report(self) -> Report:
         """The content of its page and its figures."""
-        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, read_report, scenario_text
+        from decentral_dp.reporting.report import make_report, parse_scenario, read_report, scenario_text
 
         if self.records is None and self.folder is not None:
             return read_report(self.folder)
@@ -331,7 +331,6 @@ class Run:
             self.result,
             parse_scenario(text) or self.scenario.model_dump(),
             self.measured,
-            self.records.columns_at(drawn_rounds(self.result)),
             self.published.get("x"),
             self.compared,
             text,
