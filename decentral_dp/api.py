@@ -31,12 +31,12 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs, repeat_jobs, with_sites
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import By, tabulate_sent
+from decentral_dp.simulation.events import join_callbacks
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
@@ -218,12 +218,12 @@ class Job:
         jobs = [self._with_new_noise(), *(job for _, job in plans[1:])]
         further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
         runs = []
-        with show_progress(callbacks, "rounds") as callback:
-            for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
-                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
-                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
-                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
-                runs.append(replace(run, baselines=ran))
+        callback = join_callbacks(callbacks)
+        for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
+            run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+            ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+            runs.append(replace(run, baselines=ran))
         run = with_sites(replace(runs[0], repeats=runs[1:]))
         for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)
@@ -287,16 +287,15 @@ class Job:
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects. Fix: check each of them, decentral_dp.check(object)."
             )
-        with show_progress(callbacks, "pairs") as callback:
-            result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
+        callback = join_callbacks(callbacks)
+        result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
         return result
 
     def network(
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Compute ε against honest-but-curious neighbours, as `network_view`."""
-        with show_progress(callbacks, "adversaries") as callback:
-            view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
+        view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(join_callbacks(callbacks))
         return view
 
 
@@ -382,8 +381,8 @@ def run(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         out: a new or empty folder; by default nothing is written.
-        callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; by default notebooks show a
-            progress bar. If a callback raises, the result has a warning and the run continues.
+        callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; default none. If a
+            callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
         seeds: number of runs with other noise, each with its baselines, for paired intervals (`run.result.sites`).
@@ -508,9 +507,8 @@ def audit(
         scenario, text, _ = _split(scenario, options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
-    with show_progress(callbacks, "runs") as callback:
-        place = None if out is None else Path(out)
-        result: AuditResult = annex("play_game")(request, place, callback)
+    place = None if out is None else Path(out)
+    result: AuditResult = annex("play_game")(request, place, join_callbacks(callbacks))
     return result
 
 
@@ -538,8 +536,8 @@ def check(what: Any, **options: Any) -> CheckResult:
     """
     if isinstance(what, Job):
         return what.check(**options)
-    with show_progress(options.pop("callbacks", ()), "pairs") as callback:
-        result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
+    callback = join_callbacks(options.pop("callbacks", ()))
+    result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
     return result
 
 
@@ -615,13 +613,13 @@ def study(
     if is_read and text:
         raise InputError("study: a loaded study takes no changed keys. Fix: give its name, path or dict.")
     study_object = study if is_read else annex("load_study")(study, text)
-    with show_progress(callbacks, "cells") as callback:
-        if out is not None:
-            findings: Findings = conduct(study_object, Path(out), workers, address, callback, budget)
-            return findings
-        with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            findings = conduct(study_object, Path(folder), workers, address, callback, budget)
-        return replace(findings, folder=None)
+    callback = join_callbacks(callbacks)
+    if out is not None:
+        findings: Findings = conduct(study_object, Path(out), workers, address, callback, budget)
+        return findings
+    with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+        findings = conduct(study_object, Path(folder), workers, address, callback, budget)
+    return replace(findings, folder=None)
 
 
 def sweep(

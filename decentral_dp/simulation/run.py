@@ -36,12 +36,11 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import communication, count_sent
-from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
+from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter, join_callbacks
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
@@ -224,8 +223,7 @@ class Run:
             journal = RunInProgress(folder, job, lock, interruption)
             # The journal closes the lock.
             stack.pop_all()
-        with show_progress(callbacks, "rounds") as callback:
-            run = _run_in_folder(job, journal, callback, watch, interruption)
+        run = _run_in_folder(job, journal, join_callbacks(callbacks), watch, interruption)
         page.draw_run(folder)
         return run
 
