@@ -108,7 +108,6 @@ class AuditOptions(TypedDict, total=False):
     seed: int
     out: str | Path | None
     callbacks: Sequence[Callback]
-    canaries: int | None
 
 
 class Job:
@@ -471,7 +470,6 @@ def audit(
     seed: int = 0,
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
-    canaries: int | None = None,
     **options: Unpack[Changes],
 ) -> AuditResult:
     """Estimate an empirical lower bound on ε, next to the certified and the claimed ε.
@@ -485,7 +483,6 @@ def audit(
         seed: public seed of the audit.
         out: path of a new JSON file.
         callbacks: functions of a `Progress` of runs; by default notebooks show a bar.
-        canaries: number of canary records, included by Bernoulli draws, in a single run instead of many runs.
         **options: as in `build`; a job and a run folder take none.
 
     Returns:
@@ -505,8 +502,8 @@ def audit(
         scenario = cast(Any, _job("audit", scenario, options).simulation())
     else:
         scenario, text, _ = _split(scenario, options)
-    runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
-    request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
+    runs, confidence, seed = loading.python_value([runs, confidence, seed])
+    request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text)
     place = None if out is None else Path(out)
     result: AuditResult = annex("play_game")(request, place, join_callbacks(callbacks))
     return result

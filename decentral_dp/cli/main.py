@@ -415,7 +415,6 @@ def invoke_audit(
         File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
-    canaries: Annotated[Number, Option(help="Number of canary records with random labels, in one run.")] = None,
     membership: Annotated[
         bool, Option("--membership", help="Membership inference on train and test records, over --runs (10) runs.")
     ] = False,
@@ -437,7 +436,6 @@ def invoke_audit(
         seed=seed,
         out=out,
         override=override or [],
-        canaries=canaries,
         membership=membership,
         as_json=as_json,
     )

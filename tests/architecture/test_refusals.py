@@ -138,7 +138,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         audit(TRAINING, runs=19),
         audit(TRAINING, confidence=1.0),
         audit(TRAINING, POISSON),
-        audit(TRAINING, "privacy.unit='agent'", canaries=20),
+        audit("ring_breast_cancer", "privacy.neighbours='zero_out'"),
         audit(TRAINING, adversary="agent:9"),
         audit(TRAINING, "algorithm.rounds=1000000"),
     ),

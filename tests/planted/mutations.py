@@ -1699,30 +1699,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/auditing/test_losses.py::test_shifts_in_one_direction_are_not_overstated",),
     ),
     Mutation(
-        "canaries counted without δ",
-        "auditing/bounds.py",
-        " + 2.0 * canaries * delta * slack",
-        "",
-        ("tests/auditing/test_bounds.py::test_the_bound_on_the_chance_is_that_of_the_theorem",),
-    ),
-    Mutation(
-        "a recursion with one correct guess too many",
-        "auditing/bounds.py",
-        "        total += extra\n        correct += (c - 1) * extra / canaries\n",
-        "        total += extra\n        correct += c * extra / canaries\n",
-        (
-            "tests/auditing/test_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
-        ),
-    ),
-    Mutation(
-        "a recursion without the unguessed Bernoulli draws",
-        "auditing/bounds.py",
-        " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
-        " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/auditing/test_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
-    ),
-    Mutation(
         "losses of samples rounded up",
         "auditing/losses.py",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
