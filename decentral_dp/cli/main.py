@@ -494,8 +494,7 @@ def invoke_list(
         Text,
         Argument(
             metavar="NAME_OR_FILE",
-            help="A registry, such as algorithms; a name in one, a module:Name, a key such as privacy.share. Leave "
-            "out to list everything.",
+            help="A registry, such as algorithms; a name in one, or a module:Name. Leave out to list everything.",
         ),
     ] = None,
     schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of scenario files, for editors.")] = False,
