@@ -175,7 +175,7 @@ def print_audit(result: AuditResult) -> None:
 def network_command(
     scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str], as_json: bool
 ) -> None:
-    """Run the command `network`: print the ε of network DP, and write tables and figures.
+    """Run the command `network`: print the ε of network DP, and write a table and a figure.
 
     Args:
         scenario: shipped name, or file.
@@ -195,11 +195,11 @@ def network_command(
         view = network.view(progress)
     paths: list[Path] = []
     if out is not None:
-        from decentral_dp.auditing.plots import write_pairs
+        from decentral_dp.auditing.plots import write_figure
 
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
-        paths = [out / "network.parquet", *write_pairs(view, out)]
+        paths = [out / "network.parquet", *write_figure(view, out)]
     title, graph, privacy = title_of(job.scenario), topology_summary(job), statement_of(job)
     if as_json:
         context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}

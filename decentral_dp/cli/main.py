@@ -379,7 +379,7 @@ def invoke_compare(
 @app.command("network")
 def invoke_network(
     scenario: Name,
-    out: Annotated[File, Option(metavar="DIR", help="Folder for network.parquet and the figures.")] = None,
+    out: Annotated[File, Option(metavar="DIR", help="Folder for network.parquet and the figure.")] = None,
     coalition: Annotated[
         Repeated,
         Option(metavar="AGENTS", help="Colluding agents as one adversary, e.g. 0,3; repeatable. Default: each agent."),
