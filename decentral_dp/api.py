@@ -35,7 +35,6 @@ from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs, repeat_jobs, with_sites
 from decentral_dp.simulation.budget import Budget
-from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.events import join_callbacks
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
@@ -188,10 +187,6 @@ class Job:
     def plan(self, budget: Budget | None = None) -> Plan:
         """Compute ε of the job, as `plan`."""
         return plans.Plan.from_job(self.simulation(), budget)
-
-    def messages(self, by: By = "link") -> pd.DataFrame:
-        """Return messages, floats and bits by "agent", "link", "round" or "message", as `Run.messages`."""
-        return tabulate_sent(self.simulation(), by)
 
     def run(
         self,

@@ -134,13 +134,6 @@ def test_a_run_folder_draws_the_same_again(what: str, tmp_path: Path) -> None:
     assert first.result.communication.numbers == first.result.communication.messages * 32
 
 
-def test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears() -> None:
-    links = decentral_dp.build(content(), topology=CITY).messages("link")
-    assert set(zip(links["sender_name"], links["receiver_name"], strict=True)) == set(CITY.edges)
-    assert (links["messages"] == 6).all()
-    assert (links["bits"] == 6 * 32 * 64).all()
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
