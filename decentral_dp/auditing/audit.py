@@ -65,7 +65,6 @@ from decentral_dp.simulation.result import (
 )
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.simulation.summary import claim_of, statement_of
-from decentral_dp.tasks import write_json
 
 Method = Literal["exact", "likelihood", "counting", "difference"]
 Status = Literal["ok", "refuted", "broken"]
@@ -540,7 +539,7 @@ def play_game(
     )
     if out is not None:
         # An audit reads the private records.
-        write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
+        write_whole(out, text_of(result.to_dict()).encode(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
 
 

@@ -27,7 +27,7 @@ from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
-from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
@@ -39,11 +39,17 @@ from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob, require_records
 from decentral_dp.simulation.metrics import pool
-from decentral_dp.simulation.result import is_private, plain, published_values, refuse_damaged, require_run_folder
+from decentral_dp.simulation.result import (
+    is_private,
+    plain,
+    published_values,
+    refuse_damaged,
+    require_run_folder,
+    text_of,
+)
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.simulation.summary import claim_of, statement_of
-from decentral_dp.tasks import write_json
 
 LOSS = "loss"
 
@@ -349,7 +355,7 @@ def infer_membership(
     inference = judge_attacks(job, scores)
     if out is not None:
         # AUCs read the private records.
-        write_json(out, inference.to_dict(), OWNERS if is_private(folder) else 0o666)
+        write_whole(out, text_of(inference.to_dict()).encode(), OWNERS if is_private(folder) else 0o666)
     return inference
 
 
