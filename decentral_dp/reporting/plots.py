@@ -225,10 +225,7 @@ def topology(figure: Figure, r: Report) -> bool:
     if not 1 <= m <= _DRAWN_AGENTS or r.result.privacy.is_trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
-    # A graph from a file may have positions.
-    positions = np.asarray(graph.get("positions") or [], dtype=np.float64)
-    if positions.shape != (m, 2) or not np.isfinite(positions).all() or not np.ptp(positions):
-        positions = circle(m) if graph.get("kind") in ("ring", "complete") else layout(m, edges)
+    positions = circle(m) if graph.get("kind") in ("ring", "complete") else layout(m, edges)
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))

@@ -38,7 +38,6 @@ class Graph(NamedTuple):
         agents: m.
         edges: (E, 2), i < j in every row, rows sorted and distinct; (sender, receiver) of a directed graph.
         spectrum: second smallest and largest eigenvalue of the unweighted Laplacian, if known in closed form.
-        positions: coordinates for figures, (m, 2), if a file has them.
         labels: names of the agents; numbers if empty.
         file_weights: weights of the edges, (E,); None if an edge has no weight above 0.
         n_weighted: number of edges with a weight.
@@ -54,7 +53,6 @@ class Graph(NamedTuple):
     agents: int
     edges: IntArray
     spectrum: tuple[float, float] | None = None
-    positions: Array | None = None
     labels: tuple[str, ...] = ()
     file_weights: Array | None = None
     n_weighted: int = 0
