@@ -159,7 +159,7 @@ class Comparison:
 
     @property
     def budgets(self) -> pd.DataFrame:
-        """One row per run: guarantee, delta, epsilon, epsilon_pure, epsilon_published and claimed of the worst agent."""
+        """One row per run: guarantee, delta, and ε of the worst agent: of all messages, pure, published, claimed."""
         rows = []
         for run in self.runs:
             privacy = run.result.privacy

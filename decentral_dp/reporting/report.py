@@ -620,10 +620,6 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
     return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
 
 
-# The sampling error of a difference of two scores, in standard errors.
-_STANDARD_ERRORS = 2.0
-
-
 def compare_with_baselines(
     compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
 ) -> BaselineComparison | None:
@@ -660,7 +656,7 @@ def compare_with_baselines(
     heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
-    judge, parts, width, seeds = result.judge, [], _chance_width(result), len(compared)
+    judge, parts, seeds = result.judge, [], len(compared)
     for name, comparison, gain, loss in (
         ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),
         ("central", "against a trusted server at the same ε", "Local DP gains", "Local DP costs"),
@@ -672,12 +668,10 @@ def compare_with_baselines(
             verb = gain if np.mean(differences) >= 0.0 else loss
             difference, low, high = over_seeds(differences if verb is gain else np.negative(differences))
             paired = f" (95 % interval over seeds {low:.3f} to {high:.3f})".replace("-", "−") if seeds > 1 else ""
-            chance = " (within the sampling error)" if difference < width else ""
-            parts.append(f"{verb} {difference:.3f} in {judge} {comparison}{paired}{chance}")
-    chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
+            parts.append(f"{verb} {difference:.3f} in {judge} {comparison}{paired}")
     joined = "; ".join([*parts[:1], *(part[0].lower() + part[1:] for part in parts[1:])])
-    count = "One run each" if seeds == 1 else f"{seeds} runs each"
-    sentence = f"{joined}. {count}{chance}." if parts else ""
+    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"{seeds} runs each"
+    sentence = f"{joined}. {count}." if parts else ""
 
     noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]
     spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]
@@ -730,19 +724,3 @@ def tabulate_sites(result: RunResult) -> TextTable | None:
         note += " One seed does not contain the noise. Fix: --seeds 3." if result.seeds == 1 else ""
     cells = [[row[k] for k in columns] for row in rows]
     return TextTable([(heads[k], "") for k in columns], [k not in (0, 5) for k in columns], cells, note=note)
-
-
-def _chance_width(result: RunResult) -> float:
-    """Bound two standard errors of the difference of two scores on the same number of held-out records.
-
-    An accuracy p of n records has the variance p(1 − p)/n. An AUC of value a has at most a(1 − a)/k, with k the size of
-    the smaller class. The variance of R² has no such bound: 0 is returned.
-    """
-    judge, records = result.judge, (result.problem.get("records") or {}).get("test")
-    share = None if judge is None else result.score(judge)
-    if judge == "test_r2" or not records or share is None or not 0.0 <= share <= 1.0:
-        return 0.0
-    guess, count = result.baselines.get("test_accuracy"), float(records)
-    if judge == "test_auc" and guess is not None:
-        count *= min(guess, 1.0 - guess)
-    return _STANDARD_ERRORS * math.sqrt(2.0 * share * (1.0 - share) / count) if count > 0.0 else 0.0
