@@ -29,7 +29,7 @@ _WIDTH = 5.6
 LEAST_DRAWN = 1e-3
 
 
-def write_figure(view: NetworkView, folder: Path) -> list[Path]:
+def write_distances(view: NetworkView, folder: Path) -> list[Path]:
     """Draw "distance" into a folder, and return the paths that were written."""
     with style.package_style():
         figure = style.new_figure(_WIDTH, 0.63 * _WIDTH)

@@ -195,11 +195,11 @@ def network_command(
         view = network.view(progress)
     paths: list[Path] = []
     if out is not None:
-        from decentral_dp.auditing.plots import write_figure
+        from decentral_dp.auditing.plots import write_distances
 
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
-        paths = [out / "network.parquet", *write_figure(view, out)]
+        paths = [out / "network.parquet", *write_distances(view, out)]
     title, graph, privacy = title_of(job.scenario), topology_summary(job), statement_of(job)
     if as_json:
         context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}
