@@ -2356,7 +2356,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record of text written into a scenario",
         "data/tables.py",
-        "    if words and not has_number:\n        raise InputError(",
+        "    if wrong:\n        raise InputError(",
         "    if False:\n        raise InputError(",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
