@@ -2191,7 +2191,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/communication.py",
         "ends = weights.indices.astype(np.int64), row_indices(weights)",
         "ends = row_indices(weights), weights.indices.astype(np.int64)",
-        ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
+        ("tests/topology/test_directed.py::test_messages_are_counted_for_who_sends",),
     ),
     Mutation(
         "numerators published without their weight",
