@@ -31,12 +31,11 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs, repeat_jobs, with_sites
 from decentral_dp.simulation.budget import Budget
-from decentral_dp.simulation.communication import By, tabulate_sent
+from decentral_dp.simulation.events import join_callbacks
 from decentral_dp.simulation.folder.journal import progress_in
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.jobs.build import plan_job
@@ -108,7 +107,6 @@ class AuditOptions(TypedDict, total=False):
     seed: int
     out: str | Path | None
     callbacks: Sequence[Callback]
-    canaries: int | None
 
 
 class Job:
@@ -190,10 +188,6 @@ class Job:
         """Compute ε of the job, as `plan`."""
         return plans.Plan.from_job(self.simulation(), budget)
 
-    def messages(self, by: By = "link") -> pd.DataFrame:
-        """Return messages, floats and bits by "agent", "link", "round" or "message", as `Run.messages`."""
-        return tabulate_sent(self.simulation(), by)
-
     def run(
         self,
         out: str | Path | None = None,
@@ -220,12 +214,12 @@ class Job:
         jobs = [self._with_new_noise(), *(job for _, job in plans[1:])]
         further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
         runs = []
-        with show_progress(callbacks, "rounds") as callback:
-            for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
-                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
-                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
-                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
-                runs.append(replace(run, baselines=ran))
+        callback = join_callbacks(callbacks)
+        for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
+            run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+            ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+            runs.append(replace(run, baselines=ran))
         run = with_sites(replace(runs[0], repeats=runs[1:]))
         for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)
@@ -291,16 +285,15 @@ class Job:
                 f"check: not supported for a job with Python objects (got {' and '.join(sorted(objects))}). Fix: pass "
                 "each of them to decentral_dp.check."
             )
-        with show_progress(callbacks, "pairs") as callback:
-            result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
+        callback = join_callbacks(callbacks)
+        result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
         return result
 
     def network(
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Compute ε against honest-but-curious neighbours, as `network_view`."""
-        with show_progress(callbacks, "adversaries") as callback:
-            view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
+        view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(join_callbacks(callbacks))
         return view
 
 
@@ -386,8 +379,8 @@ def run(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         out: a new or empty folder; by default nothing is written.
-        callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; by default notebooks show a
-            progress bar. If a callback raises, the result has a warning and the run continues.
+        callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; default none. If a
+            callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
         seeds: number of runs with other noise, each with its baselines, for paired intervals (`run.result.sites`).
@@ -476,7 +469,6 @@ def audit(
     seed: int = 0,
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
-    canaries: int | None = None,
     **options: Unpack[Changes],
 ) -> AuditResult:
     """Estimate an empirical lower bound on ε, next to the certified and the claimed ε.
@@ -490,7 +482,6 @@ def audit(
         seed: public seed of the audit.
         out: path of a new JSON file.
         callbacks: functions of a `Progress` of runs; by default notebooks show a bar.
-        canaries: number of canary records, included by Bernoulli draws, in a single run instead of many runs.
         **options: as in `build`; a job and a run folder take none.
 
     Returns:
@@ -510,11 +501,10 @@ def audit(
         scenario = cast(Any, _job("audit", scenario, options).simulation())
     else:
         scenario, text, _ = _split(scenario, options)
-    runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
-    request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text, canaries)
-    with show_progress(callbacks, "runs") as callback:
-        place = None if out is None else Path(out)
-        result: AuditResult = annex("play_game")(request, place, callback)
+    runs, confidence, seed = loading.python_value([runs, confidence, seed])
+    request = annex("plan_audit")(cast(Any, scenario), runs, adversary, confidence, seed, text)
+    place = None if out is None else Path(out)
+    result: AuditResult = annex("play_game")(request, place, join_callbacks(callbacks))
     return result
 
 
@@ -542,8 +532,8 @@ def check(what: Any, **options: Any) -> CheckResult:
     """
     if isinstance(what, Job):
         return what.check(**options)
-    with show_progress(options.pop("callbacks", ()), "pairs") as callback:
-        result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
+    callback = join_callbacks(options.pop("callbacks", ()))
+    result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
     return result
 
 
@@ -619,13 +609,13 @@ def study(
     if is_read and text:
         raise InputError("study: keys of a loaded study cannot be changed. Fix: pass its name, path or dict.")
     study_object = study if is_read else annex("load_study")(study, text)
-    with show_progress(callbacks, "cells") as callback:
-        if out is not None:
-            findings: Findings = conduct(study_object, Path(out), workers, address, callback, budget)
-            return findings
-        with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            findings = conduct(study_object, Path(folder), workers, address, callback, budget)
-        return replace(findings, folder=None)
+    callback = join_callbacks(callbacks)
+    if out is not None:
+        findings: Findings = conduct(study_object, Path(out), workers, address, callback, budget)
+        return findings
+    with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+        findings = conduct(study_object, Path(folder), workers, address, callback, budget)
+    return replace(findings, folder=None)
 
 
 def sweep(

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from decentral_dp.auditing.membership import class_only, within_run
+from decentral_dp.auditing.membership import within_run
 from decentral_dp.bounded import Array
 from decentral_dp.data import load_dataset
 from decentral_dp.privacy.clipping import Clip
@@ -131,6 +132,24 @@ def shifted(epsilon: float, delta: float, distance: float) -> float:
         return 1.0
     low = math.exp(-epsilon)
     return min(1.0, distance / low + delta if low else 1.0, 1.0 - low * (1.0 - distance - delta))
+
+
+def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
+    """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
+
+    Args:
+        members: labels of members, (n,).
+        nonmembers: labels of non-members, (n',).
+
+    Limits:
+        With few records it is above ½ by chance.
+    """
+    classes = np.unique(np.concatenate([members, nonmembers]))
+    p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, nonmembers))
+    # Classes sorted by their likelihood ratio have the largest AUC.
+    order = np.argsort(-p / np.maximum(p + q, np.finfo(np.float64).tiny), kind="stable")
+    p, q = p[order], q[order]
+    return float(np.sum(p * (1.0 - np.cumsum(q)) + 0.5 * p * q))
 
 
 def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:

@@ -21,12 +21,8 @@ import numpy as np
 from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.auditing.bounds import (
-    OneRunBounds,
     bound_by_likelihoods,
-    bound_by_one_run,
     counting_limit,
-    draw_canaries,
-    gaussian_throughout,
 )
 from decentral_dp.auditing.losses import (
     are_close,
@@ -69,9 +65,8 @@ from decentral_dp.simulation.result import (
 )
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.simulation.summary import claim_of, statement_of
-from decentral_dp.tasks import write_json
 
-Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
+Method = Literal["exact", "likelihood", "counting", "difference"]
 Status = Literal["ok", "refuted", "broken"]
 
 FEWEST_RUNS = 20
@@ -88,7 +83,6 @@ class AuditPlan:
     runs: int
     confidence: float
     seed: int
-    canaries: int | None = None
 
     @property
     def epsilon_limit(self) -> float:
@@ -107,7 +101,6 @@ def plan_audit(
     confidence: float = 0.95,
     seed: int = 0,
     overrides: Sequence[str] = (),
-    canaries: int | None = None,
 ) -> AuditPlan:
     """Build the job of an audit, and check its options.
 
@@ -120,7 +113,6 @@ def plan_audit(
         confidence: confidence level of the bound, in [0.5, 1).
         seed: public seed of the noise of these runs.
         overrides: "table.key=value" with a TOML value.
-        canaries: number of records that canaries replace in a single run; by default none.
 
     Returns:
         The plan of the audit.
@@ -139,12 +131,8 @@ def plan_audit(
     else:
         job = scenario
     require_records(job.records, "audit")
-    plan = AuditPlan(job, adversary, runs, confidence, seed, canaries)
+    plan = AuditPlan(job, adversary, runs, confidence, seed)
     refuse(plan, _REFUSALS)
-    if canaries is not None:
-        # The attack sees published values only.
-        draw_canaries(job, canaries, b"plan")
-        return replace(plan, adversary="published", runs=1)
     return plan
 
 
@@ -154,8 +142,6 @@ def _explain_unit(plan: AuditPlan) -> str:
     if unit == RECORD:
         return ""
     algorithm = strip_centring(job.algorithm)
-    if plan.canaries is not None:
-        return "a canary is one record"
     if job.sampling.kind == "fixed_batch":
         return "batches of fixed size are audited for single records only"
     if unit.zeroed and not isinstance(job.problem, PlannedTraining):
@@ -211,10 +197,7 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
         "use one of these",
     ),
     Refusal(
-        lambda plan: (
-            plan.canaries is None
-            and sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS
-        ),
+        lambda plan: sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS,
         "audit",
         f"too many floats in one run (expected at most {MOST_NUMBERS:.2g})",
         "use fewer rounds (--set algorithm.rounds=...), or a smaller model",
@@ -362,7 +345,7 @@ class AuditResult:
         adjacency: neighbouring relation, "replace one record of one agent".
         confidence: confidence level of the lower bound.
         method: "exact" (the distribution of the likelihood ratio is known), "likelihood" or "counting" (from runs),
-            "difference" (without noise), or "one run" (canaries in a single run).
+            or "difference" (without noise).
         adversary: "all_messages", "published" or "agent:K".
         runs: number of runs on each data set.
         null_shown: lower bound for two equal data sets; above 0 the audit is broken.
@@ -418,7 +401,6 @@ class LowerBound:
     runs: int
     noise: tuple[float, float] | None
     contradiction: str = ""
-    one_run: OneRunBounds | None = None
 
 
 def describe_audit(
@@ -468,17 +450,6 @@ def describe_audit(
         out.append(f"{word}: the claim of ε = {epsilon_text(claimed_epsilon)}.")
     closing = [] if status == "broken" else ["The same game on two equal data sets shows nothing, as it must."]
     closing.append("The lower bound holds for one attack. A small one certifies nothing.")
-    if bound.one_run is not None:
-        out.append(
-            f"In one run, {plan.canaries} records were replaced by canaries with random labels. {bound.one_run.right} "
-            f"labels were guessed from the published values (confidence {confidence})."
-        )
-        if gaussian_throughout(plan.job):
-            out.append(
-                "The lower bound assumes Gaussian noise of unknown size for each record, as in the ledger. Without "
-                f"that assumption it is ε {at_least_text(bound.one_run.plain)} with the same confidence."
-            )
-        return [*out, *closing]
     method = {
         "exact": f"The two data sets are at the same distance on each of {COMPARED_RUNS} transcripts. If they are on "
         "all, the lower bound is exact for these two records.",
@@ -543,17 +514,9 @@ def play_game(
     """
     if out is not None:
         require_new("--out", out)
-    if plan.canaries is not None:
-        lower_bound = bound_by_one_run(plan.job, plan.canaries, plan.root("canaries", 0), 1.0 - plan.confidence)
-        bound = LowerBound(
-            "one run", lower_bound.epsilon, lower_bound.null, plan.confidence, 1, None, one_run=lower_bound
-        )
-        # Canaries are records of all agents, so the largest ε applies.
-        neighbours = Neighbours(plan.job, plan.job, int(np.argmax(plan.job.budget.epsilon)), "train")
-    else:
-        neighbours = find_neighbours(plan.job, plan.root("search", 0))
-        null_pair = neighbours._replace(second=null(neighbours))
-        bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
+    neighbours = find_neighbours(plan.job, plan.root("search", 0))
+    null_pair = neighbours._replace(second=null(neighbours))
+    bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
     privacy = statement_of(plan.job)
     claim, certified_epsilon = claim_of(plan.job), float(_certified(plan)[neighbours.victim])
     claimed_epsilon = None if claim is None else claim.epsilon_max
@@ -576,7 +539,7 @@ def play_game(
     )
     if out is not None:
         # An audit reads the private records.
-        write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
+        write_whole(out, text_of(result.to_dict()).encode(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
 
 

@@ -1,10 +1,7 @@
 """Membership inference against runs of one scenario: an AUC with its interval, and its ceiling by ε.
 
 The train records of a run (members) are compared with its held-out test records. An adversary that may query the
-published model scores a record by its fit:
-
-    loss          minus the loss of the record with its label
-    confidence    the probability of the predicted class
+published model scores a record by minus its loss with its label.
 
 The ceiling of `within_run` requires exchangeable members and non-members. Otherwise an attack distinguishes the groups,
 and a guarantee for records does not bound its success. Such runs are not supported. Proof 31 derives the ceilings of
@@ -23,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
@@ -31,7 +27,7 @@ from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
-from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.problems.class_measures import auc
@@ -43,33 +39,21 @@ from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob, require_records
 from decentral_dp.simulation.metrics import pool
-from decentral_dp.simulation.result import is_private, plain, published_values, refuse_damaged, require_run_folder
+from decentral_dp.simulation.result import (
+    is_private,
+    plain,
+    published_values,
+    refuse_damaged,
+    require_run_folder,
+    text_of,
+)
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.simulation.summary import claim_of, statement_of
-from decentral_dp.tasks import write_json
 
-LOSS, CONFIDENCE = "loss", "confidence"
+LOSS = "loss"
 
 # Scores of records
-
-
-def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
-    """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
-
-    Args:
-        members: labels of members, (n,).
-        nonmembers: labels of non-members, (n',).
-
-    Limits:
-        With few records it is above ½ by chance.
-    """
-    classes = np.unique(np.concatenate([members, nonmembers]))
-    p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, nonmembers))
-    # Classes sorted by their likelihood ratio have the largest AUC.
-    order = np.argsort(-p / np.maximum(p + q, np.finfo(np.float64).tiny), kind="stable")
-    p, q = p[order], q[order]
-    return float(np.sum(p * (1.0 - np.cumsum(q)) + 0.5 * p * q))
 
 
 def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Array]:
@@ -80,11 +64,7 @@ def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Arr
     order = np.random.default_rng(0).permutation(len(records[0]))
     back, shuffled_records, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        scores, confidence = (
-            {LOSS: -problem.record_losses(model, shuffled_records)[back]},
-            problem.confidences(model, shuffled_records),
-        )
-    return scores if confidence is None else scores | {CONFIDENCE: confidence[back]}
+        return {LOSS: -problem.record_losses(model, shuffled_records)[back]}
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:
@@ -179,14 +159,8 @@ def _is_partitioned_at_random(job: PlannedJob) -> bool:
 
 
 def _explain_groups(job: PlannedJob) -> str:
-    """Return why members and others are not exchangeable, with the AUC of their classes, or ""."""
-    shards = job.shards
-    if shards.exchangeable:
-        return ""
-    if not shards.classes:
-        return shards.why_not_exchangeable.rstrip(".")
-    auc_of_classes = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
-    return f"{shards.why_not_exchangeable} Their classes distinguish them with an AUC of {auc_of_classes:.2f}"
+    """Return why members and others are not exchangeable, or ""."""
+    return "" if job.shards.exchangeable else job.shards.why_not_exchangeable.rstrip(".")
 
 
 _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
@@ -381,7 +355,7 @@ def infer_membership(
     inference = judge_attacks(job, scores)
     if out is not None:
         # AUCs read the private records.
-        write_json(out, inference.to_dict(), OWNERS if is_private(folder) else 0o666)
+        write_whole(out, text_of(inference.to_dict()).encode(), OWNERS if is_private(folder) else 0o666)
     return inference
 
 

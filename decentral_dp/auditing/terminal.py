@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
-from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.check import CheckResult, try_component
 from decentral_dp.auditing.membership import Inference, describe_inference, infer_membership
 from decentral_dp.auditing.network_view import NetworkView, prepare
@@ -99,7 +98,6 @@ def audit_command(
     seed: int,
     out: Path | None,
     override: Sequence[str],
-    canaries: int | None,
     membership: bool,
     as_json: bool,
 ) -> bool:
@@ -113,7 +111,7 @@ def audit_command(
         if not path.is_dir():
             fix = f"run it first, then audit its folder, such as runs/{path.stem}"
             raise InputError(f"--membership: requires a run folder (got {quoted(scenario)}). Fix: {fix}.")
-        if adversary != "all_messages" or override or canaries or seed or confidence != 0.95:
+        if adversary != "all_messages" or override or seed or confidence != 0.95:
             raise InputError(
                 "--membership: can be combined with --runs, --out and --json only. Fix: remove the other options."
             )
@@ -125,7 +123,7 @@ def audit_command(
         print_inference(inference)
         _print_paths([out])
         return inference.status not in UNSOUND
-    plan = plan_audit(scenario, 200 if runs is None else runs, adversary, confidence, seed, override, canaries)
+    plan = plan_audit(scenario, 200 if runs is None else runs, adversary, confidence, seed, override)
     run = path if out is None and path.is_dir() else None
     file = out if run is None else run / "audit.json"
     if run is not None:
@@ -147,14 +145,6 @@ def audit_command(
 
 def print_plan(plan: AuditPlan) -> None:
     """Print the game and its largest lower bound."""
-    if plan.canaries is not None:
-        job, risk = plan.job, 1.0 - plan.confidence
-        gaussian = gaussian_throughout(job)
-        guesses = np.ones(plan.canaries)
-        most = one_run_bound(guesses, guesses > 0, job.scenario.privacy.delta, risk, gaussian)
-        text = f"One run with {plan.canaries} canaries. If all are guessed, it shows ε = {epsilon_text(most)}."
-        console().print(Text(text))
-        return
     text = (
         f"{plan.runs} runs of each of two data sets, adversary {plan.adversary!r}. Counting can show at most "
         f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
@@ -187,7 +177,7 @@ def print_audit(result: AuditResult) -> None:
 def network_command(
     scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str], as_json: bool
 ) -> None:
-    """Run the command `network`: print the ε of network DP, and write tables and figures.
+    """Run the command `network`: print the ε of network DP, and write a table and a figure.
 
     Args:
         scenario: shipped name, or file.
@@ -207,11 +197,11 @@ def network_command(
         view = network.view(progress)
     paths: list[Path] = []
     if out is not None:
-        from decentral_dp.auditing.plots import write_pairs
+        from decentral_dp.auditing.plots import write_distances
 
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
-        paths = [out / "network.parquet", *write_pairs(view, out)]
+        paths = [out / "network.parquet", *write_distances(view, out)]
     title, graph, privacy = title_of(job.scenario), topology_summary(job), statement_of(job)
     if as_json:
         context = {"title": title, "topology": graph, "privacy": privacy.to_dict()}

@@ -35,8 +35,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.bilevel.linear import logistic_regularisation, ridge_regularisation
-from decentral_dp.reporting.notebook import show_progress
-from decentral_dp.simulation.events import Callback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter, join_callbacks
 
 LossName: TypeAlias = Literal["logistic", "squared"]
 Method: TypeAlias = Literal["ppift", "penalty", "em"]
@@ -181,15 +180,14 @@ def tune(
     client = ClientBlock(agents, context.problem, split, context.clip, Streams(root, "coins", agents))
     node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
     states: list[Snapshot] = []
-    with show_progress(callbacks, "steps") as callback:
-        report = Reporter(callback, "steps")
+    report = Reporter(join_callbacks(callbacks), "steps")
 
-        def observe(state: Snapshot) -> None:
-            states.append(state)
-            report(state.round, context.rounds)
+    def observe(state: Snapshot) -> None:
+        states.append(state)
+        report(state.round, context.rounds)
 
-        every_round = RunControl(range(1, context.rounds + 1), observe)
-        outcome = LocalEngine().coordinate(node, context.rounds, every_round)
+    every_round = RunControl(range(1, context.rounds + 1), observe)
+    outcome = LocalEngine().coordinate(node, context.rounds, every_round)
     if not outcome.ledger.costs_within(plan):
         raise ValueError("a release cost more than planned")
     low, high = arguments.weight_range

@@ -1,16 +1,11 @@
-"""Descriptions of components and keys for `list` and the reference pages.
-
-`describe` describes a component. `keys` lists the keys of scenarios and studies from their schemas.
-"""
+"""Descriptions of components for `list` and the reference pages."""
 
 from __future__ import annotations
 
 import inspect
-import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,7 +21,6 @@ from decentral_dp.algorithms.plans import stated_terms
 from decentral_dp.algorithms.protocol import ONE_LEVEL
 from decentral_dp.annexes import annex
 from decentral_dp.config.loading import find, load_scenario, shipped_names
-from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
 from decentral_dp.errors import InputError, printable, quoted
@@ -48,15 +42,13 @@ _PARTITIONS = {
     "dirichlet": '{ kind = "dirichlet", alpha = 0.5 }',
     "column": '{ kind = "column", name = "agent" }',
 }
-# Wildcard for the names of a table of tables, such as variables.
-ANY = "*"
 
 
 class KeyText(NamedTuple):
     """The description of a key.
 
     Args:
-        name: name in its table; for a study or scenario, dotted name from the top.
+        name: name in its table.
         meaning: phrase, or sentences.
         may_be: valid values in words.
         default_text: default; "required", or "" for an optional key.
@@ -238,52 +230,6 @@ def kind_words(value: Mapping[str, Any]) -> str:
     return " ".join([_KINDS.get(str(value.get("type")), "any value"), ", ".join(parts)]).strip()
 
 
-@cache
-def keys() -> tuple[tuple[KeyText, str], ...]:
-    """List every key of scenarios, and with "study." those of studies, once for each component that reads it.
-
-    Returns:
-        (key with its dotted name, component or "").
-    """
-    rows: list[tuple[KeyText, str]] = [(key, "") for key in _of_tables(Scenario.model_json_schema(), "")]
-    for kind, problem in PROBLEMS.items():
-        rows += [(of_declared(k)._replace(name=f"problem.{k.name}"), kind) for k in problem.keys if k.name != "model"]
-    for kind, entry in ALGORITHMS.items():
-        rows += [(of_option(o)._replace(name=f"algorithm.{o.key}", example=""), kind) for o in entry.keys]
-    for kind, generator in GENERATORS.items():
-        rows += [(of_declared(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
-    for kind, rule in WEIGHTS.items():
-        rows += [(of_declared(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
-    return (*rows, *((key, "") for key in _of_tables(annex("Study").model_json_schema(), "study.")))
-
-
-def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[KeyText]:
-    """Yield the keys of a schema and of its inner tables, dotted."""
-    defined = schema.get("$defs", {})
-
-    def keys_below(table: Mapping[str, Any], place: str) -> Iterator[KeyText]:
-        for key in keys_of(table):
-            yield key._replace(name=f"{place}{key.name}")
-            for inner, below in _inner_tables(table["properties"][key.name], f"{place}{key.name}."):
-                yield from keys_below(defined.get(inner, {}) if isinstance(inner, str) else inner, below)
-
-    yield from keys_below(schema, start)
-
-
-def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | Mapping[str, Any], str]]:
-    """Yield the tables in a value, by name or whole, with the start of their keys."""
-    if "$ref" in value:
-        yield value["$ref"].rpartition("/")[2], place
-    if "properties" in value:
-        yield value, place
-    for inner in (*value.get("anyOf", ()), *value.get("oneOf", ())):
-        yield from _inner_tables(inner, place)
-    if isinstance(value.get("items"), Mapping):
-        yield from _inner_tables(value["items"], place)
-    if isinstance(value.get("additionalProperties"), Mapping):
-        yield from _inner_tables(value["additionalProperties"], f"{place}{ANY}.")
-
-
 # On the terminal.
 
 
@@ -308,25 +254,22 @@ class Matches(NamedTuple):
 
     Args:
         components: components with this name.
-        keys: keys with this ending, each with the components that read it.
         files: kind of file, "scenario" or "study" → its text.
     """
 
     components: tuple[Description, ...] = ()
-    keys: Mapping[KeyText, Sequence[str]] = MappingProxyType({})
     files: Mapping[str, str] = MappingProxyType({})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the descriptions as JSON values."""
         return {
             "components": [{**c._asdict(), "keys": [key._asdict() for key in c.keys]} for c in self.components],
-            "keys": [{**key._asdict(), "read_by": list(readers)} for key, readers in self.keys.items()],
             "files": dict(self.files),
         }
 
 
 def find_entry(name: str) -> Matches:
-    """Find the components, keys, scenarios and studies of a name. Raises InputError for an unknown name."""
+    """Find the components, scenarios and studies of a name. Raises InputError for an unknown name."""
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
     if in_module(name) is not None:
@@ -335,26 +278,21 @@ def find_entry(name: str) -> Matches:
     files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
     if not known and (Path(name).is_file() or name.endswith(".toml")):
         files = ["scenario"]
-    keys_found = {} if known or files else keys_ending(name)
-    if not (known or files or keys_found):
-        ends = {key.name.rpartition(".")[2] for key, _ in keys()} - {ANY}
-        close = get_close_matches(name, sorted(ends.union(*lists.values(), (k.name for k, _ in keys()))), n=_NEAREST)
+    if not (known or files):
+        close = get_close_matches(name, sorted(set().union(*lists.values())), n=_NEAREST)
         near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
-        raise InputError(
-            f'list: unknown name or key {quoted(name)}{near} Fix: use a name that "decentral-dp list" prints.'
-        )
+        raise InputError(f'list: unknown name {quoted(name)}{near} Fix: use a name that "decentral-dp list" prints.')
     texts = {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
-    return Matches(components, keys_found, texts)
+    return Matches(components, texts)
 
 
 def print_entry(name: str) -> None:
-    """Print the components, keys, scenarios and studies of a name.
+    """Print the components, scenarios and studies of a name.
 
     Descriptions before a scenario or study are comments, so the output can be saved as a file.
     """
     matches = find_entry(name)
     texts = [*map(description_text, matches.components), *matches.files.values()]
-    texts += [key_entries(matches.keys)] if matches.keys else []
     for text in texts[:-1]:
         commented = textwrap.indent(printable(text), "# " if matches.files else "", lambda line: True)
         print(commented.replace("# \n", "#\n") + "\n")
@@ -394,36 +332,3 @@ def _describe_custom(name: str) -> Description:
     )
     usage = f'kind = "{name}", or the key of its table'
     return Description(name, "", "", inspect.getdoc(entry) or "", options, usage=usage)
-
-
-def keys_ending(name: str) -> dict[KeyText, list[str]]:
-    """Return the keys that end with a name, each with the components that read it.
-
-    Example:
-        >>> [key.name for key in keys_ending("delta")][0]
-        'privacy.delta'
-    """
-    ending = re.escape(name).replace(r"\.", ".").split(".")
-    pattern = re.compile(r"(?:.*\.)?" + r"\.".join(rf"(?:{part}|\*)" for part in ending))
-    readers: dict[KeyText, list[str]] = {}
-    for key, reader in keys():
-        if pattern.fullmatch(key.name):
-            readers.setdefault(key, []).extend([reader] if reader else [])
-    return readers
-
-
-def key_entries(readers: Mapping[KeyText, Sequence[str]]) -> str:
-    """Write the entries of keys with the components that read them."""
-    return "\n\n".join(_entry(key, kinds) for key, kinds in readers.items())
-
-
-def _entry(key: KeyText, readers: Sequence[str]) -> str:
-    inside = [k.name.removeprefix(f"{key.name}.") for k, _ in keys() if k.name.startswith(f"{key.name}.")]
-    facts = {
-        "Unit": key.unit,
-        "May be": key.may_be,
-        "Default": key.default_text or "none",
-        "Keys": ", ".join(dict.fromkeys(k for k in inside if "." not in k)),
-        "Read by": ", ".join(readers),
-    }
-    return "\n".join([key.name, f"  {key.meaning}", *(f"  {what}: {text}" for what, text in facts.items() if text)])

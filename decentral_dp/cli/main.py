@@ -331,8 +331,8 @@ def invoke_report(
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
-    # Without one of these files, the page would have no metrics or no releases.
-    needed = ("result.json", "metrics.parquet", "ledger.parquet")
+    # Without one of these files, the page would have no metrics.
+    needed = ("result.json", "metrics.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # A changed folder may be damaged.
     with refuse_damaged(folder, "report"):
@@ -381,7 +381,7 @@ def invoke_compare(
 @app.command("network")
 def invoke_network(
     scenario: Name,
-    out: Annotated[File, Option(metavar="DIR", help="Folder for network.parquet and the figures.")] = None,
+    out: Annotated[File, Option(metavar="DIR", help="Folder for network.parquet and the figure.")] = None,
     coalition: Annotated[
         Repeated,
         Option(metavar="AGENTS", help="Colluding agents as one adversary, e.g. 0,3; repeatable. Default: each agent."),
@@ -417,7 +417,6 @@ def invoke_audit(
         File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
-    canaries: Annotated[Number, Option(help="Number of canary records with random labels, in one run.")] = None,
     membership: Annotated[
         bool, Option("--membership", help="Membership inference on train and test records, over --runs (10) runs.")
     ] = False,
@@ -439,7 +438,6 @@ def invoke_audit(
         seed=seed,
         out=out,
         override=override or [],
-        canaries=canaries,
         membership=membership,
         as_json=as_json,
     )
@@ -498,8 +496,7 @@ def invoke_list(
         Text,
         Argument(
             metavar="NAME_OR_FILE",
-            help="A registry, such as algorithms; a name in one, a module:Name, a key such as privacy.share. Leave "
-            "out to list everything.",
+            help="A registry, such as algorithms; a name in one, or a module:Name. Leave out to list everything.",
         ),
     ] = None,
     schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of scenario files, for editors.")] = False,

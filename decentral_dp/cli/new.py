@@ -1,7 +1,7 @@
 """Command `new`: write a commented scenario for a table of records, based on a shipped one.
 
-It reads the names of the columns, and whether the first record contains numbers, words or dates. Users declare labels,
-ranges and categories, which are public facts.
+It reads the names of the columns, and whether the first record contains numbers. Users declare labels, ranges and
+categories, which are public facts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from decentral_dp.config.schema import AlgorithmTable, PrivacyTable, ProblemTabl
 from decentral_dp.data import DATASETS
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import near_name
-from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, select_columns, word_columns
+from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, require_numbers, select_columns
 from decentral_dp.errors import InputError, converting, printable, quoted, quoted_path
 from decentral_dp.files.tables import Table
 from decentral_dp.problems import PROBLEMS, TYPES
@@ -59,13 +59,6 @@ _COLUMNS = """\
 
 
 """
-_DATES = '  # PLACEHOLDER: put "FIRST:LAST" here, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
-_FILL = ["# fill = { COLUMN = 27 }  # the public constant for missing cells"]
-_CATEGORIES = (
-    'The possible words of a column, from its meaning, as ward = ["surgery", "icu"]. Each becomes a feature of 0 and 1.'
-    " Never take them from the records: that is a release without noise. To leave the column out, delete its line, and "
-    'list it above, as drop = ["patient_id"].'
-)
 _RANGES = (
     "Public range of every feature, [low, high], from its meaning or unit, as [0, 120] for an age. Never take it from "
     "the records: that is a release without noise. Values outside are clipped."
@@ -137,7 +130,7 @@ def write_template(
     problem, m = content["problem"], content["topology"].get("agents", "the graph's")
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
     text = template_text(content, placeholders)
-    resolve(load_scenario(_with_stand_ins(tomllib.loads(text)), folder=path.parent.absolute()))
+    resolve(load_scenario(tomllib.loads(text), folder=path.parent.absolute()))
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as output:
@@ -149,16 +142,6 @@ def write_template(
         typer.echo(printable(f"Fill in what is marked PLACEHOLDER, from public knowledge: {', '.join(placeholders)}."))
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))
     return path
-
-
-def _with_stand_ins(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a template with words and dates instead of its placeholders, so that it loads."""
-    columns = content["problem"].get("columns", {})
-    for key, stand_in in (("categories", ["PLACEHOLDER"]), ("date", "2000-01-01:2001-01-01")):
-        if rules := columns.get(key):
-            filled = {column: value or stand_in for column, value in rules.items()}
-            content = assign(content, ["problem", "columns", key], filled)
-    return content
 
 
 def _base_problem(base: Mapping[str, Any], kind: str, data: str | None) -> dict[str, Any]:
@@ -200,26 +183,14 @@ def _with_columns(
             raise InputError(
                 f"--range: unknown column, or one without a range (got {quoted(name)}){near_name(name, names)}."
             )
-    words: list[str] = []
-    dates: list[str] = []
     if file.suffix.lower() == ".csv":
         # Undeclared names must not be cells of a record.
-        undeclared = {*features} - {*ranges, *rules.rules_by_column}
-        words, dates = word_columns(file, undeclared, f"new: {quoted_path(file)}", form)
-        needed = [name for name in needed if name not in (*words, *dates)]
+        require_numbers(file, {*features} - {*ranges, *rules.rules_by_column}, f"new: {quoted_path(file)}", form)
     whole, start = file.absolute(), folder.absolute()
     place = os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
     entry = PROBLEMS.get(str(problem["kind"]))
     table: dict[str, Any] = {**problem, "data": place, "label": label}
     placeholders: list[str] = []
-    if words:
-        # The words are private cells, so the lists stay empty.
-        declared = table.get("columns", {})
-        categories = {**declared.get("categories", {}), **{name: [] for name in words}}
-        table["columns"] = {**declared, "categories": categories}
-    if dates:
-        declared = table.get("columns", {})
-        table["columns"] = {**declared, "date": {**declared.get("date", {}), **dict.fromkeys(dates, "")}}
     if entry is not None and entry.labels == "numbers":
         placeholders += [] if "label_range" in problem else ["label_range"]
         table = {"classes": [], "label_range": [0, 1]} | table
@@ -243,8 +214,6 @@ def _with_columns(
     if "scale" not in problem:
         table["scale"] = {name: list(ranges[name]) if name in ranges else dict(_PLACEHOLDER) for name in needed}
         placeholders += [f"the range of {name}" for name in needed if name not in ranges]
-    placeholders += [f"the words of {name}" for name in words]
-    placeholders += [f"the dates of {name}" for name in dates]
     return table, placeholders
 
 
@@ -292,26 +261,16 @@ def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> 
             continue
         texts = _key_comments(name, schema, table)
         ranges = table.pop("scale") if isinstance(table.get("scale"), Mapping) else None
-        columns = dict(table.pop("columns", None) or {})
-        categories = columns.pop("categories", {})
+        columns = table.pop("columns", None)
         lines += [*_comment(head), f"[{name}]"]
         for key, value in table.items():
             note = "  # PLACEHOLDER: put the public facts here" if name == "problem" and key in placeholders else ""
             lines += [*_comment(texts.get(key, "")), f"{toml_key(key)} = {toml_value(value)}{note}"]
-        if columns or categories:
-            lines += ["", *_comment(texts["columns"]), f"[{name}.columns]"]
-            for key, value in columns.items():
-                note = _DATES if key == "date" and "" in value.values() else ""
-                lines.append(f"{toml_key(key)} = {toml_value(value)}{note}")
-            lines += [] if "fill" in columns else _FILL
-        if categories:
-            lines += ["", *_comment(_CATEGORIES), f"[{name}.columns.categories]"]
-        for key, value in categories.items():
-            note = "" if value else "  # PLACEHOLDER: list the possible words here"
-            lines.append(f"{toml_key(key)} = {toml_value(value)}{note}")
+        if columns:
+            rules = [f"{toml_key(key)} = {toml_value(value)}" for key, value in columns.items()]
+            lines += ["", *_comment(texts["columns"]), f"[{name}.columns]", *rules]
         if ranges is not None:
-            has_rules = bool(columns or categories)
-            lines += ["", *([] if has_rules else _COLUMNS.splitlines()), *_comment(_RANGES), f"[{name}.scale]"]
+            lines += ["", *([] if columns else _COLUMNS.splitlines()), *_comment(_RANGES), f"[{name}.scale]"]
             for key, value in ranges.items():
                 note = "  # PLACEHOLDER: put [low, high] here" if value == _PLACEHOLDER else ""
                 lines.append(f"{toml_key(key)} = {toml_value(value)}{note}")

@@ -19,7 +19,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import NO_FIELDS
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import ALGORITHM_KINDS, GRAPH_KINDS, Source, explain, load_scenario, refuse_unread
+from decentral_dp.config.loading import ALGORITHM_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -433,8 +433,6 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
         base = topologies.from_file(
             files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
         )
-    elif generator := GRAPH_KINDS.get(kind.removesuffix("_graph")):
-        raise InputError(f"topology.kind: unknown graph {kind!r}. Fix: use {generator!r}.")
     else:
         base = generate(seed)
     losses: dict[str, Any] = {

@@ -500,19 +500,6 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("mrmtl", "personalised", "personalized"), "mr_mtl"),
     }
 )
-# Graph of networkx or a textbook, without "_graph" → our kind.
-GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("fully_connected", "clique"), "complete"),
-        **dict.fromkeys(("gnp_random", "fast_gnp_random", "binomial"), "erdos_renyi"),
-        **dict.fromkeys(("lattice", "grid_2d"), "grid"),
-        **dict.fromkeys(("empty", "null"), "isolated"),
-        **dict.fromkeys(("line", "chain"), "path"),
-        "barabasi_albert": "preferential_attachment",
-        **dict.fromkeys(("cycle", "circle"), "ring"),
-        **dict.fromkeys(("watts_strogatz", "connected_watts_strogatz"), "small_world"),
-    }
-)
 
 
 def _table_hint(name: str, content: Any, root: type[BaseModel]) -> str:

@@ -58,7 +58,7 @@ _RECORDS: tuple[Refusal[Components], ...] = (
         lambda c: c.scenario.problem.manifest is None and AGENT in c.scenario.problem.data,
         "problem.manifest",
         "missing. It is a public list of the contents of the agents' files in problem.data",
-        "write one with simulation.folder.shards.write_shards",
+        "write one as in docs/add_data.md",
     ),
     Refusal(
         lambda c: c.scenario.problem.manifest is not None and AGENT not in c.scenario.problem.data,

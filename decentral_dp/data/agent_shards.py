@@ -19,7 +19,7 @@ The manifest:
     sha256 = "…"                    # of the agent's file
 
 Counts, names, classes and ranges must be public. The digest of a file with guessable content confirms a guess, so a
-file should hold a random secret in addition to its records. `write_shards` adds one.
+file should hold a random secret in addition to its records.
 """
 
 from __future__ import annotations
@@ -115,12 +115,6 @@ class Manifest(Table):
     def digest(self) -> bytes:
         """Digest of the content, independent of formatting; part of the noise key."""
         return blake2b(json.dumps(self._content(), sort_keys=True).encode()).digest()
-
-    def to_toml(self) -> str:
-        """Return the text of a manifest file."""
-        import tomli_w
-
-        return tomli_w.dumps(self._content())
 
     def _content(self) -> dict[str, Any]:
         content = self.model_dump(mode="json", exclude_none=True)

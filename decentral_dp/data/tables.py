@@ -272,7 +272,6 @@ def select_columns(
 
 # Numbers, dates, times, percentages and amounts of money: a digit, and no letters except of exponents and dates.
 _VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T].*)?")
 
 
 def refuse_values(names: Sequence[str], location: str) -> None:
@@ -294,38 +293,29 @@ def refuse_values(names: Sequence[str], location: str) -> None:
             )
 
 
-def word_columns(
-    path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV
-) -> tuple[list[str], list[str]]:
-    """Return the columns whose first record holds a word, and those whose first record holds a date.
+def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV) -> None:
+    """Raise InputError for columns whose first record holds neither a number nor a missing value.
 
-    Column names of a file without a header line are cells. A number below a name shows that there is a header line.
+    Names of a file without a header line are cells, so the message contains numbers of columns only.
 
     Args:
         path: path of a CSV file.
-        names: columns of numbers, dates, words or missing values.
-        where: beginning of the message, which prints neither names nor cells.
+        names: columns without a rule.
+        where: beginning of the message.
         form: format of the file.
-
-    Raises:
-        InputError: columns of words in a file whose first record holds no number.
     """
-    words, dates, has_number = {}, [], False
-    for k, (name, *cells) in _parse_csv(path, where, form, header=None, nrows=2).items():
-        text = _with_point(cells[0].strip(), form.decimal) if cells else ""
-        is_value = _VALUE.fullmatch(text) is not None
-        has_number = has_number or (is_value and text.lower() not in GAPS)
-        if name.strip() in names and not (is_value or is_number_or_gap(text)):
-            words[name.strip()] = k + 1
-        elif name.strip() in names and _DATE.fullmatch(text):
-            dates.append(name.strip())
-    if words and not has_number:
+    columns = _parse_csv(path, where, form, header=None, nrows=2).items()
+    wrong = [
+        str(k + 1)
+        for k, (name, *cells) in columns
+        if name.strip() in names and cells and not is_number_or_gap(cells[0].replace(form.decimal, "."))
+    ]
+    if wrong:
         raise InputError(
-            f"{where}: the first record has no numeric cell, so the header may be missing (columns of text: "
-            f"{', '.join(map(str, words.values()))}). Fix: add a header line, or declare the columns of text "
-            "in problem.columns.categories or problem.columns.drop."
+            f"{where}: the first record has no number in column {', '.join(wrong)}. Fix: add a header line if there is "
+            "none, or declare these columns, as in --set 'problem.columns.drop=[\"patient_id\"]', by the rules drop, "
+            "categories or date."
         )
-    return list(words), dates
 
 
 def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> Any:

@@ -222,16 +222,6 @@ class Ledger:
         parts = [pd.DataFrame(columns).astype(text) for columns in self._parts(None, names)]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
-    def columns_at(self, rounds: Array) -> dict[str, NDArray[Any]]:
-        """Return the columns of `to_frame` at some rounds (k,), without pandas."""
-        places = [np.flatnonzero(np.isin(-(-c.rounds // self.releases_per_round), rounds)) for c in self.channels]
-        chosen = replace(self, channels=tuple(c.rows(place) for c, place in zip(self.channels, places, strict=True)))
-        parts = [*chosen._parts(None)]
-        return {
-            name: np.concatenate([np.broadcast_to(part[name], part["agent"].shape) for part in parts])
-            for name in (parts[0] if parts else ())
-        }
-
     def to_parquet(self, path: Path, rows: int = 2**17, names: Sequence[str] = ()) -> None:
         """Write the table of `to_frame` in parts.
 

@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 import os
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -53,9 +52,7 @@ _DRAWN_METRICS = (
     *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
     *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
-_MOST_PANELS = 6
-# Longer names of runs lose the parts that all names have.
-_LONGEST_NAME = 20
+_MOST_PANELS, _COLUMNS = 6, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ class ComparedRun:
     """A run of a comparison.
 
     Args:
-        name: the shortest end of the folder's path that is unique; long names lose the keys that all have.
+        name: the shortest end of the folder's path that is unique.
         folder: of the run.
         result: of `result.json`.
         settings: dotted key → value, with all defaults.
@@ -162,10 +159,7 @@ class Comparison:
 
     @property
     def budgets(self) -> pd.DataFrame:
-        """One row per run: guarantee, delta, epsilon, epsilon_pure, epsilon_published and claimed of the worst agent.
-
-        Further columns are ε of each channel: "channel y" is the ε at δ of that channel only, of the worst agent.
-        """
+        """One row per run: guarantee, delta, and ε of the worst agent: of all messages, pure, published, claimed."""
         rows = []
         for run in self.runs:
             privacy = run.result.privacy
@@ -173,11 +167,6 @@ class Comparison:
             row |= {"epsilon": privacy.epsilon_max, "epsilon_pure": privacy.epsilon_pure_max}
             row["epsilon_published"] = privacy.epsilon_published
             row["claimed"] = privacy.claimed_epsilon
-            for budget in privacy.agents.different:
-                for channel, cost in budget.channels.items():
-                    name = f"channel {channel}"
-                    epsilons = [e for e in (row.get(name), cost.epsilon) if e is not None]
-                    row[name] = max(epsilons, default=None)
             rows.append(row)
         return pd.DataFrame(rows).set_index("run")
 
@@ -274,17 +263,8 @@ def compare(*runs: str | Path | Any) -> Comparison:
         raise InputError(f"compare: too few distinct folders ({counts}). Fix: pass at least two different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
-    names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
+    names = next(names for names in named if len(set(names)) == len(names))
     return Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
-
-
-def _shorten_names(names: Sequence[str]) -> list[str]:
-    """Remove the scenario and the changed keys that all names have, if one of the names is long."""
-    parts = [re.split(r"-(?=[a-z_]+\.)", name) for name in names]
-    shared = set(parts[0]).intersection(*parts)
-    short = ["-".join(part for part in each if part not in shared) for each in parts]
-    is_clear = all(short) and len(set(short)) == len(short)
-    return short if is_clear and max(map(len, names)) > _LONGEST_NAME else list(names)
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:
@@ -359,12 +339,7 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
         ),
     ]
     budgets = [(row, [text or ABSENT for text in texts]) for row, texts in budgets if any(texts)]
-    for column, prices in comparison.budgets.filter(like="channel ").items():
-        channel = str(column).removeprefix("channel ")
-        free = [channel in p.free_channels for p in statements]
-        texts = ["free" if f else epsilon_text(price) for f, price in zip(free, prices, strict=True)]
-        budgets.append((f"ε of channel {channel}", texts))
-    note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
+    note = "Rounded up."
     tables = [ComparisonTable("Budgets", budgets, True, note)]
 
     last = comparison.metrics

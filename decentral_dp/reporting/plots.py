@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, spans, topology_name
+from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, topology_name
 from decentral_dp.reporting import style
 from decentral_dp.reporting.privacy import certainty_text
 from decentral_dp.reporting.report import OVERFLOW, Report, curve, read_report
@@ -211,62 +210,6 @@ def upper_variable(figure: Figure, r: Report) -> bool:
     return True
 
 
-def noise(figure: Figure, r: Report) -> bool:
-    """Draw noise scale and sensitivity of every channel; False if no release has noise."""
-    if "scale" not in r.ledger:
-        return False
-    noisy = ~np.isin(r.ledger["mechanism"], ["free", "none", "uncertified"]) & (np.asarray(r.ledger["scale"]) > 0)
-    channel, rounds, release, records, scale, sensitivity = (
-        np.asarray(r.ledger[name])[noisy] for name in ("channel", "round", "release", "records", "scale", "sensitivity")
-    )
-    # The page lists a single release of a coordinator.
-    if not scale.size or (r.result.privacy.is_trusted and np.unique(release).size == 1):
-        return False
-    left, right = figure.subplots(1, 2, sharex=True)
-    moving = (sensitivity > 0) & np.isfinite(sensitivity)
-    names = list(dict.fromkeys(channel.tolist()))
-    colours = dict(zip("xyz", style.SERIES_COLOURS, strict=False))
-    colours |= dict(zip([c for c in names if c not in colours], itertools.cycle(style.OTHER_COLOURS), strict=False))
-    for name in names:
-        part = channel == name
-        _draw_range(left, rounds[part], scale[part], name, colours[name], "-")
-    for name, kind in dict.fromkeys(zip(channel[moving].tolist(), records[moving].tolist(), strict=True)):
-        part = moving & (channel == name) & (records == kind)
-        dash = "--" if kind == "validation" else "-"
-        _draw_range(right, rounds[part], sensitivity[part], f"{name}, {kind}", colours[name], dash)
-    style.log_axis(left, "x", rounds, narrow=True)
-    style.log_axis(left, "y", scale)
-    style.log_axis(right, "y", sensitivity)
-    left.set_ylabel("scale of the noise")
-    right.set_ylabel("sensitivity")
-    for ax in (left, right):
-        ax.set_xlabel("round")
-    figure.legend(handles=[*right.lines] or [*left.lines], loc="outside lower center", ncols=3)
-    unbounded = list(dict.fromkeys(channel[np.isinf(sensitivity)].tolist()))
-    message = f"Nothing bounds the sensitivity of {', '.join(spans(unbounded, least=3))}"
-    if not unbounded and moving.any():
-        ratio = scale[moving] / sensitivity[moving]
-        if r.result.privacy.is_trusted:  # One number for all kinds of records, by the one that can do most.
-            of_release: dict[Any, float] = {}
-            for key, value in zip(zip(channel[moving], release[moving], strict=True), ratio, strict=True):
-                of_release[key] = min(value, of_release.get(key, math.inf))
-            ratio = np.array(list(of_release.values()))
-        low, high = (power_text(float(f"{end:.2g}")) for end in (ratio.min(), ratio.max()))
-        message = f"Noise is {low if low == high else f'{low} to {high}'} times the sensitivity"
-    figure.suptitle(message, x=0.02, ha="left", fontsize=10.5, fontweight="bold", wrap=True)
-    return True
-
-
-def _draw_range(ax: Axes, rounds: NDArray[Any], values: NDArray[Any], label: str, colour: str, dash: str) -> None:
-    """Draw values over rounds: median as a line, lowest to highest as a band."""
-    order = np.argsort(rounds, kind="stable")
-    at, starts = np.unique(rounds[order], return_index=True)
-    parts = np.split(values[order], starts[1:])
-    low, middle, high = (np.array([end(part) for part in parts]) for end in (np.min, np.median, np.max))
-    ax.fill_between(at, low, high, color=colour, alpha=0.16, linewidth=0)
-    ax.plot(at, middle, dash, color=colour, marker="o" if at.size <= 25 else None, label=label)
-
-
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
 # More edges are drawn as pixels, since their paths would make a page too large.
 _DRAWN_EDGES = 1000
@@ -282,10 +225,7 @@ def topology(figure: Figure, r: Report) -> bool:
     if not 1 <= m <= _DRAWN_AGENTS or r.result.privacy.is_trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
-    # A graph from a file may have positions.
-    positions = np.asarray(graph.get("positions") or [], dtype=np.float64)
-    if positions.shape != (m, 2) or not np.isfinite(positions).all() or not np.ptp(positions):
-        positions = circle(m) if graph.get("kind") in ("ring", "complete") else layout(m, edges)
+    positions = circle(m) if graph.get("kind") in ("ring", "complete") else layout(m, edges)
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
@@ -366,7 +306,6 @@ FIGURES: Mapping[str, Draw] = {
     "utility": utility,
     "upper_variable": upper_variable,
     "epsilon": epsilon,
-    "noise": noise,
     "topology": topology,
 }
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 BASELINES = {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
 # Axes in float64 cannot hold larger values.
 OVERFLOW = 1e100
-DRAWN_ROUNDS = 120
 _METRIC_TYPES = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
 
 
@@ -145,7 +144,6 @@ class Report:
         scenario: all keys with their values; empty if the folder has no readable scenario.
         scenario_text: the same as TOML.
         metrics: columns round, agent, name, value.
-        ledger: columns as of `Ledger.to_frame`, at the drawn rounds.
         x: (m, p) last published values; None if the run has none.
         task: the problem that was solved, as a verb phrase.
         judge: the main score: its name and text; None if the run has none.
@@ -163,7 +161,6 @@ class Report:
     scenario: Mapping[str, Any]
     scenario_text: str
     metrics: Columns
-    ledger: Columns
     x: Array | None
     task: str
     judge: Mapping[str, str] | None
@@ -193,7 +190,6 @@ def read_report(folder: Path) -> Report:
         result,
         parse_scenario(text),
         read_metrics(folder / "metrics.parquet"),
-        read_ledger(folder / "ledger.parquet", drawn_rounds(result)),
         published_values(folder, str(folder), ["x"]).get("x") if (folder / "state.npz").exists() else None,
         [(each, _baselines_in(place, folder)) for each, place in runs],
         text,
@@ -210,7 +206,6 @@ def make_report(
     result: RunResult,
     scenario: Mapping[str, Any],
     metrics: Columns,
-    ledger: Columns,
     x: Array | None,
     compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
     text: str = "",
@@ -221,7 +216,6 @@ def make_report(
         result: of the run.
         scenario: as of `Report`.
         metrics: as of `Report`.
-        ledger: as of `Report`.
         x: as of `Report`.
         compared: for each seed, the result of the run, and "alone", "central", "none" → result of that baseline.
         text: the scenario as TOML, if there is a folder.
@@ -246,7 +240,6 @@ def make_report(
         scenario=scenario,
         scenario_text=text,
         metrics=metrics,
-        ledger=ledger,
         x=x,
         task=task,
         judge=judge,
@@ -275,12 +268,6 @@ def parse_scenario(text: str) -> dict[str, Any]:
         return {}
 
 
-def drawn_rounds(result: RunResult) -> Array:
-    """Return the rounds (k,) at which a ledger is drawn, evenly spaced on a logarithmic axis."""
-    last = max(1, result.rounds, result.rounds_planned or 0)
-    return np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round())
-
-
 def read_metrics(path: Path) -> pd.DataFrame:
     """Read the metrics of a run: rows (round, agent, name, value), none if nothing was measured.
 
@@ -304,39 +291,6 @@ def read_metrics(path: Path) -> pd.DataFrame:
             raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
-        raise _broken_error(path, error) from None
-
-
-def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
-    """Read a ledger at some rounds, part by part: it may be longer than memory.
-
-    Args:
-        path: of `ledger.parquet`; nothing is read if it is missing.
-        rounds: (k,) whole numbers.
-
-    Raises:
-        InputError: the file is broken.
-    """
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow.parquet import ParquetFile
-
-    if not own(path, path.parent, str(path)).exists():
-        return pd.DataFrame()
-    numbers = pa.array(rounds.astype(np.int64))
-    try:
-        with ParquetFile(path) as file:
-            # A run without any release has a ledger without columns.
-            if "round" not in file.schema_arrow.names:
-                return pd.DataFrame()
-            # A mask: filters that are expressions keep memory from part to part.
-            parts = (file.read_row_group(k) for k in range(file.num_row_groups))
-            chosen = (part.filter(pc.is_in(part["round"], value_set=numbers)) for part in parts)
-            read = [part for part in chosen if part.num_rows] or [file.schema_arrow.empty_table()]
-        ledger: pd.DataFrame = pa.concat_tables(read).unify_dictionaries().to_pandas()
-        return ledger
-    except (ValueError, OSError) as error:
         raise _broken_error(path, error) from None
 
 
@@ -667,10 +621,6 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
     return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
 
 
-# The sampling error of a difference of two scores, in standard errors.
-_STANDARD_ERRORS = 2.0
-
-
 def compare_with_baselines(
     compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
 ) -> BaselineComparison | None:
@@ -707,7 +657,7 @@ def compare_with_baselines(
     heads = [("", ""), *((name, "") for name in names), *((head, "") for head in budget_heads)]
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
-    judge, parts, width, seeds = result.judge, [], _chance_width(result), len(compared)
+    judge, parts, seeds = result.judge, [], len(compared)
     for name, reference in (
         ("alone", "each agent alone at the same ε"),
         ("central", "a trusted server at the same ε"),
@@ -719,9 +669,8 @@ def compare_with_baselines(
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
             parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-0.", "−0."))
-    chance = f"; differences below {width:.2g} are within the sampling error" if width else ""
-    count = "One run each" if seeds == 1 else f"{seeds} runs each"
-    sentence = f"Difference in {judge}: {', '.join(parts)}. {count}{chance}." if parts else ""
+    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"{seeds} runs each"
+    sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""
 
     noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]
     spent = [(stated_epsilons(run.privacy)[0][1] or 0.0, run.privacy.delta) for run in noisy]
@@ -774,19 +723,3 @@ def tabulate_sites(result: RunResult) -> TextTable | None:
         note += " One seed does not contain the noise. Fix: --seeds 3." if result.seeds == 1 else ""
     cells = [[row[k] for k in columns] for row in rows]
     return TextTable([(heads[k], "") for k in columns], [k not in (0, 5) for k in columns], cells, note=note)
-
-
-def _chance_width(result: RunResult) -> float:
-    """Bound two standard errors of the difference of two scores on the same number of held-out records.
-
-    An accuracy p of n records has the variance p(1 − p)/n. An AUC of value a has at most a(1 − a)/k, with k the size of
-    the smaller class. The variance of R² has no such bound: 0 is returned.
-    """
-    judge, records = result.judge, (result.problem.get("records") or {}).get("test")
-    share = None if judge is None else result.score(judge)
-    if judge == "test_r2" or not records or share is None or not 0.0 <= share <= 1.0:
-        return 0.0
-    guess, count = result.baselines.get("test_accuracy"), float(records)
-    if judge == "test_auc" and guess is not None:
-        count *= min(guess, 1.0 - guess)
-    return _STANDARD_ERRORS * math.sqrt(2.0 * share * (1.0 - share) / count) if count > 0.0 else 0.0

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
 
 
-# Colours of channels with other names than x, y and z.
-OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8C8C")
 # Colours of curves in their order.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 # Letters of a label per inch, and inches of a figure's height for its title and the x axis.

@@ -97,7 +97,6 @@ class ProgressBar:
         unit: counted unit, such as "runs".
         lines: whether to print a line every 30 seconds without a terminal; default no.
         quiet: whether nothing is shown; default no.
-        console: for the bar; default stderr if it is a terminal.
     """
 
     def __init__(
@@ -105,17 +104,16 @@ class ProgressBar:
         unit: str,
         lines: bool = False,
         quiet: bool = False,
-        console: Console | None = None,
     ) -> None:
-        self._console = console or Console(stderr=True)
-        self._is_hidden = quiet or not (console or self._console.is_terminal)
+        console = Console(stderr=True)
+        self._is_hidden = quiet or not console.is_terminal
         self._unit = unit
         self._lines, self._last = lines and not quiet and self._is_hidden, time.monotonic()
         self._bar = Columns(
             *(TextColumn(unit), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}")),
             *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
-            console=self._console,
-            transient=console is None,
+            console=console,
+            transient=True,
             disable=self._is_hidden,
         )
         self._task = self._bar.add_task(unit, total=None, words="")

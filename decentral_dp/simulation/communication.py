@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import senders_of
-from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan_releases
@@ -28,11 +26,7 @@ from decentral_dp.simulation.result import Communication
 from decentral_dp.topology.graphs import IntArray
 from decentral_dp.topology.over_time import off_diagonal, row_indices
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 BITS = 64
-By: TypeAlias = Literal["agent", "link", "round", "message"]
 # More rounds of a network that changes are extrapolated from the mean of these.
 _MOST_COUNTED_ROUNDS = 10_000
 
@@ -94,80 +88,22 @@ def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]
     return {"messages": [count * messages_each for count in messages], "bits": bits}
 
 
-def tabulate_sent(job: PlannedJob, by: By = "link") -> pd.DataFrame:
-    """Tabulate messages by sender, edge or round, from public facts only.
-
-    Args:
-        job: planned.
-        by: "agent" that sends, "link" from a sender to a receiver, "round", or "message": every link of every round.
-
-    Returns:
-        One row for each of these with `messages`, `numbers` and `bits`. `sender` and `receiver` are numbers of agents,
-        −1 for a server, with `sender_name` and `receiver_name` if agents have names. Empty with a trusted coordinator.
-
-    Raises:
-        InputError: another `by`.
-
-    Example:
-        >>> import decentral_dp
-        >>> ring = {"algorithm.rounds": 10, "topology.kind": "ring", "topology.agents": 8}
-        >>> decentral_dp.build("quadratic", set=ring).messages("link").iloc[0].tolist()
-        [0, 1, 10, 150, 9600]
-    """
-    import pandas as pd
-
-    keys = {"agent": ["sender"], "link": ["sender", "receiver"], "round": ["round"]}
-    keys["message"] = [*keys["round"], *keys["link"]]
-    if by not in keys:
-        raise InputError(
-            f'by: unknown value (got {quoted(by)}, expected "agent", "link", "round" or "message"). Fix: use one '
-            "of these."
-        )
-    if not isinstance(job, GossipJob) or not job.rounds:
-        return pd.DataFrame(columns=[*keys[by], "messages", "numbers", "bits"])
-    ends = list(_links(job, job.rounds)) * (job.rounds if _is_alike(job) and by in ("round", "message") else 1)
-    rounds = np.repeat(np.arange(1, len(ends) + 1), [senders.size for senders, _ in ends])
-    senders, receivers = (np.concatenate(column) for column in zip(*ends, strict=True))
-    links = pd.DataFrame({"round": rounds, "sender": senders, "receiver": receivers})
-    count = links.groupby(keys[by]).size() * (job.rounds if len(ends) == 1 else 1)
-    table = count.rename("messages").reset_index()
-    names = np.array([*agent_names(job.topology.labels), "server"])
-    for end in set(keys["link"]) & set(keys[by]):
-        if names.size > 1:
-            table[f"{end}_name"] = names[table[end]]
-        # A server is counted as the agent after the last.
-        table[end] = table[end].where(table[end] < job.n_agents, -1)
-    messages_each, numbers, bits = _message_size(job)
-    exchanges, (rounds_of_mean, p) = table.pop("messages"), _centring_messages(job)
-    # The first round sends what it starts from.
-    with_mean = table["round"].between(2, rounds_of_mean + 1) if "round" in table else rounds_of_mean / job.rounds
-    means = (exchanges * with_mean * p).round().astype(np.int64)
-    return table.assign(
-        messages=exchanges * messages_each, numbers=exchanges * numbers + means, bits=exchanges * bits + means * BITS
-    )
-
-
 def _recipients(job: GossipJob) -> Iterator[Array]:
     """Yield the number (m,) of messages of each agent in an exchange of round 0, 1, …, while rounds may differ."""
     m = job.n_agents
-    for senders, receivers in _links(job, _MOST_COUNTED_ROUNDS):
+    for senders, receivers in _links(job):
         # A message of a server counts as that of its receiver.
         agents = np.where(senders < m, senders, receivers)
         yield np.bincount(agents, minlength=m).astype(np.float64)
 
 
-def _is_alike(job: GossipJob) -> bool:
-    """Return whether all rounds send the same."""
-    is_constant = job.topology.over_time is None and senders_of(job.algorithm, job.public_network) is None
-    return is_constant and not job.algorithm.has_local_rounds
-
-
-def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
+def _links(job: GossipJob) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield senders and receivers of an exchange of round 0, 1, …, while rounds may differ; a server is agent m."""
     over_time, m = job.topology.over_time, job.n_agents
     senders = senders_of(job.algorithm, job.public_network)
     static_edges = off_diagonal(job.topology.mixing)
-    for t in range(1 if _is_alike(job) else min(job.rounds, most)):
+    is_constant = over_time is None and senders is None and not job.algorithm.has_local_rounds
+    for t in range(1 if is_constant else min(job.rounds, _MOST_COUNTED_ROUNDS)):
         if job.central:
             agents, server = np.arange(m), np.full(m, m)
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])

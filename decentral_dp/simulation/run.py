@@ -36,12 +36,11 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.reporting.notebook import show_progress
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.communication import communication, count_sent
-from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter
+from decentral_dp.simulation.events import Callback, CallbackFailure, Callbacks, Reporter, join_callbacks
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
@@ -224,8 +223,7 @@ class Run:
             journal = RunInProgress(folder, job, lock, interruption)
             # The journal closes the lock.
             stack.pop_all()
-        with show_progress(callbacks, "rounds") as callback:
-            run = _run_in_folder(job, journal, callback, watch, interruption)
+        run = _run_in_folder(job, journal, join_callbacks(callbacks), watch, interruption)
         page.draw_run(folder)
         return run
 
@@ -297,7 +295,7 @@ class Run:
 
         Args:
             name: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity", "consensus",
-                "primal", "gradient", "epsilon", "noise" or "topology".
+                "primal", "gradient", "epsilon" or "topology".
 
         Returns:
             The figure.
@@ -321,7 +319,7 @@ class Run:
     @cached_property
     def report(self) -> Report:
         """The content of its page and its figures."""
-        from decentral_dp.reporting.report import drawn_rounds, make_report, parse_scenario, read_report, scenario_text
+        from decentral_dp.reporting.report import make_report, parse_scenario, read_report, scenario_text
 
         if self.records is None and self.folder is not None:
             return read_report(self.folder)
@@ -331,7 +329,6 @@ class Run:
             self.result,
             parse_scenario(text) or self.scenario.model_dump(),
             self.measured,
-            self.records.columns_at(drawn_rounds(self.result)),
             self.published.get("x"),
             self.compared,
             text,

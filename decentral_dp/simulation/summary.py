@@ -17,7 +17,6 @@ from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.communication import compression_summary
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statement import PaperClaim, PrivacyStatement
-from decentral_dp.topology import GENERATORS
 
 SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.job_statement:GOSSIP"} | dict(annexes.SETTINGS)
 
@@ -169,8 +168,6 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         "neighbour_weight": t.neighbour_weight.tolist(),
         "weights": t.weights,
         "labels": list(t.labels),
-        # A figure computes its own layout of a generated graph.
-        **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
         "notes": list(t.notes),
         "central": job.central,
         **({"directed": True} if t.directed else {}),

@@ -17,7 +17,7 @@ from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text
 from decentral_dp.simulation.metrics import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
 from decentral_dp.studies.schema import Label, Plot, Side, Study
-from decentral_dp.tasks import number
+from decentral_dp.studies.tasks import number
 
 CellKind = Literal["run", "plan"]
 

@@ -36,7 +36,7 @@ from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
-from decentral_dp.tasks import Stream, Workers, in_parallel, write
+from decentral_dp.studies.tasks import Stream, Workers, in_parallel, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "diverged", "refused", "failed"]

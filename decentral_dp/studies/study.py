@@ -56,7 +56,7 @@ from decentral_dp.studies.schema import (
     to_toml,
 )
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.tasks import CELLS, Workers, cores, hold_folder, read_outcome
+from decentral_dp.studies.tasks import CELLS, Workers, cores, hold_folder, read_outcome
 
 
 def conduct(

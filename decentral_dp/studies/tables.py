@@ -22,7 +22,7 @@ from decentral_dp.studies import measures
 from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, list_cuts
 from decentral_dp.studies.schema import Axis, Band, Cell, Study
-from decentral_dp.tasks import number
+from decentral_dp.studies.tasks import number
 
 
 def results(

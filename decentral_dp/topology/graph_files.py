@@ -39,9 +39,6 @@ _WHOLE_NUMBER = re.compile(r"([0-9]{1,18})(?:\.0)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 # Largest number of nodes that a note lists.
 _MOST_LISTED = 4
-_COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
-# Largest coordinates that figures can draw.
-_FARTHEST = 1e9
 
 
 class Link(NamedTuple):
@@ -220,19 +217,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
             note = "labels of nodes are ignored, since they repeat or are numbers of other nodes"
             result = result._replace(notes=(*result.notes, note))
         labels = nodes
-    return result._replace(labels=tuple(map(printable, labels)), positions=_positions(attributes))
-
-
-def _positions(attributes: list[dict[str, Any]]) -> Array | None:
-    """Return the first coordinates that every agent has, (m, 2), with longitude scaled by cos(latitude)."""
-    for pair in _COORDINATES:
-        rows = [[finite(a.get(key)) for key in pair] for a in attributes]
-        if all(value is not None and abs(value) < _FARTHEST for row in rows for value in row):
-            points = np.array(rows, dtype=np.float64)
-            if pair != ("x", "y"):
-                points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
-            return points
-    return None
+    return result._replace(labels=tuple(map(printable, labels)))
 
 
 MATRICES = (".npy", ".npz")

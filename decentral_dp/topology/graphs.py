@@ -24,7 +24,6 @@ from typing_extensions import Doc
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import DeclaredKey, declared_keys, type_in_words
 from decentral_dp.formatting import join_words
-from decentral_dp.topology.spectrum import laplacian_ends
 
 Array: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -39,7 +38,6 @@ class Graph(NamedTuple):
         agents: m.
         edges: (E, 2), i < j in every row, rows sorted and distinct; (sender, receiver) of a directed graph.
         spectrum: second smallest and largest eigenvalue of the unweighted Laplacian, if known in closed form.
-        positions: coordinates for figures, (m, 2), if a file has them.
         labels: names of the agents; numbers if empty.
         file_weights: weights of the edges, (E,); None if an edge has no weight above 0.
         n_weighted: number of edges with a weight.
@@ -55,7 +53,6 @@ class Graph(NamedTuple):
     agents: int
     edges: IntArray
     spectrum: tuple[float, float] | None = None
-    positions: Array | None = None
     labels: tuple[str, ...] = ()
     file_weights: Array | None = None
     n_weighted: int = 0
@@ -448,13 +445,6 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
     return canonical(nx.random_regular_graph(degree, agents, seed=seed).edges)
 
 
-def _check_degree(kind: str, agents: int, degree: int) -> None:
-    fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
-    numbers = f"more than degree = {degree} and, of an odd degree, an even number of"
-    require_agents(kind, fits, numbers, agents, "use another degree, at least 2 for more than two agents")
-    require_room(kind, agents * degree / 2)
-
-
 def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
     """Draw a random regular graph: every agent has `degree` neighbours.
 
@@ -465,7 +455,11 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
         >>> random_regular(8, seed=1, degree=3).degrees.tolist()
         [3, 3, 3, 3, 3, 3, 3, 3]
     """
-    _check_degree("random_regular", agents, degree)
+    fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
+    numbers = f"more than degree = {degree} and, of an odd degree, an even number of"
+    fix = "use another degree, of at least 2 where there are more than two agents"
+    require_agents("random_regular", fits, numbers, agents, fix)
+    require_room("random_regular", agents * degree / 2)
     ends = cycle_ends(agents) if degree == 2 else None
 
     def draw(attempt: int) -> Graph:
@@ -556,42 +550,6 @@ def preferential_attachment(
     return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
 
 
-def expander(agents: int, seed: int, degree: Annotated[int, Ge(3), Doc(_NEIGHBOURS)] = 4) -> Graph:
-    """Draw a random regular graph whose non-trivial adjacency eigenvalues are at most 1.05 · 2√(r−1) in size.
-
-    No large r-regular graph is below 2√(r−1), and a random one is within any ε > 0 of it with probability → 1, so few
-    samples are needed. Explicit families (Margulis, Gabber–Galil, Paley, chordal cycles) exist for square or prime
-    numbers of agents only, and mix no better.
-
-    Raises:
-        InputError: no such graph has this number of agents, or no draw met the bound.
-
-    References:
-        Alon–Boppana bound; J. Friedman, "A proof of Alon's second eigenvalue conjecture", 2008.
-
-    Example:
-        >>> low, high = expander(20, seed=0).spectrum
-        >>> bool(max(4 - low, high - 4) <= 1.05 * 2 * math.sqrt(3))
-        True
-    """
-    from scipy.sparse import coo_array, diags_array
-
-    _check_degree("expander", agents, degree)
-    bound = 1.05 * 2 * math.sqrt(degree - 1)
-    for draw in _draws(seed):
-        edges = _regular_edges(agents, degree, draw)
-        if not is_connected(agents, edges):
-            continue
-        half = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(agents, agents)).tocsr()
-        low, high = laplacian_ends((diags_array(np.full(agents, float(degree))) - half - half.T).tocsr())
-        if max(degree - low, high - degree) <= bound:
-            return Graph(agents, edges, (low, high))
-    raise InputError(
-        f"topology: {TRIES} random {degree}-regular graphs on {agents} agents all had an eigenvalue above "
-        f"{bound:.3g}. Fix: use another seed or degree."
-    )
-
-
 @dataclass(frozen=True)
 class Generator:
     """A graph family.
@@ -660,12 +618,6 @@ GENERATORS: dict[str, Generator] = {
     ),
     "erdos_renyi": Generator(
         "every pair is an edge with the same probability", erdos_renyi, example=(10, {"probability": 0.4})
-    ),
-    "expander": Generator(
-        "random regular graph, certified to mix nearly as fast as its degree allows",
-        expander,
-        min_agents=4,
-        example=(10, {"degree": 4}),
     ),
     "grid": Generator("rows × columns without wrapping around", grid_graph, 4),
     "hypercube": Generator("binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),

@@ -38,7 +38,6 @@ class Topology:
             directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
         edges: (E, 2), i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
-        positions: coordinates for figures, (m, 2), or None.
         delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
         delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
         notes: conversions, in sentences.
@@ -58,7 +57,6 @@ class Topology:
     mixing: Any
     edges: graphs.IntArray
     labels: tuple[str, ...]
-    positions: graphs.Array | None
     delta2: float
     delta_max: float
     notes: tuple[str, ...] = ()
@@ -172,7 +170,7 @@ def from_file(
         directed: whether edges are arcs and weights column-stochastic; default no, except for files of arcs.
 
     Returns:
-        The weighted graph, with labels and positions of the file.
+        The weighted graph, with the labels of the file.
 
     Raises:
         InputError: the file is missing, unreadable, ambiguous or disconnected, or ρ ≥ 1.
@@ -430,9 +428,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     ends = directed_spectrum(mixing) if directed else laplacian_ends(-mixing)
     notes = tuple(dict.fromkeys(note for graph in several for note in graph.notes))
     over_time = replace(over_time, kind=kind, directed=directed)
-    return Topology(
-        name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, over_time, directed
-    )
+    return Topology(name, first.weights, mixing, edges, first.labels, *ends, notes, over_time, directed)
 
 
 def _in_order(graph: Topology, first: Topology) -> Any:
@@ -473,7 +469,6 @@ def _topology(
         mixing,
         graph.edges,
         labels,
-        graph.positions,
         delta2,
         delta_max,
         tuple(filter(None, notes)),

@@ -30,7 +30,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "algorithms",
         "config",
         "simulation",
-        "tasks callbacks",
+        "callbacks",
         "estimators graphs",
         "api",
         "cli",
@@ -93,7 +93,6 @@ TOP_LEVEL = {
     "exchange",
     "constants",
     "participants",
-    "tasks",
     "estimators",
     "graphs",
     "api",
@@ -101,7 +100,7 @@ TOP_LEVEL = {
 }
 # Third-party package → the only files or folders that may import it.
 ONLY_IN = {
-    "ray": ["engines/ray.py", "tasks.py"],
+    "ray": ["engines/ray.py", "studies/tasks.py"],
     "networkx": ["topology", "reporting/plots.py"],
     "matplotlib": [
         "reporting/plots.py",

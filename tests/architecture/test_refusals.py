@@ -30,12 +30,12 @@ from decentral_dp.errors import Refusal, refuse
 from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.mechanisms import UNCERTIFIED
 from decentral_dp.problems import SOLVED, ProblemFacts
-from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job
 from tests.conftest import BASE
 from tests.support.coordinator_scenarios import RANKING
 from tests.support.coordinator_scenarios import content as coordinator
 from tests.support.published import as_published, scenario_file
+from tests.support.shards import write_shards
 
 PACKAGE = Path(decentral_dp.__file__).parent
 
@@ -122,10 +122,6 @@ def with_shards(base: Any, *changes: str) -> Callable[[], Any]:
     return trigger
 
 
-def shards(base: Any, *changes: str, folder: str = "unused") -> Callable[[], Any]:
-    return lambda: write_shards(load_scenario(base, changes), folder)
-
-
 def density(is_convex: bool) -> Callable[[], Any]:
     box = Box(-np.ones(30), np.ones(30))
     return Density(box, {"train": 0.01}, 0.1, np.zeros(30), 1.0, 20.0, 0.0, 0.0, is_convex, 0.1, 600.0).check
@@ -142,7 +138,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         audit(TRAINING, runs=19),
         audit(TRAINING, confidence=1.0),
         audit(TRAINING, POISSON),
-        audit(TRAINING, "privacy.unit='agent'", canaries=20),
+        audit("ring_breast_cancer", "privacy.neighbours='zero_out'"),
         audit(TRAINING, adversary="agent:9"),
         audit(TRAINING, "algorithm.rounds=1000000"),
     ),
@@ -266,10 +262,6 @@ INPUTS: dict[str, tuple[Input, ...]] = {
             "problem={kind='classification', data='breast_cancer', scale='public_ranges'}",
         ),
         (scenario_file("figure_2_as_published"), "algorithm.x={scale=1.0, points=[[0, 1.0], [5, 0.5]]}"),
-    ),
-    "simulation.folder.shards._REFUSALS": (
-        shards(TRAINING, MANIFEST, FILES),
-        shards("dptd"),
     ),
     "simulation.jobs.gossip_setup._BEFORE_RECORDS": (
         (scenario_file("figure_2_as_published"), "privacy.mechanism='gaussian'"),

@@ -22,7 +22,6 @@ import decentral_dp
 from decentral_dp.auditing.membership import (
     AttackScores,
     attack_run,
-    class_only,
     describe_inference,
     infer_membership,
     judge_attacks,
@@ -38,7 +37,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build_job as build
-from papers.membership import shifted
+from papers.membership import class_only, shifted
 from tests.support.coordinator_scenarios import ranking
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
@@ -114,12 +113,11 @@ def test_a_constant_model_has_an_auc_of_one_half(folder: Path) -> None:
     """Test a model with values that are not finite, too. Scores do not depend on the position of a record."""
     job = read_run_folder(folder)[0]
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
-        assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
+        assert attack_run(job, {"x": x}).auc == {"loss": 0.5}
     records = job.records["train"][0]
     x = np.random.default_rng(0).normal(size=job.problem.p)
     scores = minimax_scores(job.problem, x, records)
     assert np.allclose(scores["loss"], -job.problem.record_losses(x, records), rtol=1e-12)
-    assert np.allclose(scores["confidence"], job.problem.confidences(x, records), rtol=1e-12)
 
 
 def test_the_groups_are_train_and_held_out_records(folder: Path) -> None:
@@ -169,7 +167,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
     assert (told["runs"], told["members"], told["others"]) == (4, 455, 114)
     assert told["ceiling"] == pytest.approx(within_run(told["epsilon"], 1e-4))
     assert 1.9 < told["epsilon"] <= 2.0
-    for name in ("loss", "confidence"):
+    for name in ("loss",):
         row = told["attacks"][name]
         assert len(row["each"]) == 4
         assert len(set(row["each"])) == 4
@@ -207,9 +205,6 @@ class Diary:
 
     def record_losses(self, x: np.ndarray, records: Any) -> np.ndarray:
         return np.array([float(row.tobytes() not in self._known) for row in records[0]])
-
-    def confidences(self, x: np.ndarray, records: Any) -> None:
-        return None
 
 
 def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:

@@ -154,7 +154,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     line = next(line for line in out.splitlines() if line.split()[:2] == ["all", "messages"])
     assert line.split()[-4] == epsilon_text(total)
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
-    assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}
+    assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "distance.png"}
     for arguments, words in (
         (("--out", tmp_path / "o"), "already exists"),
         (("--coalition", "0,7"), 'no agent "7"'),

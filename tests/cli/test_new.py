@@ -86,34 +86,17 @@ def test_placeholders_are_named_by_every_plan(tmp_path: Path) -> None:
     assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
 
 
-def test_columns_of_dates_are_placeholders(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("admitted,left,dose,died\n2021-03-04,05/04/2021,3,0\n2021-03-09,06/04/2021,4,1\n")
+def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "patient,ward,in,dose,died\nMiller,north,2021-03-04,3,0\nMoore,burns,2021-03-09,4,1\n"
+    )
     given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
-    path = write_template(tmp_path / "new.toml", **given)
-    text = path.read_text()
-    assert tomllib.loads(text)["problem"]["columns"] == {"date": {"admitted": "", "left": ""}}
-    assert "# fill = " in text
-    assert "2021" not in text
-    with pytest.raises(InputError, match=r'date\.admitted is "", expected an earlier and a later date'):
-        decentral_dp.plan(path)
-    rules = '{ admitted = "2020-01-01:2022-01-01", left = "2020-01-01:2022-01-01 %d/%m/%Y" }'
-    path.write_text(text.replace('{ admitted = "", left = "" }', rules))
-    assert build(load(path)).shards.feature_names == ("admitted", "left", "dose")
-
-
-def test_columns_of_words_are_placeholders_without_words(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("patient,ward,dose,died\nMiller,north,3,0\nMoore,burns,4,1\n")
-    given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
-    path = write_template(tmp_path / "new.toml", **given)
-    text = path.read_text()
-    assert tomllib.loads(text)["problem"]["columns"] == {"categories": {"patient": [], "ward": []}}
-    assert not any(word in text for word in ("Miller", "Moore", "north", "burns"))
-    missing = r"problem\.columns\.categories\.patient, problem\.columns\.categories\.ward: empty\. Fix: fill them in"
-    with pytest.raises(InputError, match=missing):
-        decentral_dp.plan(path)
-    text = text.replace("patient = []", "").replace("ward = []", 'ward = ["north"]')
-    path.write_text(text.replace("[problem.columns]", '[problem.columns]\ndrop = ["patient"]'))
-    assert build(load(path)).shards.feature_names == ("ward=north", "dose")
+    with pytest.raises(InputError, match=r"no number in column 1, 2, 3\. Fix") as refused:
+        write_template(tmp_path / "new.toml", **given)
+    assert not any(cell in str(refused.value) for cell in ("Miller", "north", "2021"))
+    rules = ["drop=['patient']", "categories.ward=['north']", "date.in='2020-01-01:2022-01-01'"]
+    path = write_template(tmp_path / "new.toml", **given, changes=[f"problem.columns.{rule}" for rule in rules])
+    assert build(load(path)).shards.feature_names == ("ward=north", "in", "dose")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from decentral_dp.config import loading
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.topology import GENERATORS
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]
@@ -282,8 +281,6 @@ value = st.recursive(plain, lambda v: st.lists(v, max_size=3) | st.dictionaries(
         ("problem.partition=dirichlet", 'Fix: set problem.partition.kind = "dirichlet"'),
         ("algorithm.kind=FedAvg", "'federated'"),
         ("algorithm.kind=dp-sgd", "'central'"),
-        ("topology.kind=watts_strogatz_graph", "'small_world'"),
-        ("topology.kind=barabasi_albert", "'preferential_attachment'"),
     ],
 )
 def test_unknown_names_are_refused_with_ours(override: str, suggestion: str) -> None:
@@ -294,8 +291,6 @@ def test_unknown_names_are_refused_with_ours(override: str, suggestion: str) -> 
 def test_synonyms_name_what_exists_and_are_no_names_of_ours() -> None:
     assert set(loading.ALGORITHM_KINDS.values()) <= set(ALGORITHMS)
     assert not set(loading.ALGORITHM_KINDS) & set(ALGORITHMS)
-    assert set(loading.GRAPH_KINDS.values()) <= set(GENERATORS)
-    assert not set(loading.GRAPH_KINDS) & set(GENERATORS)
     known = set(loading._key_paths(decentral_dp.Scenario))
     assert "privacy.clip" in known
     others = {*loading.OTHER_KEYS, *loading.OTHER_TABLES, *loading.KEYS_NOT_OFFERED}

@@ -20,10 +20,10 @@ from decentral_dp.engines import ray as engine
 from decentral_dp.engines.protocol import ReleasedValues, RunControl, Snapshot
 from decentral_dp.reporting import page
 from decentral_dp.simulation.folder import journal, releases
-from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.simulation.run import run_job
+from tests.support.shards import write_shards
 
 ROUNDS = 4
 FILES = ("releases.parquet", "ledger.parquet", "metrics.parquet")

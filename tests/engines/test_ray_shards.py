@@ -19,10 +19,10 @@ from decentral_dp.engines import ray as ray_engine
 from decentral_dp.files.regular import regular
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.folder.shards import MANIFEST, write_shards
 from decentral_dp.simulation.folder.states import STATES
 from decentral_dp.simulation.result import is_complete
 from tests.support.ray_processes import parent, ray_actors
+from tests.support.shards import MANIFEST, write_shards
 
 
 def manifest_alone(path: Path, *rest: Any) -> Path:

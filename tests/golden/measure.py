@@ -64,7 +64,6 @@ SHOWN = (
     "ring_breast_cancer",
     "network_view",
     "mean_lower_bound",
-    "privacy.share",
 )
 
 # Number of columns of the terminal that texts are written for.

@@ -50,7 +50,7 @@ def test_a_folder_of_figures_that_leads_outside_is_refused(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["scenario.toml", "result.json", "metrics.parquet", "ledger.parquet", "state.npz", "plots/consensus.svg"]
+    "name", ["scenario.toml", "result.json", "metrics.parquet", "state.npz", "plots/consensus.svg"]
 )
 def test_an_input_that_leads_outside_is_refused(folder: Path, name: str) -> None:
     """A page is published, so it must not contain a private file."""

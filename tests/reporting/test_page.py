@@ -161,8 +161,8 @@ def test_a_foreign_figure_keeps_only_shapes_and_text(href: str, style: str) -> N
 def test_a_damaged_figure_is_refused(certified: Path, tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     (folder / "plots").mkdir()
-    (folder / "plots" / "noise.svg").write_bytes((certified / "plots" / "noise.svg").read_bytes()[:500])
-    with pytest.raises(InputError, match=r"noise\.svg: cannot be read"):
+    (folder / "plots" / "epsilon.svg").write_bytes((certified / "plots" / "epsilon.svg").read_bytes()[:500])
+    with pytest.raises(InputError, match=r"epsilon\.svg: cannot be read"):
         write_report(folder)
 
 

@@ -57,21 +57,6 @@ def test_certified_and_claimed_budgets_are_both_on_the_axis(tmp_path: Path) -> N
     assert named[:2] == ["target: 4.00", "claimed by the paper, not certified: 320.61"]
 
 
-def test_the_noise_figure_shows_the_ledger(certified: Path) -> None:
-    left, right = axes_of("noise", certified)
-    t = np.arange(1, 21)
-    assert [line.get_label() for line in right.lines] == ["y, train", "z, train", "z, validation"]
-    np.testing.assert_allclose(left.lines[0].get_ydata(), 0.4 / (t + 1.0) ** 0.3)
-    np.testing.assert_allclose(right.lines[2].get_ydata(), 1.15 * 0.03 / t**0.8)  # Median of factors 1 and 1.3.
-
-
-def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_published: Path) -> None:
-    left, right = axes_of("noise", as_published)
-    assert [line.get_label() for line in left.lines] == ["y", "z"]
-    assert not right.lines
-    assert left.figure.get_suptitle() == "Nothing bounds the sensitivity of y, z"
-
-
 def test_overflowing_metrics_are_drawn_up_to_their_end(tmp_path: Path) -> None:
     folder = write_run(tmp_path, rounds=3, changes={"status": "diverged", "reason": "y is not finite"})
     frame = pd.read_parquet(folder / "metrics.parquet")

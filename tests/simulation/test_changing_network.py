@@ -150,44 +150,20 @@ def test_numbers_are_those_of_the_messages_that_are_made(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tables_of_links_are_of_who_hears_whom_and_add_up(kind: str) -> None:
-    """Oracle: messages of every round along the edges between online agents; all tables have the same sum."""
+def test_messages_are_those_between_online_agents(kind: str) -> None:
+    """Oracle: messages of every round along the edges between online agents."""
     job = decentral_dp.build(scenario(KINDS[kind]))
-    known, over_time, m, width = job.plan().communication, job.simulation().topology.over_time, 6, 31
+    known, over_time, m = job.plan().communication, job.simulation().topology.over_time, 6
     assert known is not None
-    every = job.messages("message")
+    sent = np.zeros(m)
     for t in range(ROUNDS):
         there = np.ones(m, dtype=bool) if over_time.online(t) is None else over_time.online(t)
-        pairs = zip(*np.nonzero(over_time.make(t).toarray() * np.outer(there, there)), strict=True)
-        now = every[every["round"] == t + 1]
-        assert set(zip(now["receiver"], now["sender"], strict=True)) == set(pairs)
-    assert (every["numbers"] == width).all()
-    for by, columns in {"link": ["sender", "receiver"], "agent": ["sender"], "round": ["round"]}.items():
-        table = job.messages(by)
-        sums = every.groupby(columns)[["messages", "numbers", "bits"]].sum().reset_index()
-        assert table.equals(sums)
-        assert tuple(table[["messages", "numbers", "bits"]].sum()) == (known.messages, known.numbers, known.bits)
-    agents = job.messages("agent").set_index("sender")["messages"].reindex(range(m), fill_value=0)
-    assert tuple(agents) == known.by_agent
+        sent += np.count_nonzero(over_time.make(t).toarray() * np.outer(there, there), axis=0)
+    assert known.by_agent == tuple(sent)
+    assert (known.messages, known.numbers) == (sent.sum(), 31 * sent.sum())
 
 
-def test_names_servers_tokens_and_other_settings() -> None:
-    import networkx as nx
-
-    path = decentral_dp.build(scenario({}), topology=nx.path_graph(["Bern", "Zug", "Chur"])).messages("agent")
-    assert path["sender_name"].tolist() == ["Bern", "Zug", "Chur"]
-    assert path["messages"].tolist() == [ROUNDS, 2 * ROUNDS, ROUNDS]
-    asked = decentral_dp.build("federated", set={"algorithm.rounds": 3}).messages("link")
-    assert set(zip(asked["sender"], asked["receiver"], strict=True)) == {
-        *((k, -1) for k in range(16)),
-        *((-1, k) for k in range(16)),
-    }
+def test_a_token_is_a_message_if_it_moves() -> None:
     walk = decentral_dp.build("random_walk", set={"topology.kind": "star", "algorithm.rounds": 40})
-    tokens = walk.messages("message")
-    # The token moves on from its last place, or stays without a message.
-    assert (tokens["sender"].to_numpy()[1:] == tokens["receiver"].to_numpy()[:-1]).all()
-    assert (tokens["sender"] != tokens["receiver"]).all()
-    assert len(tokens) == walk.plan().communication.messages < 40
-    assert decentral_dp.build("dp_bilevel_breast_cancer").messages().empty
-    with pytest.raises(InputError, match=r'by: unknown value .got "edge", expected "agent"'):
-        walk.messages("edge")
+    assert 0 < walk.plan().communication.messages < 40
+    assert decentral_dp.build("dp_bilevel_breast_cancer").plan().communication is None

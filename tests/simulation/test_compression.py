@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.simulation.communication import compression_summary, tabulate_sent
+from decentral_dp.simulation.communication import communication, compression_summary
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.topology.compression import Compression
 
@@ -217,8 +217,10 @@ def test_a_custom_quantiser_is_used_with_error_feedback(tmp_path: Path, monkeypa
     assert np.abs(sent - u).max() < 0.05
     assert (sent != compression(u, "y", 4, np.array([2]))).any()
     assert job.budget.epsilon.tolist() == whole.budget.epsilon.tolist()
-    bits, most = (tabulate_sent(each, "agent")["bits"].sum() for each in (job, whole))
-    assert bits == most * 16 / 64
+    sent, most = (communication(each) for each in (job, whole))
+    assert sent is not None
+    assert most is not None
+    assert sent.bits == most.bits * 16 / 64
     summary = compression_summary(job)
     assert summary is not None
     assert (summary["kind"], summary["share_of_bits"]) == ("dithered:Dithered", 0.25)

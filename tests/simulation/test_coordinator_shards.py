@@ -15,8 +15,8 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.privacy.releasers import PlannedReleaser
-from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job
+from tests.support.shards import write_shards
 
 ROOT = b"r" * 32
 WHOLE = ("dp_bilevel_breast_cancer", ["algorithm.rounds=4", "topology.agents=4", "run.evaluate_every=2"])

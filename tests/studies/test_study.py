@@ -33,7 +33,7 @@ from decentral_dp.studies.runs import Task, make_task
 from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
-from decentral_dp.tasks import in_processes
+from decentral_dp.studies.tasks import in_processes
 from tests.support.commands import Command
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]

@@ -16,7 +16,6 @@ def audit(
     seed: int = 0,
     overrides: Any = (),
     out: str | Path | None = None,
-    canaries: int | None = None,
 ) -> AuditResult:
-    plan = plan_audit(scenario, runs, adversary, confidence, seed, overrides, canaries)
+    plan = plan_audit(scenario, runs, adversary, confidence, seed, overrides)
     return play_game(plan, None if out is None else Path(out))

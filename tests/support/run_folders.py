@@ -30,7 +30,6 @@ ALL_FIGURES = {
     "consensus",
     "epsilon",
     "losses",
-    "noise",
     "stationarity",
     "topology",
     "upper_variable",

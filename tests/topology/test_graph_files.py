@@ -178,8 +178,6 @@ def test_graphml(tmp_path: Path) -> None:
     topology = from_file(path, "file", agents=3)
     assert topology.labels == ("Zürich", "Bern", "Genf")
     assert topology.mixing.toarray()[1].tolist() == [0.25, -0.75, 0.5]
-    # A degree of longitude at 60° is half as wide as one of latitude.
-    np.testing.assert_allclose(topology.positions, [[0, 60], [5, 60], [10, 60]])
 
 
 def test_graphml_with_repeated_labels_keeps_the_ids_and_says_so(tmp_path: Path) -> None:
@@ -188,7 +186,6 @@ def test_graphml_with_repeated_labels_keeps_the_ids_and_says_so(tmp_path: Path) 
     assert topology.labels == ("a", "b")
     unused = "labels of nodes are ignored, since they repeat or are numbers of other nodes"
     assert topology.notes[1:] == ("parallel edges count once: 1 left out", unused)
-    assert topology.positions is None
 
 
 GRAPHML_FAULTS = {

@@ -128,11 +128,9 @@ def test_whole_numbers_from_elsewhere_are_sorted(form: str, tmp_path: Path) -> N
 def test_attributes_follow_their_nodes() -> None:
     graph = STAR.copy()
     for node in graph:
-        graph.nodes[node].update(x=float(node), y=-1.0, label=f"city {node}")
+        graph.nodes[node].update(label=f"city {node}")
     found = from_networkx(graph)
     assert found.labels == tuple(f"city {k}" for k in range(5))
-    assert found.positions is not None
-    assert found.positions[:, 0].tolist() == [0, 1, 2, 3, 4]
     weighted = nx.Graph()
     weighted.add_weighted_edges_from([(2, 1, 0.25), (1, 0, 0.5)])
     np.testing.assert_array_equal(from_networkx(weighted, "file").mixing.toarray()[1], [0.5, -0.75, 0.25])

@@ -116,10 +116,6 @@ class AucObjective(Objective):
         """Compute (n,) (h − 1)² of a positive record, h² of a negative one."""
         return np.asarray((scipy.special.expit(outputs[:, 0]) - (labels == 1.0)) ** 2)
 
-    def confidences(self, outputs: Array) -> Array | None:
-        h = scipy.special.expit(outputs[:, 0])
-        return np.asarray(np.maximum(h, 1.0 - h))
-
     def predictions(self, outputs: Array) -> Array:
         """Return 1 − h and h, (n, 2), which rank records but are not calibrated."""
         h = scipy.special.expit(outputs[:, :1])

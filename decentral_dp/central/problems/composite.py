@@ -147,9 +147,6 @@ class Objective(Protocol):
 
     def losses(self, outputs: Array, labels: Array) -> Array: ...
 
-    def confidences(self, outputs: Array) -> Array | None:
-        return None
-
     def probabilities(self, outputs: Array) -> Array | None:
         """Compute the probabilities of the classes, (n, c); None without probabilities."""
         return None
@@ -282,9 +279,6 @@ class Composite(Minimax):
 
     def record_losses(self, x: Array, records: Labelled) -> Array:
         return self.objective.losses(self._outputs(self._split_x(x)[0], records), records.labels)
-
-    def confidences(self, x: Array, records: Labelled) -> Array | None:
-        return self.objective.confidences(self._outputs(self._split_x(x)[0], records))
 
     def probabilities(self, x: Array, y: Array, records: Labelled) -> list[tuple[Array, NDArray[np.int64]]]:
         share = self.objective.probabilities(self._outputs(self._split_x(x)[0], records))

@@ -101,10 +101,6 @@ class CappedObjective(Objective, Protocol):
     def losses(self, outputs: Array, labels: Array) -> Array:
         return self.loss.plain(outputs, labels)
 
-    def confidences(self, outputs: Array) -> Array | None:
-        share = self.probabilities(outputs)
-        return None if share is None else np.asarray(np.max(share, axis=1))
-
     def probabilities(self, outputs: Array) -> Array | None:
         return None if self.loss.loss.probabilities is None else self.loss.loss.probabilities(outputs)
 

@@ -140,10 +140,6 @@ class Attackable(Protocol):
         """Return the loss of each record, (n,)."""
         ...
 
-    def confidences(self, x: Array, records: Any) -> Array | None:
-        """Return the probability of the predicted class of each record, (n,); None without probabilities."""
-        ...
-
 
 # Term of a bilevel problem → of a minimax problem, and its sign.
 _TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}

@@ -19,7 +19,6 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Sampling
 from decentral_dp.models.build import LinearModel
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.user_code import UserCodeError
@@ -27,6 +26,7 @@ from tests.conformance.gossip import with_fields_of
 from tests.support import minimax_loop as oracle
 from tests.support.naive import finished
 from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change, replay
+from tests.support.shards import write_shards
 
 CLIPS = {"x": 0.2, "y": 0.3}
 GRAPHS: Mapping[str, Any] = {

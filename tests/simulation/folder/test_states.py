@@ -22,7 +22,6 @@ from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import digest
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.folder import journal as interrupted_run
-from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import (
     STATES,
     AgentStates,
@@ -38,6 +37,7 @@ from tests.golden.cases import is_planned_only, scenario_names
 from tests.support.interruptions import interrupt, save_states_often
 from tests.support.published import scenario_file
 from tests.support.run_folders import rewrite_journal, rewrite_result
+from tests.support.shards import write_shards
 
 ROUNDS = 12
 # A block of two agents, and one of another two.

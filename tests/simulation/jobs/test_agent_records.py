@@ -19,10 +19,10 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob
 from tests.support.interruptions import interrupt
+from tests.support.shards import write_shards
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
 
@@ -265,16 +265,3 @@ def test_other_problems_and_partitions_have_equal_bits(name: str, overrides: lis
         np.testing.assert_array_equal(one.last_snapshot.released[channel], value, strict=True)
     np.testing.assert_allclose(sharded_job.budget.epsilon, whole_job.budget.epsilon, rtol=1e-12)
     assert set(whole_job.shards.all_notes) <= set(sharded_job.shards.all_notes)
-
-
-def test_records_that_agents_cannot_hold_are_refused(shards: Path, tmp_path: Path) -> None:
-    message = "the agents already hold the records"
-    with pytest.raises(InputError, match=message):
-        write_shards(load(shards / "scenario.toml"), tmp_path / "out")
-    # Trajectories are one course of states, and no file of records holds one.
-    with pytest.raises(InputError, match=r"problem\.data: trajectories have no file of each agent"):
-        write_shards(load("td_cartpole"), tmp_path / "out")
-    with pytest.raises(InputError, match="already exists, and files are never overwritten"):
-        write_shards(load(*WHOLE), shards)
-    assert not (tmp_path / "out").exists()
-    assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}

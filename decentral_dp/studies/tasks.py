@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,7 +28,6 @@ from decentral_dp.errors import InputError, needing
 from decentral_dp.files.durable import HAS_LOCKS, digest, lock_file, write_whole
 from decentral_dp.files.regular import regular
 from decentral_dp.files.trust import trusting
-from decentral_dp.simulation.result import plain
 
 # Folders with this entry belong to a study.
 CELLS = "cells"
@@ -42,17 +41,6 @@ def number(value: Any) -> float:
         (inf, nan)
     """
     return math.nan if value is None else float(value)
-
-
-def write_json(out: Path, content: Mapping[str, Any], mode: int = 0o666) -> None:
-    """Write a JSON file atomically.
-
-    Args:
-        out: path of the file.
-        content: values, which `plain` converts.
-        mode: permissions of a new file, before the umask.
-    """
-    write_whole(out, (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode(), mode)
 
 
 def write(folder: Path, key: str, record: Any) -> None:
@@ -122,7 +110,7 @@ Outcome = TypeVar("Outcome")
 Stream = Generator[tuple[Item, Outcome], None, None]
 """Items with their outcomes, in order of completion. Closing it stops running tasks."""
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 # Every core has its own task, so libraries use one thread.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 # Tasks submitted to Ray at a time: enough for all cores of a cluster, few enough to be cancelled quickly.
@@ -303,7 +291,7 @@ def in_processes(
 def _start(module_name: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     path = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "decentral_dp.tasks", str(os.getpid()), module_name],
+        [sys.executable, "-P", "-m", "decentral_dp.studies.tasks", str(os.getpid()), module_name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from decentral_dp.config.components import Components, load_components
 from decentral_dp.config.scenario_components import NOT_BESIDE, deal
 from decentral_dp.config.schema import Scenario, set_file
 from decentral_dp.data import Dataset, Shards, declared_ranges
 from decentral_dp.data.agent_shards import AGENT, SECRET, Manifest, ShardEntry, digest_of_shard
-from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import write_synced
-from decentral_dp.simulation.folder.layout import check_writable
 
 FILES = f"agent-{AGENT}.npz"
 MANIFEST, SCENARIO = "manifest.toml", "scenario.toml"
@@ -42,21 +41,9 @@ def write_shards(
     Returns:
         The paths of the files of agents, the manifest, and a scenario that names them. Only the owner can read the
         files of agents.
-
-    Raises:
-        InputError: agents cannot hold the records, or the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [path.name for path in write_shards("quadratic", folder, ["topology.agents=2"])]
-        ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
     """
     c, out = load_components(scenario, overrides), Path(out)
     s = c.scenario
-    # Before the records are loaded, which takes long.
-    refuse(c, _REFUSALS)
-    check_writable(out)
     n_agents = c.topology.make().n_agents
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
     unscaled_scenario = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
@@ -84,25 +71,9 @@ def write_shards(
         notes=shards.all_notes,
         agents=tuple(entries),
     )
-    write_synced(out / MANIFEST, manifest.to_toml().encode())
+    write_synced(out / MANIFEST, tomli_w.dumps(manifest.model_dump(mode="json", exclude_none=True)).encode())
     write_synced(out / SCENARIO, _scenario(c, dataset).encode())
     return [*paths, out / MANIFEST, out / SCENARIO]
-
-
-_REFUSALS: tuple[Refusal[Components], ...] = (
-    Refusal(
-        lambda c: c.scenario.problem.manifest,
-        "problem.manifest",
-        'the agents already hold the records (got "{it}")',
-        "use a scenario with all records",
-    ),
-    Refusal(
-        lambda c: c.problem_entry is not None and c.problem_entry.trajectories and c.scenario.problem.data,
-        "problem.data",
-        'trajectories cannot be written as one file per agent (got "{it}")',
-        "use a scenario of records",
-    ),
-)
 
 
 def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
@@ -133,6 +104,4 @@ def _scenario(c: Components, dataset: Dataset) -> str:
         limits = declared_ranges(dataset, c.scenario.problem.scale)
         rows = zip(dataset.feature_names, *(part.tolist() for part in limits), strict=True)
         problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
-    import tomli_w
-
     return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})
