@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -53,6 +54,8 @@ _DRAWN_METRICS = (
     *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
 _MOST_PANELS, _COLUMNS = 6, 2
+# Longer names of runs lose the parts that all names have.
+_LONGEST_NAME = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,7 @@ class ComparedRun:
     """A run of a comparison.
 
     Args:
-        name: the shortest end of the folder's path that is unique.
+        name: the shortest end of the folder's path that is unique; long names lose the keys that all have.
         folder: of the run.
         result: of `result.json`.
         settings: dotted key → value, with all defaults.
@@ -263,8 +266,17 @@ def compare(*runs: str | Path | Any) -> Comparison:
         raise InputError(f"compare: too few distinct folders ({counts}). Fix: pass at least two different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
-    names = next(names for names in named if len(set(names)) == len(names))
+    names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
     return Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
+
+
+def _shorten_names(names: Sequence[str]) -> list[str]:
+    """Remove the scenario and the changed keys that all names have, if one of the names is long."""
+    parts = [re.split(r"-(?=[a-z_.]+=)", name) for name in names]
+    shared = set(parts[0]).intersection(*parts)
+    short = ["-".join(part for part in each if part not in shared) for each in parts]
+    is_clear = all(short) and len(set(short)) == len(short)
+    return short if is_clear and max(map(len, names)) > _LONGEST_NAME else list(names)
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:

@@ -67,6 +67,13 @@ def test_only_what_differs_is_listed_by_its_dotted_path(folders: Path) -> None:
     assert not [key for key in trusted.index if key.startswith(("versions", "title", "description"))]
 
 
+def test_long_names_lose_what_all_have(folders: Path, tmp_path: Path) -> None:
+    names = ["dp_dsgd-algorithm.rounds=40-seed=1", "dp_dsgd-algorithm.rounds=40-seed=2"]
+    for name in names:
+        shutil.copytree(folders / "a", tmp_path / name)
+    assert [run.name for run in compare(*(tmp_path / name for name in names)).runs] == ["seed=1", "seed=2"]
+
+
 def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
     found = compare(folders / "a", folders / "trusted")
     for run in found.runs:
