@@ -198,7 +198,7 @@ class LowerLevel(NamedTuple):
         parts = [s.weight * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
         return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
-    def solve(self, y: Array, target: Array, tolerance: float, start: Array | None = None) -> Array:
+    def solve(self, y: Array, target: Array, tolerance: float) -> Array:
         """Return (∇²_yy g)⁻¹ target, (q,): by elimination for a small Hessian, else by conjugate gradients.
 
         The preconditioner is the diagonal of the regulariser, because exp(x) spans many decades.
@@ -207,7 +207,6 @@ class LowerLevel(NamedTuple):
             y: point of the Hessian, (q,).
             target: right-hand side, (q,).
             tolerance: of the residual of conjugate gradients, relative to the target.
-            start: their first iterate, (q,); default 0.
         """
         q = self.problem.q
         if not np.isfinite(target).all():
@@ -229,7 +228,6 @@ class LowerLevel(NamedTuple):
         solution, status = sparse.cg(
             sparse.LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
             target,
-            x0=start,
             rtol=tolerance,
             atol=0.0,
             maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
@@ -237,12 +235,11 @@ class LowerLevel(NamedTuple):
         )
         return np.full(q, np.nan) if status else np.asarray(solution)
 
-    def minimiser(self, tolerance: float = 1e-10, start: Array | None = None) -> Array:
-        """Return y*(x), (q,), by Newton's method from 0, or from `start` if the gradient is smaller there.
+    def minimiser(self, tolerance: float = 1e-10) -> Array:
+        """Return y*(x), (q,), by Newton's method from 0.
 
         Args:
             tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
-            start: (q,), for example the solution at a near x; default 0.
 
         Returns:
             NaN without convergence. For a strongly convex g this means overflow.
@@ -250,10 +247,6 @@ class LowerLevel(NamedTuple):
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
         size = first = float(np.linalg.norm(gradient))
-        if start is not None:
-            warm = self.gradient(start)
-            if (smaller := float(np.linalg.norm(warm))) < size:
-                y, gradient, size = start, warm, smaller
         for _ in range(NEWTON_STEPS):
             if not np.isfinite(size):
                 return nowhere
@@ -274,15 +267,14 @@ class LowerLevel(NamedTuple):
             y, size = candidate, smaller
         return nowhere
 
-    def inverse_hvp(self, y: Array, tolerance: float = 1e-10, start: Array | None = None) -> Array:
+    def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
         """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence.
 
         Args:
             y: (q,).
             tolerance: relative tolerance; default 1e-10.
-            start: first iterate of z, (q,); default 0.
         """
-        return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance, start)
+        return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
 
 
 def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:

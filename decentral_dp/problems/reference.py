@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -46,8 +46,6 @@ REFERENCE_MEASURES = (
 TOLERANCE = 1e-9
 _MOST_STEPS = 5000
 _MOST_CACHED = 32
-# "y" → y*(x) and "z" → z*(x), (q,) each, of an x that was solved before; empty for a solve from 0.
-WarmStart: TypeAlias = dict[str, Array]
 _cache: OrderedDict[str, ReferenceSolution] = OrderedDict()
 
 
@@ -89,16 +87,15 @@ class ReferenceObjective(NamedTuple):
             value += share.weight * float(self.problem.losses(x[None], y[None], share.train, np.full(n, 1 / n))[0][0])
         return value, LowerLevel.from_point(self.problem, x, self.shares).gradient(y)
 
-    def upper(self, x: Array, warm: WarmStart, differentiate: bool = True) -> tuple[float, Array]:
+    def upper(self, x: Array, differentiate: bool = True) -> tuple[float, Array]:
         """Return F(x) and ∇F(x), (p,); NaN if the lower level cannot be solved.
 
         Args:
             x: (p,).
-            warm: solutions at a near x; those at x replace them.
             differentiate: whether ∇F is computed; otherwise it is empty.
         """
         level = LowerLevel.from_point(self.problem, x, self.shares)
-        y = warm["y"] = level.minimiser(TOLERANCE, warm.get("y"))
+        y = level.minimiser(TOLERANCE)
         value = 0.0
         for share in self.shares:
             n = len(share.validation[0])
@@ -106,11 +103,11 @@ class ReferenceObjective(NamedTuple):
             value += share.weight * float(losses[0])
         if not differentiate:
             return value, np.empty(0)
-        z = warm["z"] = level.inverse_hvp(y, TOLERANCE, warm.get("z"))
+        z = level.inverse_hvp(y, TOLERANCE)
         return value, partial_hypergradient(self.problem, x, y, z, self.shares)
 
     def measure(
-        self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str, warm: WarmStart
+        self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str
     ) -> dict[str, float]:
         """Compute some of `REFERENCE_MEASURES`; with `distance_to_solution` its maximum over agents, `…_max`.
 
@@ -119,7 +116,6 @@ class ReferenceObjective(NamedTuple):
             names: names of the measures; others are ignored.
             agents: (train, validation) records of each agent.
             key: identifies the problem and its records, for the cache of solutions; "" caches nothing.
-            warm: lower solutions at a near x, as of `upper`.
         """
         values = published["y" if self.one_level else "x"]
         x, mean, names = published["x"].mean(axis=0), values.mean(axis=0), set(names)
@@ -127,7 +123,7 @@ class ReferenceObjective(NamedTuple):
         with np.errstate(all="ignore"):
             if names & {"value_function", "optimality_gap", "stationarity"}:
                 differentiate = "stationarity" in names
-                value, gradient = self.lower(x, mean) if self.one_level else self.upper(x, warm, differentiate)
+                value, gradient = self.lower(x, mean) if self.one_level else self.upper(x, differentiate)
             # A bilevel solution may take minutes.
             if names & {"heterogeneity_at_solution", "optimality_gap", "distance_to_solution"}:
                 solution = self.solution(x, key)
@@ -165,7 +161,7 @@ class ReferenceObjective(NamedTuple):
             return _cache[key]
         variable, width = ("y", self.problem.q) if self.one_level else ("x", self.problem.p)
         start = np.asarray(getattr(self.problem, "start", {}).get(variable, np.zeros(width)))
-        minimiser = _minimise(partial(self.lower, x) if self.one_level else partial(self.upper, warm={}), start)
+        minimiser = _minimise(partial(self.lower, x) if self.one_level else self.upper, start)
         if key:
             _cache[key] = minimiser
             while len(_cache) > _MOST_CACHED:

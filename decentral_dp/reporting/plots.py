@@ -43,7 +43,7 @@ METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ("test_accuracy", "test_auc", "test_f1", "test_accuracy_last", "test_worst_class_accuracy"),
     ),
     "explained": ("R² on held-out records", "share", ("test_r2",)),
-    "optimality": ("optimality gap on the train records", "log", ("optimality_gap", "optimality_gap_last")),
+    "optimality": ("optimality gap on the train records", "log", ("optimality_gap",)),
     "stationarity": ("squared norm of the gradient", "log", ("stationarity",)),
     "consensus": ("consensus error (ℓ2)", "log", ("consensus_x", "consensus_y", "consensus_z")),
     "primal": ("Φ(x) on the train records", "values", ("primal",)),

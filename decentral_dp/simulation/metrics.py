@@ -50,7 +50,7 @@ from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, join_alike, solve_lower
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records
-from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective, WarmStart
+from decentral_dp.problems.reference import REFERENCE_MEASURES, ReferenceObjective
 from decentral_dp.simulation.sites import Sites
 
 IntArray = NDArray[np.int64]
@@ -175,37 +175,32 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "auc": Measure("AUC (train)", better="higher"),
         "optimality_gap": Measure(
             "optimality gap",
-            ("", "_last"),
             axis="log",
             meaning="g(x̄, ȳ) − min g, or F(x̄) − min F of a bilevel problem; computed only if asked for",
         ),
         "distance_to_solution": Measure(
             "distance to the solution",
-            ("", "_max", "_last", "_last_max"),
+            ("", "_max"),
             axis="log",
             meaning="‖ȳ − y*‖₂, or ‖x̄ − x*‖₂ of a bilevel problem; computed only if asked for",
         ),
         "stationarity": Measure(
             "squared norm of the gradient",
-            ("", "_last"),
             axis="log",
             meaning="‖∇_y g(x̄, ȳ)‖₂², or ‖∇F(x̄)‖₂² of a bilevel problem; computed only if asked for",
         ),
         "heterogeneity": Measure(
             "heterogeneity ζ² of the agents' gradients (train)",
-            ("", "_last"),
             axis="log",
             meaning="ζ² = mean ‖∇_y g_i − ∇_y g‖₂² over agents at the mean model; computed only if asked for",
         ),
         "heterogeneity_at_solution": Measure(
             "heterogeneity ζ² at the solution (train)",
-            ("", "_last"),
             axis="log",
             meaning="ζ² at the minimiser; computed only if asked for",
         ),
         "value_function": Measure(
             "F(x̄), upper loss at the exact lower solution",
-            ("", "_last"),
             meaning="F(x̄) = f(x̄, y*(x̄)) of a bilevel problem; computed only if asked for",
         ),
         "consensus_x": Measure("consensus error of x (ℓ2)", _SPREAD),
@@ -355,20 +350,11 @@ class Evaluator:
             for name, per_row in self._scores(values, all_scores=is_published).items():
                 is_agent = is_published and len(per_row) == len(scored_agents(len(names)))
                 rows += summarise(index, name + suffix, per_row, names if is_agent else ())
-        warm: WarmStart = {}
-        for values, suffix in ((published, ""), (last, "_last")):
-            measured = {} if values is None else self._reference_scores(values, warm)
-            for name, value in measured.items():
-                stem, end = name.removesuffix("_max"), "_max" * name.endswith("_max")
-                rows.append((index, "mean", stem + suffix + end, value))
+        if set(self.requested) & set(REFERENCE_MEASURES) and all(np.isfinite(v).all() for v in published.values()):
+            objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
+            measured = objective.measure(published, self.requested, self.agents, self.key)
+            rows += [(index, "mean", name, value) for name, value in measured.items()]
         return rows
-
-    def _reference_scores(self, values: Mapping[str, Array], warm: WarmStart) -> dict[str, float]:
-        """Compute requested metrics of the reference solution, if all values are finite."""
-        if not set(self.requested) & set(REFERENCE_MEASURES) or not all(np.isfinite(v).all() for v in values.values()):
-            return {}
-        objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
-        return objective.measure(values, self.requested, self.agents, self.key, warm)
 
     def _scores(self, v: Mapping[str, Array], all_scores: bool) -> dict[str, Array]:
         """Compute the scores of values, or only those of held-out records."""

@@ -68,7 +68,7 @@ def is_log(name: str) -> bool:
     """Return whether figures have a logarithmic axis for a measure.
 
     Example:
-        >>> is_log("optimality_gap_last"), is_log("test_accuracy"), is_log("algorithm.rounds")
+        >>> is_log("optimality_gap"), is_log("test_accuracy"), is_log("algorithm.rounds")
         (True, False, False)
     """
     measure = _find_measure(name)

@@ -86,37 +86,6 @@ def test_a_hessian_as_stacked_and_its_products_give_the_same(problem, monkeypatc
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize("formed", [lower_level.MOST_FORMED, 0])
-def test_a_warm_start_gives_the_solution_of_a_cold_one_with_fewer_products(formed, monkeypatch):
-    problem, rng = SoftmaxHyperparameter(D, (0.0, 1.0, 2.0)), np.random.default_rng(31)
-    shares = lower_level.join_alike(prepared(problem, raw_agents([0.0, 1.0, 2.0], 30)))
-    near, x = (np.full(problem.p, -1.0) + scale * rng.normal(size=problem.p) for scale in (0.0, 1e-4))
-    before = lower_level.LowerLevel.from_point(problem, near, shares)
-    y_before = before.minimiser(1e-12)
-    z_before = before.inverse_hvp(y_before, 1e-12)
-    level = lower_level.LowerLevel.from_point(problem, x, shares)
-    count = [0]
-    name = "hessian" if formed else "product"
-    curvature = getattr(lower_level.LowerLevel, name)
-
-    def counted(*arguments):
-        count[0] += 1
-        return curvature(*arguments)
-
-    monkeypatch.setattr(lower_level, "MOST_FORMED", formed)
-    monkeypatch.setattr(lower_level.LowerLevel, name, counted)
-    solutions, counts = [], []
-    for y_start, z_start in ((None, None), (y_before, z_before), (np.full(problem.q, 1e3), None)):
-        count[0] = 0
-        y = level.minimiser(1e-10, y_start)
-        solutions.append((y, level.inverse_hvp(y, 1e-10, z_start)))
-        counts.append(count[0])
-    for warm in solutions[1:]:
-        for one, other in zip(warm, solutions[0], strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-8)
-    assert counts[1] < counts[0] == counts[2]
-
-
 def test_a_hessian_that_is_singular_is_left_to_its_products():
     """exp(−800) = 0: nothing holds y where no record reaches."""
     problem = LogisticHyperparameter(D)

@@ -130,7 +130,7 @@ def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of metrics that are computed on request.
 
     Example:
-        >>> requested_measures(["rounds_to_test_auc_0.9", "test_brier_min", "auc", "optimality_gap_last"])
+        >>> requested_measures(["rounds_to_test_auc_0.9", "test_brier_min", "auc", "optimality_gap"])
         ('auc', 'brier', 'optimality_gap')
     """
     text = " ".join(names)
