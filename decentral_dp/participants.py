@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -466,7 +467,18 @@ class LocalDataset:
             t: round.
             draw: number of the draw in this round; default 0.
             kept: whether a state keeps results beyond the first release, so that sampling gives no amplification.
+
+        Raises:
+            TypeError: t or draw is no integer.
+            ValueError: t or draw is out of range.
         """
+        # Keyed draws truncate: t = 0.5 would read the minibatch of round 0 under another number.
+        t, draw = index(t), index(draw)
+        if t < 0 or not 0 <= draw < _DRAWS:
+            raise ValueError(
+                f"batch: out of range (got t = {t} and draw = {draw}, expected t ≥ 0 and 0 ≤ draw < {_DRAWS}). Fix: "
+                "number rounds and draws from 0."
+            )
         return self._batch_of(t, draw, kept, self._clip.at(t))
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:

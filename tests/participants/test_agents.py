@@ -182,6 +182,15 @@ def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_a
     assert len(values) == 10
 
 
+@pytest.mark.parametrize("place", [(0.5, 0), (1, 0.5), (-1, 0), (0, -1), (0, 2**16)], ids=str)
+def test_rounds_and_draws_without_a_key_are_refused(place: Any) -> None:
+    """One minibatch under two numbers would be amplified as two, and two under one number as one."""
+    one = dataset(rows(), sampling=FRESH)
+    with pytest.raises((TypeError, ValueError), match=r"^batch: out of range|^'float' object"):
+        one.batch(*place)
+    assert one.batch(np.int64(1), np.int64(2**16 - 1))._draw_number == 2**17 - 1
+
+
 def test_all_queries_of_a_batch_read_the_same_records() -> None:
     """∇²_yy l·z of a batch is its matrix times z, which draws apart would not be."""
     one = dataset(rows(), sampling=FRESH, clip=Clip("l1"))

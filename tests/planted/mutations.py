@@ -782,6 +782,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_ACCOUNTANTS}::test_a_batch_is_amplified_once_over_all_its_channels",),
     ),
     Mutation(
+        "a minibatch with a second number",
+        "participants.py",
+        "        t, draw = index(t), index(draw)\n",
+        "",
+        (f"{_BATCH}::test_rounds_and_draws_without_a_key_are_refused",),
+    ),
+    Mutation(
         "a retained batch amplified as a fresh one",
         "participants.py",
         "draw_number = (MIXED if kept else t * _DRAWS + draw)",
