@@ -789,6 +789,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_BATCH}::test_rounds_and_draws_without_a_key_are_refused",),
     ),
     Mutation(
+        "a minibatch at a private point that amplifies another release",
+        "participants.py",
+        "batch = MIXED if self._stream.kind in _FRESH else None\n",
+        "batch = None\n",
+        (f"{_BATCH}::test_a_minibatch_read_at_a_private_point_amplifies_no_other_release",),
+    ),
+    Mutation(
         "a retained batch amplified as a fresh one",
         "participants.py",
         "draw_number = (MIXED if kept else t * _DRAWS + draw)",
