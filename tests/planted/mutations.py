@@ -796,6 +796,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_BATCH}::test_a_minibatch_read_at_a_private_point_amplifies_no_other_release",),
     ),
     Mutation(
+        "blocks sampled apart and amplified as one sample",
+        "exchange.py",
+        "value.block is not None and value.rate != 1.0",
+        "False",
+        ("tests/central/test_context.py::test_a_sample_of_a_block_is_refused",),
+    ),
+    Mutation(
         "a retained batch amplified as a fresh one",
         "participants.py",
         "draw_number = (MIXED if kept else t * _DRAWS + draw)",
