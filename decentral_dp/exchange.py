@@ -156,7 +156,7 @@ class ClippedSum(NamedTuple):
         rate: sampling rate of a Poisson sample, drawn by each agent; queries of one `Ask` with equal rate and split
             share the sample. Default 1: all records.
         times: public factor on every contribution before clipping; default 1.
-        block: (k, K), to sum over the records with index k modulo K of each agent; default None, all.
+        block: (k, K), to sum over the records with index k modulo K of each agent, at rate 1; default None, all.
     """
 
     term: str
@@ -225,6 +225,9 @@ class Ask:
                 problem = "has a point that is not public. Fix: release it first"
             elif isinstance(value, ClippedSum) and not 0.0 < value.times < math.inf:
                 problem = f"has times = {value.times} (expected a finite number above 0)"
+            elif isinstance(value, ClippedSum) and value.block is not None and value.rate != 1.0:
+                # Terms of a round are amplified as one sample, which blocks would draw apart.
+                problem = f"samples a block (got rate = {value.rate}, expected 1). Fix: remove block, or set rate = 1"
             elif isinstance(value, ClippedQuery) and not value.bound >= 0.0:
                 problem = f"has the clipping norm {value.bound} (expected at least 0)"
             if problem:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -181,8 +182,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return np.asarray(n * mean)
 
 
-# Largest number of draws in one round with separate keys.
-_DRAWS = 2**16
+# Samplings with a secret minibatch for each draw, and the largest number of draws in one round with separate keys.
+_FRESH, _DRAWS = ("fixed_batch", "poisson"), 2**16
 # Split, size of the pool, size of the batch, keyed generator → a minibatch.
 DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
@@ -466,7 +467,18 @@ class LocalDataset:
             t: round.
             draw: number of the draw in this round; default 0.
             kept: whether a state keeps results beyond the first release, so that sampling gives no amplification.
+
+        Raises:
+            TypeError: t or draw is no integer.
+            ValueError: t or draw is out of range.
         """
+        # Keyed draws truncate: t = 0.5 would read the minibatch of round 0 under another number.
+        t, draw = index(t), index(draw)
+        if t < 0 or not 0 <= draw < _DRAWS:
+            raise ValueError(
+                f"batch: out of range (got t = {t} and draw = {draw}, expected t ≥ 0 and 0 ≤ draw < {_DRAWS}). Fix: "
+                "number rounds and draws from 0."
+            )
         return self._batch_of(t, draw, kept, self._clip.at(t))
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
@@ -488,7 +500,7 @@ class LocalDataset:
                 return take(records, np.flatnonzero(tosses < rate)), rate
             return take(records, slice(0, n)), 1.0
 
-        fresh, coins = self._stream.kind in ("fixed_batch", "poisson"), self._stream.kind == "poisson"
+        fresh, coins = self._stream.kind in _FRESH, self._stream.kind == "poisson"
         draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
@@ -554,7 +566,8 @@ class LocalDataset:
 
         Sensitivity:
             Public points give 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
-            infinite unless the point does not depend on a record yet.
+            infinite unless the point does not depend on a record yet. It has no amplification by sampling, and its
+            minibatch cannot amplify another release.
         """
         directions = self.batch(t).directions(x, y, z)
         private = [v for v in (x, y, z) if isinstance(v, Bounded)]
@@ -563,6 +576,7 @@ class LocalDataset:
         is_insensitive = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
         counts, clip = self.averaged_counts(t), self._clip.at(t)
         weights = 1.0 if self.weights is None else self.weights[:, 0]
+        batch = MIXED if self._stream.kind in _FRESH else None
         out: list[Value] = []
         for term, direction in zip(TERMS, cast(tuple[Bounded, ...], directions), strict=True):
             sensitivities: dict[Split, Sensitivity] = {}
@@ -573,7 +587,7 @@ class LocalDataset:
                     else 0.0
                 )
                 bound = np.where(is_insensitive[split], sensitivity, np.inf)
-                sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), None)
+                sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), batch)
             out.append(replace(direction, sensitivities=sensitivities))
         return Directions(*out)
 

@@ -162,6 +162,13 @@ def test_invalid_programs_are_stopped(kind: str, words: str) -> None:
         run(Descent(kind=kind), rounds=6)
 
 
+def test_a_sample_of_a_block_is_refused() -> None:
+    question = ClippedSum("lower_grad_y", np.zeros(D), np.zeros(D), block=(0, 2))
+    assert Ask(g=question).values == {"g": question}
+    with pytest.raises(ValueError, match=r"^g samples a block \(got rate = 0\.5, expected 1\)\. Fix: remove block"):
+        Ask(g=question._replace(rate=0.5))
+
+
 def test_unreleased_value_is_missing_from_the_ledger() -> None:
     """A value that is published as an array was never released, so that the ledger is short and the run is refused."""
     _, ledger = run(Descent(kind="tells"))

@@ -13,6 +13,7 @@ from decentral_dp.data import Sampling
 from decentral_dp.participants import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import Problem
 from tests.support.replay import CROSSED, CROSSED_PENALTY, Crossed, crossed
@@ -180,6 +181,28 @@ def test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_a
     assert MIXED not in met
     # Ten pairs of five records, all of them met.
     assert len(values) == 10
+
+
+@pytest.mark.parametrize("place", [(0.5, 0), (1, 0.5), (-1, 0), (0, -1), (0, 2**16)], ids=str)
+def test_rounds_and_draws_without_a_key_are_refused(place: Any) -> None:
+    """One minibatch under two numbers would be amplified as two, and two under one number as one."""
+    one = dataset(rows(), sampling=FRESH)
+    with pytest.raises((TypeError, ValueError), match=r"^batch: out of range|^'float' object"):
+        one.batch(*place)
+    assert one.batch(np.int64(1), np.int64(2**16 - 1))._draw_number == 2**17 - 1
+
+
+@pytest.mark.parametrize("private_first", [True, False])
+def test_a_minibatch_read_at_a_private_point_amplifies_no_other_release(private_first: bool) -> None:
+    one, at = dataset(rows(), sampling=FRESH), point()
+    private: Any = one.oracle(0, at["x"], one.constant_state(at["y"]), at["z"]).lower_grad_y
+    values = [("u", private), ("y", ask(one.batch(0), "lower_grad_y", at))]
+    assert np.array_equal(private.value, values[1][1].value)
+    recorder = Recorder(2)
+    (name, first), (other, second) = values if private_first else values[::-1]
+    recorder.charge(1, name, "laplace", np.ones(1), first)
+    with pytest.raises(ValueError, match=r"may remember$|accounted as forgotten"):
+        recorder.charge(2, other, "laplace", np.ones(1), second)
 
 
 def test_all_queries_of_a_batch_read_the_same_records() -> None:

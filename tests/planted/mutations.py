@@ -782,6 +782,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_ACCOUNTANTS}::test_a_batch_is_amplified_once_over_all_its_channels",),
     ),
     Mutation(
+        "a minibatch with a second number",
+        "participants.py",
+        "        t, draw = index(t), index(draw)\n",
+        "",
+        (f"{_BATCH}::test_rounds_and_draws_without_a_key_are_refused",),
+    ),
+    Mutation(
+        "a minibatch at a private point that amplifies another release",
+        "participants.py",
+        "batch = MIXED if self._stream.kind in _FRESH else None\n",
+        "batch = None\n",
+        (f"{_BATCH}::test_a_minibatch_read_at_a_private_point_amplifies_no_other_release",),
+    ),
+    Mutation(
+        "blocks sampled apart and amplified as one sample",
+        "exchange.py",
+        "value.block is not None and value.rate != 1.0",
+        "False",
+        ("tests/central/test_context.py::test_a_sample_of_a_block_is_refused",),
+    ),
+    Mutation(
         "a retained batch amplified as a fresh one",
         "participants.py",
         "draw_number = (MIXED if kept else t * _DRAWS + draw)",
