@@ -37,7 +37,7 @@ from decentral_dp.reporting.report import (
     score_notes,
     tabulate_sites,
 )
-from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
+from decentral_dp.reporting.terminal import ProgressBar, console, print_headline, print_items, terminal
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
 from decentral_dp.simulation.metrics import MEASURES
@@ -209,7 +209,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
         verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
     """
     out, result = console(), run.result
-    out.print(Text(headline(result), style="bold"))
+    print_headline(out, headline(result))
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     x = run.published["x"]
@@ -325,11 +325,11 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     finally:
         partial_file.unlink(missing_ok=True)
     m = len(model.published)
-    whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
-    typer.echo(printable(f"{out}: {len(predicted)} predictions by {whose if m > 1 else 'what was published'}."))
+    source = f"the model of agent {agent}" if agent is not None else f"the mean of the models of {m} agents"
+    typer.echo(printable(f"{out}: {len(predicted)} predictions by {source if m > 1 else 'the published model'}."))
     result = None if is_published(folder) else read_result(folder)
     privacy = _published_statement(folder) if result is None else result.privacy
-    typer.echo(printable(f"Privacy of what was published: {summary_text(privacy)}"))
+    typer.echo(printable(f"Privacy of the published models: {summary_text(privacy)}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:

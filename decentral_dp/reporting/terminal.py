@@ -47,6 +47,13 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
+def print_headline(out: Console, text: str) -> None:
+    """Print the first line of a run or a plan, and its graph on a second line if both are too long for the terminal."""
+    if cell_len(text) > out.width:
+        text = text.replace(" · ", "\n", 1)
+    out.print(Text(text, style="bold"))
+
+
 def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     """Print labelled sentences with a hanging indent."""
     grid = Table.grid(padding=(0, 2, 0, 0))
