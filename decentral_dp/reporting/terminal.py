@@ -48,9 +48,10 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
 
 
 def print_headline(out: Console, text: str) -> None:
-    """Print the first line of a run or a plan, and its graph on a second line if both are too long for the terminal."""
-    if cell_len(text) > out.width:
-        text = text.replace(" · ", "\n", 1)
+    """Print the first line of a run or a plan, and its graph on a second line if this avoids a break in the method."""
+    method, _, network = text.partition(" · ")
+    if cell_len(text) > out.width >= cell_len(method):
+        text = f"{method}\n{network}"
     out.print(Text(text, style="bold"))
 
 
