@@ -198,7 +198,7 @@ def _value(value: float | None) -> str:
     # Four decimals of a loss, and fewer digits of large errors in the label's unit.
     size = abs(value)
     digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
-    return f"{value:.{digits}f}"
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def print_run(run: Run, verbose: bool = False) -> None:
@@ -234,6 +234,8 @@ def print_run(run: Run, verbose: bool = False) -> None:
         _print_table(out, sites)
         out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
+    if result.privacy.is_noisy and not verbose:
+        notes += [("Warning", note) for note in result.problem["notes"]]
     out.print()
     print_items(out, notes)
     if run.folder is not None:
