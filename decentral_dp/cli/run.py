@@ -68,8 +68,11 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     """
     changed = dict(override.partition("=")[::2] for override in overrides)
     parts = [f"{key.strip()}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
-    name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
-    return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
+    names = [stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)]
+    # No key is cut if the first change fits.
+    while len(names) > 2 and len("-".join(names).encode("utf-8", "ignore")) > _MOST_BYTES:
+        names.pop()
+    return "-".join(names).encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
 
 
 @contextlib.contextmanager
