@@ -707,7 +707,8 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str], Objects]:
     """Return the scenario, changed keys as text, and Python objects. Raises InputError for wrong ones."""
     if unknown := options.keys() - Changes.__annotations__.keys():
-        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        known = ", ".join(sorted(Changes.__annotations__))
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r} (expected {known}). Fix: set other keys by set.")
     values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     arrays = {name: value for name, value in values.items() if name in Arrays.__annotations__}
     objects: Any = {what: value for what in _KEYS if (value := values.get(what)) is not None}

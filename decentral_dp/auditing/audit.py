@@ -376,7 +376,7 @@ class AuditResult:
     privacy: str
 
     def __repr__(self) -> str:
-        budgets = f"ε {at_least_text(self.shown)} shown, {epsilon_text(self.certified)} certified"
+        budgets = f"empirical lower bound {at_least_text(self.shown)}, certified ε = {epsilon_text(self.certified)}"
         return f"<AuditResult {self.title!r}: {self.status}, {budgets}, {self.method}>"
 
     def to_dict(self) -> dict[str, Any]:

@@ -804,7 +804,7 @@ def compare_to_plan(run: WatchedRun, run_ledger: Ledger) -> str:
     released_channels, planned_channels = ({c.channel for c in ledger.channels} for ledger in (run_ledger, plan))
     if job.covers(run_ledger) and (proved or released_channels == planned_channels):
         return ""
-    problem = f"its releases differ from its plan:  {describe_difference(run_ledger, plan)}"
+    problem = f"releases other values than planned: {describe_difference(run_ledger, plan)}"
     return str(run.refusal(problem, "correct its planned releases, or its step"))
 
 

@@ -281,7 +281,8 @@ def find_entry(name: str) -> Matches:
     if not (known or files):
         close = get_close_matches(name, sorted(set().union(*lists.values())), n=_NEAREST)
         near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
-        raise InputError(f'list: unknown name {quoted(name)}{near} Fix: use a name that "decentral-dp list" prints.')
+        fix = 'use a name that "decentral-dp list" prints, or --schema for the keys of scenarios'
+        raise InputError(f"list: unknown name {quoted(name)}{near} Fix: {fix}.")
     texts = {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
     return Matches(components, texts)
 

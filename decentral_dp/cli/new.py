@@ -181,7 +181,8 @@ def _with_columns(
     for name in ranges:
         if name not in needed:
             raise InputError(
-                f"--range: unknown column, or one without a range (got {quoted(name)}){near_name(name, names)}."
+                f"--range: unknown column, or one without a range (got {quoted(name)}){near_name(name, names)}. "
+                "Fix: use a column of numbers."
             )
     if file.suffix.lower() == ".csv":
         # Undeclared names must not be cells of a record.

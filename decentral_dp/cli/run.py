@@ -37,7 +37,7 @@ from decentral_dp.reporting.report import (
     score_notes,
     tabulate_sites,
 )
-from decentral_dp.reporting.terminal import ProgressBar, console, print_items, terminal
+from decentral_dp.reporting.terminal import ProgressBar, console, print_headline, print_items, terminal
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
 from decentral_dp.simulation.metrics import MEASURES
@@ -68,8 +68,11 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     """
     changed = dict(override.partition("=")[::2] for override in overrides)
     parts = [f"{key.strip()}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
-    name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
-    return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
+    names = [stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)]
+    # No key is cut if the first change fits.
+    while len(names) > 2 and len("-".join(names).encode("utf-8", "ignore")) > _MOST_BYTES:
+        names.pop()
+    return "-".join(names).encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
 
 
 @contextlib.contextmanager
@@ -198,7 +201,7 @@ def _value(value: float | None) -> str:
     # Four decimals of a loss, and fewer digits of large errors in the label's unit.
     size = abs(value)
     digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
-    return f"{value:.{digits}f}"
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def print_run(run: Run, verbose: bool = False) -> None:
@@ -209,7 +212,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
         verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
     """
     out, result = console(), run.result
-    out.print(Text(headline(result), style="bold"))
+    print_headline(out, headline(result))
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     x = run.published["x"]
@@ -234,6 +237,8 @@ def print_run(run: Run, verbose: bool = False) -> None:
         _print_table(out, sites)
         out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
+    if result.privacy.is_noisy and not verbose:
+        notes += [("Warning", note) for note in result.problem["notes"]]
     out.print()
     print_items(out, notes)
     if run.folder is not None:
@@ -325,11 +330,11 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     finally:
         partial_file.unlink(missing_ok=True)
     m = len(model.published)
-    whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
-    typer.echo(printable(f"{out}: {len(predicted)} predictions by {whose if m > 1 else 'what was published'}."))
+    source = f"the model of agent {agent}" if agent is not None else f"the mean of the models of {m} agents"
+    typer.echo(printable(f"{out}: {len(predicted)} predictions by {source if m > 1 else 'the published model'}."))
     result = None if is_published(folder) else read_result(folder)
     privacy = _published_statement(folder) if result is None else result.privacy
-    typer.echo(printable(f"Privacy of what was published: {summary_text(privacy)}"))
+    typer.echo(printable(f"Privacy of the published models: {summary_text(privacy)}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:

@@ -53,6 +53,9 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
         return path
     if name_or_file in names_shipped:
         return shipped_folder(_FOLDERS[kind]) / f"{name_or_file}.toml"
+    other, command = ("study", "study") if kind == "scenario" else ("scenario", "run")
+    if name_or_file in shipped_names(other):
+        raise InputError(f'{kind}: {quoted(name_or_file)} is a {other}. Fix: use "decentral-dp {command}".')
     names = {**stems_beside(path, ".toml"), **{name: name for name in names_shipped}}
     near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
     suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
@@ -377,6 +380,8 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
     text = f"{path}: got {quoted(first['input'])}, expected {', or '.join(expectations)}."
+    if path == "privacy.epsilon" and first["type"].endswith("_equal"):
+        return f'{text} Fix: for a run without privacy, set privacy.guarantee = "none".'
     has_kind = isinstance(first["input"], str) and f"{path}.kind" in _key_paths(root)
     return f"{text} Fix: set {path}.kind = {quoted(first['input'])}." if has_kind else text
 
@@ -443,7 +448,7 @@ OTHER_KEYS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("lr", "step", "step_size", "eta"), _STEP),
         "alpha": f"{_STEP}; of a Dirichlet partition: problem.partition.alpha",
         **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip", "clipping_norm", "clipping_threshold"), _CLIP),
-        **dict.fromkeys(("sigma", "noise_scale", "noise_std"), _NOISE),
+        **dict.fromkeys(("sigma", "noise", "noise_scale", "noise_std"), _NOISE),
         "noise_multiplier": "privacy.noise_multiplier",
         **dict.fromkeys(("target_epsilon", "eps"), "privacy.epsilon"),
         "target_delta": "privacy.delta",
@@ -480,6 +485,7 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
         "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
         "accountant": "every mechanism has one accountant. privacy.mechanism sets the noise",
         "secure_mode": "noise has a secret key, unless the scenario has a seed",
+        "scenario": "studies have it, and decentral-dp study runs them",
         "lr_scheduler": "a learning rate is a number or { scale, decay, points }",
         "optimizer": "an algorithm has one update rule. dp_dsgd has algorithm.momentum and .second_moment_decay",
     }

@@ -313,8 +313,8 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     if wrong:
         raise InputError(
             f"{where}: the first record has no number in column {', '.join(wrong)}. Fix: add a header line if there is "
-            "none, or declare these columns, as in --set 'problem.columns.drop=[\"patient_id\"]', by the rules drop, "
-            "categories or date."
+            "none. Declare a column of sites by problem.partition, and others by drop, categories or date, as in "
+            "--set 'problem.columns.drop=[\"patient_id\"]'."
         )
 
 

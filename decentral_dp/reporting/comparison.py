@@ -176,8 +176,8 @@ class Comparison:
     @property
     def communication(self) -> pd.DataFrame:
         """One row per run: messages, floats and bits of all agents; NaN if they are not counted."""
-        counts = ("messages", "numbers", "bits")
-        sent = [[getattr(run.result.communication, name, None) for name in counts] for run in self.runs]
+        counts = {"messages": "messages", "floats": "numbers", "bits": "bits"}
+        sent = [[getattr(run.result.communication, name, None) for name in counts.values()] for run in self.runs]
         return pd.DataFrame(sent, index=[run.name for run in self.runs], columns=list(counts), dtype=float)
 
     @property

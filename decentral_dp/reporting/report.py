@@ -432,6 +432,11 @@ def skew_text(label_skew: float) -> str:
     )
 
 
+def _percent(share: float) -> str:
+    """Write a share with two digits, above 0.995 as 100%."""
+    return f"{100.0 * share:.2g}%" if share < 0.995 else "100%"
+
+
 def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
     """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
 
@@ -454,8 +459,8 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
         clipped.append(f"gradients {shares}")
     if features := result.features_cut:
         most = max(features.values())
-        few = f"values of {len(features)} feature{'s' * (len(features) > 1)} (up to {100.0 * most:.2g}%)"
-        listed = ", ".join(f"{name} {100.0 * share:.2g}%" for name, share in list(features.items())[:5])
+        few = f"values of {len(features)} feature{'s' * (len(features) > 1)} (up to {_percent(most)})"
+        listed = ", ".join(f"{name} {_percent(share)}" for name, share in list(features.items())[:5])
         more = f" and less of {len(features) - 5} others" if len(features) > 5 else ""
         clipped.append(few if brief else f"values outside problem.scale: {listed}{more}")
     if result.labels_cut:

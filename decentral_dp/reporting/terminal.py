@@ -47,6 +47,14 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
+def print_headline(out: Console, text: str) -> None:
+    """Print the first line of a run or a plan, and its graph on a second line if this avoids a break in the method."""
+    method, _, network = text.partition(" · ")
+    if cell_len(text) > out.width >= cell_len(method):
+        text = f"{method}\n{network}"
+    out.print(Text(text, style="bold"))
+
+
 def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     """Print labelled sentences with a hanging indent."""
     grid = Table.grid(padding=(0, 2, 0, 0))

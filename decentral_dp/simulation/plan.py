@@ -220,10 +220,10 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         out: a console; by default the terminal.
         verbose: whether to print all settings, notes, channels without cost and the limit for T → ∞.
     """
-    from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
+    from decentral_dp.reporting.terminal import console, longest, print_headline, print_items, split_columns, terminal
 
     out, privacy, graph = out or console(), plan.privacy, plan.topology
-    out.print(headline_text(plan.method, graph, privacy, plan.rounds), style="bold")
+    print_headline(out, headline_text(plan.method, graph, privacy, plan.rounds))
     items = [("Title", plan.title)] if verbose and plan.title else []
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.

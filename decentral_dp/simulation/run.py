@@ -352,7 +352,8 @@ class Run:
         from decentral_dp.reporting.privacy import summary_text
 
         result = self.result
-        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {summary_text(result.privacy)}>"
+        score = "" if result.judge is None else f"{result.judge} {result.score(result.judge):.4g}, "
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {score}{summary_text(result.privacy)}>"
 
 
 def evaluated_rounds(rounds: int, interval: int | None) -> list[int]:

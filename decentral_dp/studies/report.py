@@ -165,9 +165,12 @@ def print_findings(findings: Findings) -> None:
     if len(whole.rows) > _MOST_ROWS:
         out.print()
         out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
-    for table in draw_means(whole, out.width) if len(whole.rows) <= _MOST_ROWS else []:
-        out.print()
-        out.print(table)
+    else:
+        for table in draw_means(whole, out.width):
+            out.print()
+            out.print(table)
+        if whole.note:
+            out.print(Text(whole.note, style="dim"))
     for title, sentences in findings.gain_sentences:
         out.print()
         out.print(Text(title, style="bold"))
@@ -191,7 +194,7 @@ def print_findings(findings: Findings) -> None:
 
 
 def draw_means(whole: TextTable, width: int) -> list[Table]:
-    """Split a table into parts of a width, each with all text columns; the last part has the note."""
+    """Split a table into parts of a width, each with all text columns."""
     # Numbers do not wrap; text and subheads do.
     columns = [
         [head, *(cells if not number else [text.replace(" ", "\u00a0") for text in cells])]
@@ -203,8 +206,7 @@ def draw_means(whole: TextTable, width: int) -> list[Table]:
     numbers = split_columns([column for column, number in zip(columns, whole.numbers, strict=True) if number], room)
     tables = []
     for part in numbers:
-        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, caption_justify="left")
-        table.caption = whole.note if part is numbers[-1] else None
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
         tight = sum(longest([*column, below[column[0]]]) for column in (*keys, *part)) > width
         for column in (*keys, *part):
             head, is_key = Text("\n".join(filter(None, (column[0], below[column[0]])))), column in keys

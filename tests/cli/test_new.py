@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.new import parse_classes, parse_ranges, write_template
+from decentral_dp.cli.run import print_run
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import toml_value
 from decentral_dp.errors import InputError
@@ -79,11 +80,13 @@ def test_no_record_changes_the_template(tmp_path: Path) -> None:
     assert text.count("# PLACEHOLDER") == 5
 
 
-def test_placeholders_are_named_by_every_plan(tmp_path: Path) -> None:
+def test_placeholders_are_named_by_every_plan_and_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["problem.kind=regression", "problem.columns.drop=['outcome']"]
     path = write_template(tmp_path / "new.toml", data=str(RECORDS), label="pulse", agents=4, changes=changes)
     notes = " ".join(decentral_dp.plan(path).problem["notes"])
     assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
+    print_run(decentral_dp.run(path, set={"algorithm.rounds": 2}))
+    assert "Ranges that are still placeholders, [0, 1]: age" in capsys.readouterr().out
 
 
 def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
@@ -91,7 +94,7 @@ def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
         "patient,ward,in,dose,died\nMiller,north,2021-03-04,3,0\nMoore,burns,2021-03-09,4,1\n"
     )
     given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
-    with pytest.raises(InputError, match=r"no number in column 1, 2, 3\. Fix") as refused:
+    with pytest.raises(InputError, match=r"no number in column 1, 2, 3\. Fix.*partition") as refused:
         write_template(tmp_path / "new.toml", **given)
     assert not any(cell in str(refused.value) for cell in ("Miller", "north", "2021"))
     rules = ["drop=['patient']", "categories.ward=['north']", "date.in='2020-01-01:2022-01-01'"]

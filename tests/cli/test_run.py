@@ -39,6 +39,10 @@ Make = Callable[..., dict[str, Any]]
         (["privacy.epsilon=2.0", "privacy.epsilon=3.0"], "a b-privacy.epsilon=3.0"),
         (["topology={kind='random', agents=6}"], "a b-topology=kind=random,agents=6"),
         (["problem.classes=['no', 'yes']", "run.average=null"], "a b-problem.classes=no,yes-run.average=null"),
+        (
+            ["privacy.epsilon=2.0", "topology.kind=complete", f"problem.data={'d' * 60}"],
+            "a b-privacy.epsilon=2.0-topology.kind=complete",
+        ),
         # Nothing leaves the folder of runs.
         (["problem.data=../../etc/passwd"], "a b-problem.data=.._.._etc_passwd"),
     ],

@@ -298,6 +298,20 @@ def test_synonyms_name_what_exists_and_are_no_names_of_ours() -> None:
     assert set(loading.OTHER_TABLES.values()) <= known
 
 
+@pytest.mark.parametrize("epsilon", ["0", "inf"])
+def test_an_epsilon_out_of_range_names_runs_without_privacy(epsilon: str) -> None:
+    with pytest.raises(InputError, match=r'Fix: for a run without privacy, set privacy\.guarantee = "none"'):
+        load("ring_breast_cancer", [f"privacy.epsilon={epsilon}"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "command"), [("scenario", "published_models", "study"), ("study", "dp_dsgd", "run")]
+)
+def test_a_name_of_the_other_kind_names_its_command(kind: str, name: str, command: str) -> None:
+    with pytest.raises(InputError, match=f'Fix: use "decentral-dp {command}"'):
+        loading.find(name, kind)
+
+
 @pytest.mark.parametrize("name", ["churn_redy.toml", "churn"])
 def test_a_file_of_a_similar_name_is_suggested(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "churn_ready.toml").write_text("seed = 1\n")

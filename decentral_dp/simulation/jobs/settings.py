@@ -323,9 +323,9 @@ def with_settings(
     if centring:
         reason = _no_centre(s, topology, sampling, model_facts)
         if not reason and unit.records is None:
-            reason = "its share of the budget is planned for records, and privacy.unit is all records of an agent"
+            reason = "their mean has no planned privacy cost for all records of an agent (privacy.unit)"
         if not reason and noisy and (not has_target or s.privacy.epsilon is None):
-            reason = "its share of the budget is planned for Gaussian noise and a target ε"
+            reason = "their mean requires Gaussian noise and a target ε (privacy.epsilon)"
     if centring and not reason:
         share = share_of_centre(model_facts.features, clips / (records * mu * math.sqrt(noise_average)))
         reason = "" if share else "noise would hide their mean at this ε"
@@ -467,7 +467,7 @@ def no_statistics(s: Scenario, problem: Any, mechanism: Mechanism, topology: Top
     if not isinstance(problem, Training) or not problem.has_statistics:
         return "it solves linear regression with the squared loss"
     if s.privacy.guarantee == "certified" and (mechanism != GAUSSIAN or s.privacy.epsilon is None):
-        return "its ridge is planned for Gaussian noise and a target ε"
+        return "its ridge requires Gaussian noise and a target ε (privacy.epsilon)"
     if s.tail_length > 1:
         return "it publishes solutions, and run.average would average those of early rounds"
     return _no_centre(s, topology, sampling)
