@@ -431,8 +431,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             `PrivacyWarning`.
         loss: "squared", "huber" or "poisson". The Huber loss is linear beyond a tenth of half the label range. The
             Poisson loss is that of counts in a label range from 0, and predicts exp(x·coef_ + intercept_).
-        agents, topology, epsilon, delta, model, algorithm, rounds, clip, colluders, weights, l2, data_range, budget,
-            random_state: see `DecentralisedClassifier`.
+        agents, topology, epsilon, delta, model, algorithm, rounds, clip: see `DecentralisedClassifier`.
+        colluders, weights, l2, data_range, budget, random_state: see `DecentralisedClassifier`.
 
     Attributes:
         coef_, intercept_: weights of a linear model, (d,) and a number, for unscaled features and labels inside
