@@ -295,7 +295,7 @@ def test_kept_gradients_of_minibatches_are_accounted_without_amplification(folde
         (
             "yield Gossip(y=s.y)",
             "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
-            "round 5: step of Momentum: it releases x from records, which was not planned",
+            "round 5: step of Momentum: it releases x from records without a plan",
         ),
     ],
     ids=["dearer", "unplanned"],

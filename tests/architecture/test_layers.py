@@ -61,11 +61,12 @@ CENTRAL: tuple[tuple[str, ...], ...] = tuple(
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # Modules that pages, plots and bars import besides the base: the result and its statement, progress, labels of metrics,
-# and the tables of algorithms and problems.
+# intervals, and the tables of algorithms and problems.
 REPORTING = {
     "decentral_dp.simulation.events",
     "decentral_dp.simulation.metrics",
     "decentral_dp.simulation.result",
+    "decentral_dp.simulation.statistics",
     "decentral_dp.simulation.statement",
     "decentral_dp.algorithms",
     "decentral_dp.problems",
@@ -281,7 +282,7 @@ def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:
     check = f"{run}; print([m for m in ('torch', 'ray', 'pandas', 'scipy.linalg') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert out.stdout.strip() == "[]"
-    assert (tmp_path / "r" / "plots" / "noise.svg").is_file()
+    assert (tmp_path / "r" / "plots" / "epsilon.svg").is_file()
 
 
 @pytest.mark.parametrize("statement", ["import decentral_dp", "import decentral_dp.cli.main"])

@@ -157,7 +157,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "distance.png"}
     for arguments, words in (
         (("--out", tmp_path / "o"), "already exists"),
-        (("--coalition", "0,7"), 'no agent "7"'),
+        (("--coalition", "0,7"), 'unknown agent (got "7"'),
         (("--set", "privacy.mechanism=laplace"), "privacy.mechanism"),
     ):
         code, out, err = command("network", "network_view", *SMALL, *arguments)

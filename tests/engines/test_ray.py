@@ -121,7 +121,7 @@ def test_an_actor_that_always_fails_ends_the_run(
         return advance(self)
 
     monkeypatch.setattr(module.Actor, "advance", die)
-    with pytest.raises(RuntimeError, match="ended 2 times after round 0"):
+    with pytest.raises(RuntimeError, match="failed 2 times after round 0"):
         decentral_dp.run(loaded)
     _until(lambda: not ray_actors(), 20)
 

@@ -45,6 +45,7 @@ def test_a_refit_without_a_budget_warns_of_the_sum() -> None:
         # A seed makes a simulation, and a budget composes.
         DecentralisedClassifier(**USUAL, random_state=1).fit(X, Y)
         DecentralisedClassifier(**USUAL, budget=Budget(1.0, 1e-5)).fit(X, Y)
+    with pytest.warns(PrivacyWarning, match="3 fits"):
         model.fit(X[1:], Y[1:])
 
 

@@ -115,7 +115,7 @@ def test_numbers_come_in_the_unit_of_the_label(csv: Path) -> None:
     np.testing.assert_allclose(errors, _of_agents(run, "test_rmse"), rtol=1e-9)
     linear = np.mean([run.predict(rows, agent=k) for k in range(4)], axis=0)
     np.testing.assert_allclose(run.predict(rows), linear)
-    assert "numbers" in _refusal(run.predict_proba, rows)
+    assert "regression" in _refusal(run.predict_proba, rows)
     assert "numbers" in repr(run.model)
 
 
