@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+import decentral_dp
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.support.closed_forms import QuadraticSolution
 
-# Clip of all terms.
-C = 0.3
+# Clip of all terms, and lower end of the domain of x.
+C, LOW = 0.3, -1.0
 
 
 def clip_vector(rows: np.ndarray) -> np.ndarray:
@@ -25,3 +31,33 @@ def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
 def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
     drawn = Streams(job.root, "noise", [0]).generator(0, index, tag(channel)).standard_normal((1, 1, d))
     return np.asarray(drawn[0, 0])
+
+
+def assert_is_loop(run: decentral_dp.Run, x: np.ndarray, y: np.ndarray, atol: float) -> None:
+    """Compare a run with the end of its loop over records, its costs with the plan, and its sensitivities with 2C/n."""
+    job = run.simulation()
+    # Up to the grid of the noise.
+    np.testing.assert_allclose(run.released["x"][0], x, atol=atol)
+    np.testing.assert_allclose(run.released["y"][0], y, atol=1e-4)
+    assert (x == LOW).any()
+    assert run.records.costs_within(job.ledger)
+    n = {"train": len(signed_records(job)[0]), "validation": len(signed_records(job)[1])}
+    lines = {c.channel: c for c in run.records.channels}
+    assert {"lower_grad_y", "lower_hvp", "upper_grad_y"} <= set(lines)
+    for term, split in (("lower_grad_y", "train"), ("lower_hvp", "train"), ("upper_grad_y", "validation")):
+        np.testing.assert_allclose(lines[term].sensitivity[split], 2.0 * C / n[split], rtol=1e-9)
+
+
+def assert_ends_at_optimum(table: dict[str, Any], channels: str, atol: float) -> None:
+    """Run a scenario without noise on a quadratic problem, to the optimum in closed form."""
+    del table["algorithm"]["domain"], table["problem"]["test"]
+    table["privacy"] = {"guarantee": "none"}
+    table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
+                         "synthetic": {"dimension": 2, "records": 12, "test_records": 8}}  # fmt: skip
+    job = build(load(table))
+    best = QuadraticSolution(job.problem).optimum(
+        list(zip(job.records["train"], job.records["validation"], strict=True))
+    )
+    end = decentral_dp.run(table).released
+    for channel in channels:
+        np.testing.assert_allclose(end[channel][0], getattr(best, channel), rtol=0, atol=atol)

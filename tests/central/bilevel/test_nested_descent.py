@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.bilevel_steps import C, clip_vector, noise, signed_records
-from tests.support.closed_forms import QuadraticSolution
+from tests.support.bilevel_steps import (
+    LOW,
+    C,
+    assert_ends_at_optimum,
+    assert_is_loop,
+    clip_vector,
+    noise,
+    signed_records,
+)
 
 Make = Callable[..., dict[str, Any]]
-LOW, K, B, L = -1.0, 2, 3, 4.0
+K, B, L = 2, 3, 4.0
 KEYS: dict[str, dict[str, Any]] = {"stocbio": {"smoothness": L}, "amigo": {"z": {"scale": 0.3, "decay": 0.5}}}
 
 
@@ -60,25 +65,10 @@ def test_agrees_with_a_loop_over_records(scenario: Make, kind: str) -> None:
             terms.append(v)
         z = sum(terms) / L if kind == "stocbio" else v
         x = np.clip(x + 300.0 * np.exp(x) * y * z, LOW, 0.0)
-    # Up to the grid of the noise.
-    np.testing.assert_allclose(run.released["x"][0], x, atol=1e-3)
-    np.testing.assert_allclose(run.released["y"][0], y, atol=1e-4)
-    assert (x == LOW).any()
-    assert run.records.costs_within(job.ledger)
-    for term, n in (("lower_grad_y", len(train)), ("lower_hvp", len(train)), ("upper_grad_y", len(validation))):
-        split = "train" if term.startswith("lower") else "validation"
-        np.testing.assert_allclose(lines[term].sensitivity[split], 2.0 * C / n, rtol=1e-9)
+    assert_is_loop(run, x, y, 1e-3)
 
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_without_noise_it_ends_at_the_optimum(scenario: Make, kind: str) -> None:
     table = content_of(scenario, kind, rounds=200, x=1.0, y=0.3, inner=5, inverse=5)
-    del table["algorithm"]["domain"], table["problem"]["test"]
-    table["privacy"] = {"guarantee": "none"}
-    table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
-                         "synthetic": {"dimension": 2, "records": 12, "test_records": 8}}  # fmt: skip
-    job = build(load(table))
-    best = QuadraticSolution(job.problem).optimum(
-        list(zip(job.records["train"], job.records["validation"], strict=True))
-    )
-    np.testing.assert_allclose(decentral_dp.run(table).released["x"][0], best.x, rtol=0, atol=1e-5)
+    assert_ends_at_optimum(table, "x", 1e-5)

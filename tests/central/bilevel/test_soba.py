@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.bilevel_steps import C, clip_vector, noise, signed_records
-from tests.support.closed_forms import QuadraticSolution
+from tests.support.bilevel_steps import (
+    LOW,
+    C,
+    assert_ends_at_optimum,
+    assert_is_loop,
+    clip_vector,
+    noise,
+    signed_records,
+)
 
 Make = Callable[..., dict[str, Any]]
-LOW = -1.0
 
 
 @pytest.fixture
@@ -53,26 +57,8 @@ def test_agrees_with_a_loop_over_records(content: Make) -> None:
         x = np.clip(x + 300.0 * np.exp(x) * y * z, LOW, 0.0)
         y = y - 0.5 * (means["lower_grad_y"] + np.exp(before[0]) * y)
         z = z - 0.4 / (t + 1) ** 0.5 * (means["lower_hvp"] + np.exp(before[0]) * z - means["upper_grad_y"])
-    # Up to the grid of the noise.
-    np.testing.assert_allclose(run.released["x"][0], x, atol=1e-4)
-    np.testing.assert_allclose(run.released["y"][0], y, atol=1e-4)
-    assert (x == LOW).any()
-    assert run.records.costs_within(job.ledger)
-    for term, n in (("lower_grad_y", len(train)), ("lower_hvp", len(train)), ("upper_grad_y", len(validation))):
-        kind = "train" if term.startswith("lower") else "validation"
-        np.testing.assert_allclose(lines[term].sensitivity[kind], 2.0 * C / n, rtol=1e-9)
+    assert_is_loop(run, x, y, 1e-4)
 
 
 def test_without_noise_it_ends_at_the_optimum(content: Make) -> None:
-    table = content(algorithm={"rounds": 2000, "x": 1.0, "y": 0.3, "z": 0.3})
-    table["privacy"] = {"guarantee": "none"}
-    del table["algorithm"]["domain"]
-    table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
-                         "synthetic": {"dimension": 2, "records": 12, "test_records": 8}}  # fmt: skip
-    del table["problem"]["test"]
-    job = build(load(table))
-    pairs = list(zip(job.records["train"], job.records["validation"], strict=True))
-    best = QuadraticSolution(job.problem).optimum(pairs)
-    end = decentral_dp.run(table).released
-    np.testing.assert_allclose(end["x"][0], best.x, atol=1e-6)
-    np.testing.assert_allclose(end["y"][0], best.y, atol=1e-6)
+    assert_ends_at_optimum(content(algorithm={"rounds": 2000, "x": 1.0, "y": 0.3, "z": 0.3}), "xy", 1e-6)
