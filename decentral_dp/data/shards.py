@@ -543,10 +543,7 @@ def make_shards(
     is_thinned, by_label = kept.size < among.size, reads_labels(partition_spec)
     if by_label or (is_thinned and levels == 2):
         role_indices = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
-        roles = (
-            role_indices[0][np.isin(role_indices[0], kept)],
-            role_indices[1][np.isin(role_indices[1], kept)],
-        )
+        roles = (role_indices[0][np.isin(role_indices[0], kept)], role_indices[1][np.isin(role_indices[1], kept)])
         train_parts, validation_parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=kept)

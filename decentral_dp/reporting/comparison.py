@@ -31,13 +31,7 @@ from decentral_dp.reporting.page import render
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text, certainty_text
 from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, reason_text, scenario_text
 from decentral_dp.simulation.metrics import MEASURES
-from decentral_dp.simulation.result import (
-    RunResult,
-    is_complete,
-    is_private,
-    read_any_result,
-    require_own_files,
-)
+from decentral_dp.simulation.result import RunResult, is_complete, is_private, read_any_result, require_own_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

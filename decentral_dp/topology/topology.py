@@ -346,13 +346,7 @@ def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) ->
     return "" if fits else requirement
 
 
-def time_varying(
-    base: Topology,
-    kind: str,
-    seed: int,
-    *,
-    draw: Callable[[int], Topology] | None = None,
-) -> Topology:
+def time_varying(base: Topology, kind: str, seed: int, *, draw: Callable[[int], Topology] | None = None) -> Topology:
     """Make a topology time-varying.
 
     Args:
