@@ -117,9 +117,9 @@ def audit_command(
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         if as_json:
             _print_json(inference.to_dict())
-            return inference.status not in UNSOUND
-        print_inference(inference)
-        _print_paths([out])
+        else:
+            print_inference(inference)
+            _print_paths([out])
         return inference.status not in UNSOUND
     plan = plan_audit(scenario, 200 if runs is None else runs, adversary, confidence, seed, override)
     run = path if out is None and path.is_dir() else None
