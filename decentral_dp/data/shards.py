@@ -35,7 +35,7 @@ from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, publ
 from decentral_dp.data.synthetic import construct
 from decentral_dp.errors import InputError
 
-# Agents at most whose held-out records are scored apart.
+# Largest number of agents whose held-out records are scored separately.
 _MOST_SITES = 256
 # Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty.
 AgentParts: TypeAlias = tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
