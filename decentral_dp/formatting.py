@@ -332,12 +332,12 @@ def topology_name(graph: Mapping[str, Any]) -> str:
     return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
 
 
-def spans(names: Sequence[str], least: int = 2) -> list[str]:
-    """Join names that end in consecutive numbers, from a least number of them on.
+def spans(names: Sequence[str]) -> list[str]:
+    """Join names that end in consecutive numbers.
 
     Example:
-        >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"], least=3)
-        (['0–2', '7'], ['h', 'v1', 'v2', 'z'])
+        >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"])
+        (['0–2', '7'], ['h', 'v1–v2', 'z'])
     """
     runs: list[list[str]] = []
     for name in names:
@@ -347,7 +347,7 @@ def spans(names: Sequence[str], least: int = 2) -> list[str]:
             runs[-1].append(name)
         else:
             runs.append([name])
-    return [part for run in runs for part in ([f"{run[0]}–{run[-1]}"] if len(run) >= least else run)]
+    return [f"{run[0]}–{run[-1]}" if len(run) > 1 else run[0] for run in runs]
 
 
 def ratio_text(value: float | None) -> str:

@@ -812,9 +812,7 @@ def describe_difference(run_ledger: Ledger, plan_ledger: Ledger) -> str:
     """Describe the first difference between recorded and planned releases."""
     releases, plans = ({c.channel: c for c in ledger.channels} for ledger in (run_ledger, plan_ledger))
     for name in sorted(releases.keys() ^ plans.keys()):
-        return (
-            f"it releases {name} without a plan" if name in releases else (f"it plans {name} but does not release it")
-        )
+        return f"it releases {name} without a plan" if name in releases else f"it plans {name} but does not release it"
     for name, release in releases.items():
         plan = plans[name]
         for key, value, expected in (

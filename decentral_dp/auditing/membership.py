@@ -51,30 +51,28 @@ from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.simulation.summary import claim_of, statement_of
 
-LOSS = "loss"
-
 # Scores of records
 
 
-def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Array]:
-    """Return attack → (n,) scores by a published x (p,).
+def minimax_scores(problem: Attackable, x: Array, records: Any) -> Array:
+    """Return (n,) scores by a published x (p,): minus the loss of each record.
 
     Records are shuffled, since rounding may depend on the position.
     """
     order = np.random.default_rng(0).permutation(len(records[0]))
     back, shuffled_records, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        return {LOSS: -problem.record_losses(model, shuffled_records)[back]}
+        return -problem.record_losses(model, shuffled_records)[back]
 
 
-def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:
-    """Return attack → (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record."""
+def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> Array:
+    """Return (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record."""
     upper, lower, unit = _finite(x)[None], _finite(y)[None], np.ones(1)
     with np.errstate(all="ignore"):
         losses = [
             problem.losses(upper, lower, take(records, slice(k, k + 1)), unit)[0][0] for k in range(len(records[0]))
         ]
-    return {LOSS: -np.array(losses)}
+    return -np.array(losses)
 
 
 def _finite(values: Array) -> Array:
@@ -85,21 +83,21 @@ def _finite(values: Array) -> Array:
 # One run
 
 
-class AttackScores(NamedTuple):
-    """Attacks on one run.
+class AttackScore(NamedTuple):
+    """Attack on one run.
 
     Args:
         members: number of train records.
         nonmembers: number of held-out records.
-        auc: attack → area under the receiver operating characteristic, in [0, 1].
+        auc: area under the receiver operating characteristic, in [0, 1].
     """
 
     members: int
     nonmembers: int
-    auc: Mapping[str, float]
+    auc: float
 
 
-def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
+def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
     """Score all train and test records by the published values of a run.
 
     Args:
@@ -132,8 +130,7 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
-    values_by_score = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
-    return AttackScores(n, len(nonmembers[0]), values_by_score)
+    return AttackScore(n, len(nonmembers[0]), auc(scores[:n], scores[n:]))
 
 
 def require_attackable(job: PlannedJob) -> None:
@@ -250,38 +247,30 @@ class Inference:
         privacy: guarantee of the runs, as of `reporting.privacy.summary_text`.
         ceiling: largest expected AUC at (epsilon, delta).
         claimed: (ε, δ, ceiling) of a paper's claim; None without one.
-        aucs: attack → mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
+        auc: mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
     """
 
     title: str
-    scores: tuple[AttackScores, ...]
+    scores: tuple[AttackScore, ...]
     epsilon: float
     delta: float
     adjacency: str
     privacy: str
     ceiling: float
     claimed: tuple[float, float, float] | None
-    aucs: Mapping[str, Interval]
+    auc: Interval
 
     def __repr__(self) -> str:
         return f"<Inference {self.title!r}: {len(self.scores)} runs, {self.status}>"
 
     @property
     def status(self) -> str:
-        """ "refuted" if the interval of an attack lies above the ceiling, else "ok"."""
-        return "refuted" if self.attacks_above(self.ceiling) else "ok"
-
-    def attacks_above(self, ceiling: float) -> list[str]:
-        """Return the attacks whose interval lies above a ceiling."""
-        return [name for name, auc in self.aucs.items() if auc.low > ceiling]
+        """ "refuted" if the interval of the AUC lies above the ceiling, else "ok"."""
+        return "refuted" if self.auc.low > self.ceiling else "ok"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file of an audit with --membership, as JSON values."""
         claim = self.claimed and dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True))
-        attacks = {
-            name: {"auc": auc.value, "low": auc.low, "high": auc.high, "each": [run.auc[name] for run in self.scores]}
-            for name, auc in self.aucs.items()
-        }
         content = {
             "title": self.title,
             "status": self.status,
@@ -296,7 +285,10 @@ class Inference:
             "members": self.scores[0].members,
             "others": self.scores[0].nonmembers,
             "confidence": 0.95,
-            "attacks": attacks,
+            "auc": self.auc.value,
+            "low": self.auc.low,
+            "high": self.auc.high,
+            "each": [run.auc for run in self.scores],
             "sentences": describe_inference(self),
         }
         return cast(dict[str, Any], plain(content))
@@ -326,7 +318,7 @@ def infer_membership(
         out: path of a new JSON file for all numbers.
 
     Returns:
-        The AUC of every attack with its interval over runs, and its ceiling by the certified ε.
+        The AUC with its interval over runs, and its ceiling by the certified ε.
 
     Raises:
         InputError: as in `read_run_folder` and `require_attackable`, or `out` exists.
@@ -359,12 +351,12 @@ def infer_membership(
     return inference
 
 
-def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
-    """Compare the AUC of every attack with the ceilings of the certified and the claimed ε.
+def judge_attacks(job: PlannedJob, scores: Sequence[AttackScore]) -> Inference:
+    """Compare the AUC with the ceilings of the certified and the claimed ε.
 
     Args:
         job: job of the runs.
-        scores: attacks on each run, at least one.
+        scores: attack on each run, at least one.
     """
     statement = statement_of(job)
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
@@ -372,7 +364,6 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
     if claim is not None:
         claimed_epsilon, claimed_delta = claim.epsilon_max or 0.0, claim.delta or 0.0
         claimed = claimed_epsilon, claimed_delta, within_run(claimed_epsilon, claimed_delta)
-    aucs = {name: over_seeds([run.auc[name] for run in scores]) for name in scores[0].auc}
     return Inference(
         title=job.scenario.title or "Membership inference",
         scores=tuple(scores),
@@ -382,7 +373,7 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScores]) -> Inference:
         privacy=summary_text(statement),
         ceiling=within_run(epsilon, delta),
         claimed=claimed,
-        aucs={name: Interval(*np.clip(auc, 0.0, 1.0).tolist()) for name, auc in aucs.items()},
+        auc=Interval(*np.clip(over_seeds([run.auc for run in scores]), 0.0, 1.0).tolist()),
     )
 
 
@@ -412,27 +403,26 @@ def repetition(s: Scenario, number: int) -> Scenario:
 def describe_inference(inference: Inference) -> list[str]:
     """Describe the result in sentences."""
     budget = f"ε = {epsilon_text(inference.epsilon)} at δ = {delta_text(inference.delta)}"
-    above = inference.attacks_above(inference.ceiling)
     many = len(inference.scores) > 1
-    if above:
+    if inference.status == "refuted":
         verdict = (
-            f"Refuted: the interval of {' and '.join(above)} is above the ceiling of {budget}. This is a bug, or a "
-            "broken guarantee, if AUCs of runs are about normal. Repeat with more --runs to be sure."
+            f"Refuted: the interval is above the ceiling of {budget}. This is a bug, or a broken guarantee, if AUCs of "
+            "runs are about normal. Repeat with more --runs to be sure."
         )
     elif not many:
         verdict = "No verdict: one run has no interval. Fix: set --runs 10."
     elif inference.ceiling >= 1.0:
         verdict = f"No verdict: {budget} allows every AUC."
     else:
-        verdict = f"Not refuted: no interval is above the ceiling of {budget}."
+        verdict = f"Not refuted: the interval is not above the ceiling of {budget}."
     out = [verdict, f"The guarantee: {inference.privacy}"]
     if inference.claimed is not None:
-        word = "Refuted" if inference.attacks_above(inference.claimed[2]) else "Not refuted"
+        word = "Refuted" if inference.auc.low > inference.claimed[2] else "Not refuted"
         claim = f"ε = {epsilon_text(inference.claimed[0])} at δ = {delta_text(inference.claimed[1])}"
         out.append(f"{word}: the claim of {claim}.")
     out.append(
-        "The ceiling holds for every attack, for one replaced record and exchangeable members and others. These "
-        "attacks query a model about single records, and a low AUC certifies nothing."
+        "The ceiling holds for every attack, for one replaced record and exchangeable members and others. This "
+        "attack queries a model about single records, and a low AUC certifies nothing."
     )
     out.append("AUCs read the private records: non-private evaluation, not covered by ε.")
     return out

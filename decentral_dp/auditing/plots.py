@@ -6,7 +6,6 @@ which is not a bound.
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     from decentral_dp.auditing.network_view import NetworkView
 
-# Width of a figure in inches.
-_WIDTH = 5.6
 # The axis of ε ends at this fraction of the ε of all messages.
 LEAST_DRAWN = 1e-3
 
@@ -32,7 +29,7 @@ LEAST_DRAWN = 1e-3
 def write_distances(view: NetworkView, folder: Path) -> list[Path]:
     """Draw "distance" into a folder, and return the paths that were written."""
     with style.package_style():
-        figure = style.new_figure(_WIDTH, 0.63 * _WIDTH)
+        figure = style.new_figure(5.6, 3.5)
         by_distance(figure, view)
         return style.write_figure(figure, folder / "distance", ("png",))
 
@@ -60,18 +57,10 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     ax.legend(loc="best", fontsize=8.0, frameon=True, edgecolor="none")
     ax.set_xlabel("distance from the adversary, in edges")
     ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
-    _title(figure, view)
+    style.title(ax, f"Network DP: {topology_name({'kind': view.name, 'agents': len(view.labels)})}")
 
 
 def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
     """Return the distances with a pair of positive ε, and the largest ε at each."""
     edges = np.unique(distance[epsilon > 0.0])
     return edges, np.asarray([np.nanmax(epsilon[distance == k]) for k in edges])
-
-
-def _title(figure: Figure, view: NetworkView) -> None:
-    size = style.letter_size("axes.title")
-    # The width of a letter is about half its height.
-    letters = int(_WIDTH * 72 / (0.53 * size))
-    text = f"Network DP: {topology_name({'kind': view.name, 'agents': len(view.labels)})}"
-    figure.suptitle(textwrap.fill(text, letters), x=0.02, ha="left", fontsize=size)

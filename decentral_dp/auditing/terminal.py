@@ -70,19 +70,17 @@ def _print_paths(paths: Iterable[Path | None]) -> None:
 
 
 def print_inference(inference: Inference) -> None:
-    """Print a line for each attack, and the verdict."""
-    out, many = console(), len(inference.scores)
+    """Print the AUC, its ceilings and the verdict."""
+    out, many, auc = console(), len(inference.scores), inference.auc
     out.print(Text(inference.title, style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
     sizes = inference.scores[0]
     out.print(Text(f"Membership inference on {sizes.members} train and {sizes.nonmembers} held-out records, {runs}:"))
     ceilings = [inference.ceiling, *([inference.claimed[2]] if inference.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
-    table = _table(["attack"], heads[: 2 + len(ceilings)])
-    for name, auc in inference.aucs.items():
-        span = f"[{auc.low:.4f}, {auc.high:.4f}]" if many > 1 else "–"
-        table.add_row(name, f"{auc.value:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
-    _print(table, describe_inference(inference))
+    span = f"[{auc.low:.4f}, {auc.high:.4f}]" if many > 1 else "–"
+    row = [f"{auc.value:.4f}", span, *(f"{c:.4f}" for c in ceilings)]
+    _print(_table([], heads[: len(row)], [row]), describe_inference(inference))
 
 
 # Statuses with exit code 1.
@@ -119,9 +117,9 @@ def audit_command(
             inference = infer_membership(path, 10 if runs is None else runs, progress, out)
         if as_json:
             _print_json(inference.to_dict())
-            return inference.status not in UNSOUND
-        print_inference(inference)
-        _print_paths([out])
+        else:
+            print_inference(inference)
+            _print_paths([out])
         return inference.status not in UNSOUND
     plan = plan_audit(scenario, 200 if runs is None else runs, adversary, confidence, seed, override)
     run = path if out is None and path.is_dir() else None

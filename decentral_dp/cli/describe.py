@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -257,8 +256,8 @@ class Matches(NamedTuple):
         files: kind of file, "scenario" or "study" → its text.
     """
 
-    components: tuple[Description, ...] = ()
-    files: Mapping[str, str] = MappingProxyType({})
+    components: tuple[Description, ...]
+    files: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the descriptions as JSON values."""
@@ -273,7 +272,7 @@ def find_entry(name: str) -> Matches:
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
     if in_module(name) is not None:
-        return Matches((_describe_custom(name),))
+        return Matches((_describe_custom(name),), {})
     components = tuple(describe(registry, name) for registry in known if registry not in _FILES)
     files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
     if not known and (Path(name).is_file() or name.endswith(".toml")):

@@ -272,10 +272,7 @@ def _exit_with_1_unless(sound: bool) -> None:
 
 @app.command("resume")
 def invoke_resume(
-    folder: Annotated[
-        Path,
-        Argument(metavar="FOLDER", help="The folder of an interrupted run."),
-    ],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of an interrupted run.")],
     quiet: Quiet = False,
     budget: BudgetFile = None,
     upload: Upload = None,

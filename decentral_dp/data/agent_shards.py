@@ -114,11 +114,8 @@ class Manifest(Table):
     @property
     def digest(self) -> bytes:
         """Digest of the content, independent of formatting; part of the noise key."""
-        return blake2b(json.dumps(self._content(), sort_keys=True).encode()).digest()
-
-    def _content(self) -> dict[str, Any]:
-        content = self.model_dump(mode="json", exclude_none=True)
-        return content if self.notes else {key: value for key, value in content.items() if key != "notes"}
+        content = self.model_dump(mode="json", exclude_none=True, exclude=None if self.notes else {"notes"})
+        return blake2b(json.dumps(content, sort_keys=True).encode()).digest()
 
 
 def read_shard_manifest(path: Path) -> Manifest:

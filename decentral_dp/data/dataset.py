@@ -284,10 +284,8 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
             'problem.partition = { kind = "column", name = …, agents = […] }'
         )
     else:
-        numbers, problem = (
-            [place.get(key, -1) for key in keys],
-            ("problem.partition.agents does not list. Fix: add it there"),
-        )
+        numbers = [place.get(key, -1) for key in keys]
+        problem = "problem.partition.agents does not list. Fix: add it there"
     owner = np.array(numbers, dtype=np.int64)[inverse]
     refuse_rows(owner < 0, location, f"has an agent that {problem}.")
     return owner

@@ -35,7 +35,7 @@ from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, publ
 from decentral_dp.data.synthetic import construct
 from decentral_dp.errors import InputError
 
-# Agents at most whose held-out records are scored apart.
+# Largest number of agents whose held-out records are scored separately.
 _MOST_SITES = 256
 # Per agent, the indices of its train and of its validation records: disjoint, each in file order, none empty.
 AgentParts: TypeAlias = tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
@@ -543,10 +543,7 @@ def make_shards(
     is_thinned, by_label = kept.size < among.size, reads_labels(partition_spec)
     if by_label or (is_thinned and levels == 2):
         role_indices = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
-        roles = (
-            role_indices[0][np.isin(role_indices[0], kept)],
-            role_indices[1][np.isin(role_indices[1], kept)],
-        )
+        roles = (role_indices[0][np.isin(role_indices[0], kept)], role_indices[1][np.isin(role_indices[1], kept)])
         train_parts, validation_parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=kept)

@@ -257,11 +257,8 @@ def select_columns(
     if not faults:
         rules.require_columns(header, roles.column_names, repr(source))
         faults = [
-            (
-                f"problem.data: {source!r} has the column {quoted(name)}, which is the index that pandas writes, "
-                f"not a feature. Fix: set problem.columns.drop = [{quoted(name)}], or write the file with "
-                "index=False."
-            )
+            f"problem.data: {source!r} has the column {quoted(name)}, which is the index that pandas writes, not a "
+            f"feature. Fix: set problem.columns.drop = [{quoted(name)}], or write the file with index=False."
             for name in INDEX_NAMES
             if name in columns
         ]

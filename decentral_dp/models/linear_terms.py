@@ -31,7 +31,7 @@ LARGEST_NORM = 1e250
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Records of agents with unequal numbers of records, as those of one agent; only products take them apart.
+    """Records of agents with unequal numbers of records, as those of one agent. Only products separate them.
 
     Args:
         rows: (1, N, d), agent after agent.

@@ -99,12 +99,11 @@ class TorchModel:
             tape = self._tensor(x), self._tensor(inputs)
             parameters = dict(self._parameter_views(tape[0]))
 
-            def rows(records: Tensor, _: Tensor) -> Tensor:
-                out: Tensor = vmap(lambda record: self._evaluate(parameters, record))(records)
-                return out
+            def rows(records: Tensor) -> dict[str, Tensor]:
+                return {"outputs": vmap(lambda record: self._evaluate(parameters, record))(records)}
 
             parts = [
-                _rows_of(rows, records, records, self.outputs)
+                rows_or_nan(rows, records).get("outputs", records.new_full((len(records), self.outputs), torch.nan))
                 for records in torch.split(tape[1], self.group)
                 if len(records)
             ]
@@ -255,12 +254,6 @@ def as_model(module: nn.Module, n_features: int, device: str, location: str = ""
     start = trainable_weights(module)
     # Tensors saved by the forward pass, and two rows.
     return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, location)
-
-
-def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra: Tensor, width: int) -> Tensor:
-    """Return the rows of all records, (n, width), NaN for a record whose evaluation raises."""
-    rows = rows_or_nan(lambda *some: {"rows": oracle(*some)}, records, extra)
-    return rows["rows"] if rows else records.new_full((len(records), width), torch.nan)
 
 
 # Number of synthetic records in tests of a module, and scales of random weights in the test of its outputs.

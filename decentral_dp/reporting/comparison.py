@@ -31,13 +31,7 @@ from decentral_dp.reporting.page import render
 from decentral_dp.reporting.privacy import adjacency_text, adversary_text, certainty_text
 from decentral_dp.reporting.report import TextTable, curve, parse_scenario, read_metrics, reason_text, scenario_text
 from decentral_dp.simulation.metrics import MEASURES
-from decentral_dp.simulation.result import (
-    RunResult,
-    is_complete,
-    is_private,
-    read_any_result,
-    require_own_files,
-)
+from decentral_dp.simulation.result import RunResult, is_complete, is_private, read_any_result, require_own_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +47,7 @@ _DRAWN_METRICS = (
     *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
     *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
-_MOST_PANELS, _COLUMNS = 6, 2
+_MOST_PANELS = 6
 # Longer names of runs lose the parts that all names have.
 _LONGEST_NAME = 20
 
@@ -150,7 +144,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         with style.package_style():
-            return f"<div>{_render(self, 'comparison_sections')}</div>"
+            return f"<div>{_render(self, 'comparison_sections', [comparison_figure(self)])}</div>"
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -226,12 +220,13 @@ class Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         mode = OWNERS if any(is_private(run.folder) for run in self.runs) else 0o666
         with style.package_style():
-            drawn = comparison_figure(self)
-            if drawn is not None:
-                style.write_figure(drawn, folder / "comparison", formats, mode)
+            # The second is for narrow screens.
+            figures = [comparison_figure(self), comparison_figure(self, 1)]
+            if figures[0] is not None:
+                style.write_figure(figures[0], folder / "comparison", formats, mode)
             pages = {run.name: run.folder / "report.html" for run in self.runs}
             links = {name: quote(os.path.relpath(page, folder)) for name, page in pages.items() if page.is_file()}
-            page = _render(self, "comparison", links)
+            page = _render(self, "comparison", figures, links)
         path = folder / "comparison.html"
         write_whole(path, page.encode(), mode)
         return path
@@ -382,7 +377,12 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     return [ComparisonTable("Settings that differ", shown, False, note), *tables]
 
 
-def _render(comparison: Comparison, template: str, links: Mapping[str, str] = MappingProxyType({})) -> str:
+def _render(
+    comparison: Comparison,
+    template: str,
+    figures: Sequence[Figure | None],
+    links: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     heads = [("", ""), *((run.name, "") for run in comparison.runs)]
     tables = [
         (t, TextTable(heads, [True, *(t.numbers for _ in comparison.runs)], [(name, *texts) for name, texts in t.rows]))
@@ -395,8 +395,7 @@ def _render(comparison: Comparison, template: str, links: Mapping[str, str] = Ma
         remarks=comparison.remarks,
         tables=tables,
         links=links,
-        # The second is for narrow screens.
-        pictures=[style.picture_of(f) for n in (2, 1) if (f := comparison_figure(comparison, n)) is not None],
+        pictures=[style.picture_of(figure) for figure in figures if figure is not None],
     )
 
 

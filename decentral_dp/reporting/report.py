@@ -20,15 +20,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import (
-    agent_names,
-    delta_text,
-    epsilon_text,
-    power_text,
-    score_text,
-    sentence,
-    spans,
-)
+from decentral_dp.formatting import agent_names, delta_text, epsilon_text, power_text, score_text, sentence, spans
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
 from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
@@ -626,9 +618,7 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
     return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
 
 
-def compare_with_baselines(
-    compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
-) -> BaselineComparison | None:
+def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]]) -> BaselineComparison | None:
     """Compare a run with its baselines; None if it has none.
 
     Args:
@@ -673,7 +663,7 @@ def compare_with_baselines(
         if len(differences) == seeds and np.isfinite(differences).all():
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
-            parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-0.", "−0."))
+            parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-", "−"))
     count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"{seeds} runs each"
     sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""
 

@@ -107,12 +107,7 @@ class ProgressBar:
         quiet: whether nothing is shown; default no.
     """
 
-    def __init__(
-        self,
-        unit: str,
-        lines: bool = False,
-        quiet: bool = False,
-    ) -> None:
+    def __init__(self, unit: str, lines: bool = False, quiet: bool = False) -> None:
         console = Console(stderr=True)
         self._is_hidden = quiet or not console.is_terminal
         self._unit = unit

@@ -157,7 +157,6 @@ def from_file(
     path: str | Path,
     weights: str | Mapping[str, Any] | None = None,
     agents: int | None = None,
-    connected: bool = True,
     directed: bool = False,
 ) -> Topology:
     """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
@@ -166,7 +165,6 @@ def from_file(
         path: path of a file, or name of a network in the package ("abilene").
         weights: weight rule as in `build_topology`; "file" uses the weights of the file.
         agents: expected number of agents; None accepts any.
-        connected: whether the graph must be connected; default True.
         directed: whether edges are arcs and weights column-stochastic; default no, except for files of arcs.
 
     Returns:
@@ -181,9 +179,9 @@ def from_file(
     """
     path = find_file(path)
     if path.suffix.lower() in MATRICES:
-        topology = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
+        topology = from_matrix(read_matrix(path), weights, path.stem, "topology.file", directed=directed)
     else:
-        topology = _topology(path.stem, read_graph(path, directed), weights, connected, directed)
+        topology = _topology(path.stem, read_graph(path, directed), weights, directed=directed)
     if agents is not None and agents != topology.n_agents:
         raise InputError(
             f"topology.agents: differs from {path.stem} (got {agents}, expected {topology.n_agents}). Fix: remove it."
@@ -348,13 +346,7 @@ def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) ->
     return "" if fits else requirement
 
 
-def time_varying(
-    base: Topology,
-    kind: str,
-    seed: int,
-    *,
-    draw: Callable[[int], Topology] | None = None,
-) -> Topology:
+def time_varying(base: Topology, kind: str, seed: int, *, draw: Callable[[int], Topology] | None = None) -> Topology:
     """Make a topology time-varying.
 
     Args:

@@ -105,6 +105,12 @@ def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path) -> None:
         compare(folders / "a", decentral_dp.run("quadratic", set={"algorithm.rounds": 1}))
 
 
+def test_a_notebook_has_one_figure_and_a_page_one_for_each_width(folders: Path, tmp_path: Path) -> None:
+    found = compare(folders / "a", folders / "b")
+    assert found._repr_html_().count("<svg") == 1
+    assert found.write(tmp_path).read_text(encoding="utf-8").count("<svg") == 2
+
+
 def test_a_run_that_was_cut_off_is_shown_as_far_as_it_goes(folders: Path, tmp_path: Path) -> None:
     found = compare(folders / "a", folders / "cut")
     cut = found.runs[1]
