@@ -140,14 +140,6 @@ def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
     return any(_kind(public, term) == split for term in terms)
 
 
-def nothing_proven(public: Public, index: NDArray[np.int64], condition: NDArray[np.bool_] | bool = True) -> Planned:
-    """Plan releases of a private state that reads records without clipping. met: whether it has read any, (R,)."""
-    shape = (index.size, public.neighbour_weight.size)
-    bound = np.where(np.broadcast_to(np.asarray(condition).reshape(-1, 1), shape), np.inf, 0.0)
-    rates = np.ones(shape)
-    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, rates), rates * np.inf, index)
-
-
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
     """Plan releases that read no record. index: Indices of the releases, (n,)."""
     return plan_release(public, index, ())
