@@ -248,15 +248,20 @@ class Derived(Algorithm, Protocol):
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Plan the releases. Release t + 1 contains the terms of round t, each times its factor."""
+        """Plan the releases. Release t + 1 contains the terms of round t, each times its factor.
+
+        Only `channels` are released after the last round.
+        """
         indices, kept = np.arange(1, public.rounds + 1), bool(getattr(self._author, "keeps_batches", False))
         out = {}
         for channel in self._sent_channels():
             terms = self._terms(channel)
-            uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
+            sent = indices if channel in self.channels else indices[:-1]
+            factors = {term: self._series(factor, public.rounds)[: sent.size] for term, factor in terms.items()}
+            uses = [Use(term, factor, sent - 1) for term, factor in factors.items()]
             # A channel that reads no record is published at the end; listed in RELEASES, it is sent in every round.
             free = indices if channel in self._author.RELEASES else indices[-1:]
-            out[channel] = plan_release(public, indices, uses, kept) if uses else free_release(public, free)
+            out[channel] = plan_release(public, sent, uses, kept) if uses else free_release(public, free)
         return out
 
     def _series(self, factor: str | float, rounds: int) -> Array:

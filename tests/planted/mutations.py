@@ -2266,8 +2266,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a tracked gradient accounted for a removed record",
         "algorithms/gossip/gradient_tracking.py",
-        "np.ones(t.size), t)",
-        "np.full(t.size, 0.5), t)",
+        '"s": {"lower_grad_y": 1.0}}',
+        '"s": {"lower_grad_y": 0.5}}',
         (f"{_CORRECTED}::test_the_plan_is_the_hand_made_one",),
     ),
     Mutation(
