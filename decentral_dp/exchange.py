@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, ItemsView, Iterator, Mapping
-from functools import partial
+from contextlib import AbstractContextManager
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.errors import InputError
-from decentral_dp.user_code import author_of, blame, call
+from decentral_dp.errors import InputError, converting
+from decentral_dp.user_code import USER_ERRORS, author_of, blame
 
 _END = object()
 
@@ -410,7 +410,6 @@ class Senders:
         self._rounds: Iterator[Any] | None = None
         self._next = 0
         self._last = np.zeros(0, dtype=bool)
-        self._fault = partial(_senders_fault, program)
 
     def mask_of_round(self, t: int) -> NDArray[np.bool_]:
         """Return the mask (m,) of the agents that send in round t. Raises InputError."""
@@ -420,13 +419,14 @@ class Senders:
             self._rounds, self._next = repeat(all_agents) if rounds is None else rounds, 0
         online = getattr(self._network, "online", None)
         while self._next <= t:
-            answer = call(partial(next, self._rounds, _END), {}, self._fault)
-            if answer is _END:
-                raise InputError(
-                    f"algorithm.kind: senders of {author_of(self._program)} stops after {self._next} rounds (expected "
-                    "one yield for every round). Fix: yield in an endless loop."
-                )
-            self._last = call(partial(self._mask, answer), {}, self._fault)
+            with _converting_senders(self._program):
+                answer = next(self._rounds, _END)
+                if answer is _END:
+                    raise InputError(
+                        f"algorithm.kind: senders of {author_of(self._program)} stops after {self._next} rounds "
+                        "(expected one yield for every round). Fix: yield in an endless loop."
+                    )
+                self._last = self._mask(answer)
             mask = None if online is None else online(self._next)
             if mask is not None:
                 self._last = self._last & mask
@@ -442,28 +442,24 @@ class Senders:
             whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
             if not whole or chosen.min() < 0 or chosen.max() >= m:
                 raise InputError(
-                    f"algorithm.kind: senders of {author_of(self._program)} yields {answer!r} for round "
-                    f"{self._next} (expected a mask of {m} "
-                    f"agents, or agent numbers). Fix: correct its code."
+                    f"algorithm.kind: senders of {author_of(self._program)} yields {answer!r} for round {self._next} "
+                    f"(expected a mask of {m} agents, or agent numbers). Fix: correct its code."
                 )
             mask[chosen] = True
         return mask
 
 
-def _senders_fault(program: Any, error: BaseException) -> str:
-    return f"algorithm.kind: senders of {author_of(program)} fails with {blame(error)}. Fix: correct its code."
+def _converting_senders(program: Any) -> AbstractContextManager[None]:
+    place = f"algorithm.kind: senders of {author_of(program)}"
+    return converting(USER_ERRORS, lambda error: f"{place} fails with {blame(error)}. Fix: correct its code.")
 
 
 def _rounds_of(program: Any, network: Any) -> Iterator[Any] | None:
     """Return the senders of rounds 0, 1, …; None if all agents always send. Raises InputError."""
-
-    def start() -> Iterator[Any] | None:
+    with _converting_senders(program):
         senders = getattr(program, "senders", None)
         rounds = None if senders is None else senders(network)
         return None if rounds is None else iter(rounds)
-
-    rounds: Iterator[Any] | None = call(start, {}, partial(_senders_fault, program))
-    return rounds
 
 
 def senders_of(program: Any, network: Any) -> Senders | None:

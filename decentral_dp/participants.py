@@ -182,8 +182,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         return np.asarray(n * mean)
 
 
-# Samplings with a secret minibatch for each draw, and the largest number of draws in one round with separate keys.
-_FRESH, _DRAWS = ("fixed_batch", "poisson"), 2**16
+# Largest number of draws in one round with separate keys.
+_DRAWS = 2**16
 # Split, size of the pool, size of the batch, keyed generator → a minibatch.
 DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
@@ -500,7 +500,7 @@ class LocalDataset:
                 return take(records, np.flatnonzero(tosses < rate)), rate
             return take(records, slice(0, n)), 1.0
 
-        fresh, coins = self._stream.kind in _FRESH, self._stream.kind == "poisson"
+        fresh, coins = self._stream.kind in ("fixed_batch", "poisson"), self._stream.kind == "poisson"
         draw_number = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         block = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
@@ -569,25 +569,21 @@ class LocalDataset:
             infinite unless the point does not depend on a record yet. It has no amplification by sampling, and its
             minibatch cannot amplify another release.
         """
-        directions = self.batch(t).directions(x, y, z)
         private = [v for v in (x, y, z) if isinstance(v, Bounded)]
+        batch = self.batch(t, kept=bool(private))
+        directions = batch.directions(x, y, z)
         if not private:
             return directions
         is_insensitive = {k: np.all([v.sensitivities[k].sensitivity == 0.0 for v in private], axis=0) for k in SPLITS}
-        counts, clip = self.averaged_counts(t), self._clip.at(t)
-        weights = 1.0 if self.weights is None else self.weights[:, 0]
-        batch = MIXED if self._stream.kind in _FRESH else None
+        unread = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), batch._draw_number)
         out: list[Value] = []
         for term, direction in zip(TERMS, cast(tuple[Bounded, ...], directions), strict=True):
             sensitivities: dict[Split, Sensitivity] = {}
             for split in SPLITS:
-                sensitivity = (
-                    weights * 2.0 * clip.bound(CLIP_OF_TERM[term]) / counts[split]
-                    if self._reads.get(term) == split
-                    else 0.0
-                )
-                bound = np.where(is_insensitive[split], sensitivity, np.inf)
-                sensitivities[split] = Sensitivity(bound, np.ones(self.agents.size), batch)
+                is_read = self._reads.get(term) == split
+                read = batch._sensitivity(term, split, direction.private.shape[1]) if is_read else unread
+                bound = np.where(is_insensitive[split], read.sensitivity, np.inf)
+                sensitivities[split] = read._replace(sensitivity=bound)
             out.append(replace(direction, sensitivities=sensitivities))
         return Directions(*out)
 

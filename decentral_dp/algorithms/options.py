@@ -224,7 +224,7 @@ def constraint(key: Option) -> str:
 
 
 def lower_steps() -> Any:
-    """Declare K, the inner iterations of a gossip algorithm."""
+    """Declare K, the inner iterations of a round."""
     return option("K, iterations on y in every round", unit="iterations", at_least=1)
 
 

@@ -140,14 +140,6 @@ def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
     return any(_kind(public, term) == split for term in terms)
 
 
-def nothing_proven(public: Public, index: NDArray[np.int64], condition: NDArray[np.bool_] | bool = True) -> Planned:
-    """Plan releases of a private state that reads records without clipping. met: whether it has read any, (R,)."""
-    shape = (index.size, public.neighbour_weight.size)
-    bound = np.where(np.broadcast_to(np.asarray(condition).reshape(-1, 1), shape), np.inf, 0.0)
-    rates = np.ones(shape)
-    return Planned(dict.fromkeys(SPLITS, bound), dict.fromkeys(SPLITS, rates), rates * np.inf, index)
-
-
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
     """Plan releases that read no record. index: Indices of the releases, (n,)."""
     return plan_release(public, index, ())
@@ -256,15 +248,20 @@ class Derived(Algorithm, Protocol):
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Plan the releases. Release t + 1 contains the terms of round t, each times its factor."""
+        """Plan the releases. Release t + 1 contains the terms of round t, each times its factor.
+
+        Only `channels` are released after the last round.
+        """
         indices, kept = np.arange(1, public.rounds + 1), bool(getattr(self._author, "keeps_batches", False))
         out = {}
         for channel in self._sent_channels():
             terms = self._terms(channel)
-            uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
+            sent = indices if channel in self.channels else indices[:-1]
+            factors = {term: self._series(factor, public.rounds)[: sent.size] for term, factor in terms.items()}
+            uses = [Use(term, factor, sent - 1) for term, factor in factors.items()]
             # A channel that reads no record is published at the end; listed in RELEASES, it is sent in every round.
             free = indices if channel in self._author.RELEASES else indices[-1:]
-            out[channel] = plan_release(public, indices, uses, kept) if uses else free_release(public, free)
+            out[channel] = plan_release(public, sent, uses, kept) if uses else free_release(public, free)
         return out
 
     def _series(self, factor: str | float, rounds: int) -> Array:

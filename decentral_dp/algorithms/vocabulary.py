@@ -26,7 +26,6 @@ from decentral_dp.algorithms.plans import (
     free_release,
     grid,
     lag,
-    nothing_proven,
     plan_block,
     plan_release,
     plan_tracker,

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
+from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.problems.saddle import Minimax, PublicBall
 from decentral_dp.constants import Family, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
-from decentral_dp.privacy.clipping import Clip, clip_factors
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import (
     CLIP_OF_TERM,
     DIRECTED,
@@ -446,22 +446,3 @@ class MinimaxContext(_Context):
             # Rounding errors depend on the size of the summands, not on the distance between contributions.
             sensitivity -= (2.0 * query.bound - diameter) / (query.rate * self.n)
         return sensitivity
-
-    def clip_mean(self, mean: Bounded, bound: float) -> Bounded:
-        """Clip a mean as a whole to a ball around 0.
-
-        One record can move the clipped mean from one end of the ball to the other, even with a small share in it. The
-        sensitivity is twice the bound, without amplification by sampling.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            size = float(np.linalg.norm(mean.value))
-        factor = float(clip_factors(np.array([size]), bound)[0])
-        change = bound * self.cut_sensitivity(mean.private.shape[1])
-        sensitivity: dict[Split, Sensitivity] = {"train": Sensitivity(np.array([change]), np.ones(1), None)}
-        # A mean that is not finite has the factor 0, and 0·∞ is NaN.
-        mean_value = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
-        return Bounded(np.zeros_like(mean.private), mean_value, sensitivity, "l2")
-
-    def cut_sensitivity(self, width: int) -> float:
-        """Return the sensitivity of a mean that is clipped to a ball of radius 1."""
-        return 2.0 * float(summation_slack(1, width))

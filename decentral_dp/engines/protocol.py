@@ -373,8 +373,8 @@ def agent_blocks(
 
     Returns:
         For each block: its agents, the blocks that it reads, and the weights of their messages. The diagonal is part of
-            the program. The weights of a row are in the order of its neighbours' numbers, so that sums do
-        not depend on the blocks. Do not sort their columns.
+        the program. The weights of a row are in the order of its neighbours' numbers, so that sums do not depend on the
+        blocks. Do not sort their columns.
 
     Example:
         >>> from decentral_dp.topology import build_topology

@@ -104,10 +104,8 @@ def cluster(address: str | None) -> Iterator[None]:
     except Exception as error:  # Ray raises it for a node that does not start in time
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         message = (
-            (
-                f"run.engine: Ray does not start on this machine ({reason.rstrip('.')}). Fix: try again later, "
-                "join a running cluster with RAY_ADDRESS, or use --engine local."
-            )
+            f"run.engine: Ray does not start on this machine ({reason.rstrip('.')}). Fix: try again later, "
+            "join a running cluster with RAY_ADDRESS, or use --engine local."
             if address is None
             else f"RAY_ADDRESS or --address: the cluster at {address!r} rejected the connection "
             f"({reason.partition('. ')[0].rstrip('.')}). Fix: set RAY_AUTH_TOKEN to the token in "
@@ -424,8 +422,8 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
 
     Args:
         actors: actors of all blocks.
-            before: digests before a loss; empty at the start.
-            control: control of the run.
+        before: digests before a loss; empty at the start.
+        control: control of the run.
 
     Raises:
         InputError: a machine rounds differently, so that repeated rounds would be a second release under the same

@@ -173,17 +173,17 @@ class Ledger:
             channels.append(replace(c, scale=c.scale * column_factors, shared=shared))
         return replace(self, channels=tuple(channels))
 
-    def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
+    def same_releases(self, other: Ledger) -> bool:
         """Return whether both ledgers list the same releases at the same cost; columns may be grouped differently."""
-        return self._compare_channels(other, lambda a, b: _are_same(a, b, rtol))
+        return self._compare_channels(other, _are_same)
 
-    def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
+    def costs_within(self, plan: Ledger) -> bool:
         """Return whether this lists the releases of a plan, none at a higher cost.
 
         Limits:
             It applies to mechanisms whose cost is sensitivity/scale, with one column each. See docs/proofs/12.
         """
-        return self._compare_channels(plan, lambda spent, planned: _costs_within(spent, planned, rtol))
+        return self._compare_channels(plan, _costs_within)
 
     def _compare_channels(self, other: Ledger, is_equal: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
         """Return whether both list the same channels, agents and releases per round, and each pair compares as equal.
@@ -273,7 +273,7 @@ class Ledger:
                         yield columns
 
 
-def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
+def _are_same(a: ChannelLedger, b: ChannelLedger) -> bool:
     if (a.mechanism, a.dimension, a.sampling, a.distortion) != (b.mechanism, b.dimension, b.sampling, b.distortion):
         return False
     if a.shared.keys() != b.shared.keys():
@@ -297,13 +297,13 @@ def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     height = max(1, _COMPARED_AT_ONCE // columns_a.size)
     parts = [slice(start, start + height) for start in range(0, a.rounds.size, height)]
     return all(
-        np.allclose(p[part][:, columns_a], q[part][:, columns_b], rtol=rtol, atol=0.0)
+        np.allclose(p[part][:, columns_a], q[part][:, columns_b], rtol=1e-12, atol=0.0)
         for p, q in pairs
         for part in parts
     )
 
 
-def _costs_within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
+def _costs_within(spent: ChannelLedger, planned: ChannelLedger) -> bool:
     attributes = ("mechanism", "dimension", "sampling", "distortion")
     if any(getattr(spent, name) != getattr(planned, name) for name in attributes):
         return False
@@ -316,7 +316,7 @@ def _costs_within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> 
             cost = np.where(sensitivity == 0.0, 0.0, sensitivity / spent.scale)
             allowed = planned.sensitivity[split] / planned.scale
         # NaN fails this comparison, too.
-        if not (cost <= allowed * (1.0 + rtol)).all() or not (spent.rate[split] <= planned.rate[split]).all():
+        if not (cost <= allowed * (1.0 + 1e-9)).all() or not (spent.rate[split] <= planned.rate[split]).all():
             return False
     return True
 

@@ -29,8 +29,6 @@ CG_STEPS_PER_DIMENSION = 10
 MOST_CG_STEPS = 1000
 # Up to this dimension one Hessian costs less than the products of conjugate gradients.
 MOST_FORMED = 128
-
-
 # Records per call of a mean.
 CHUNK = 2048
 UNCLIPPED = Clip("l2")

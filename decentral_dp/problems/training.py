@@ -27,7 +27,7 @@ Losses of a record with outputs φ of the model and the label b, all convex in �
     logistic        log(1 + exp(φ)) − b φ, b ∈ {0, 1}                  slope σ(φ) − b                curvature ≤ 1/4
     cross_entropy   log Σ_r exp(φ_r) − φ_b, b ∈ {0, …, c − 1}          slope softmax(φ) − e_b        curvature ≤ 1/2
     squared         ½ (φ − b)²                                         slope φ − b                   curvature 1
-    poisson         exp(φ) − (b + 1) φ, φ ≤ log 2                         slope exp(φ) − b − 1            curvature ≤ 2
+    poisson         exp(φ) − (b + 1) φ, φ ≤ log 2                      slope exp(φ) − b − 1          curvature ≤ 2
     huber           ½ u² for |u| ≤ w, else w (|u| − ½ w), u = φ − b    slope min(max(u, −w), w)      curvature ≤ 1
 
 The Poisson loss is that of counts b + 1 ∈ [0, 2], in units of half the label range from 0: for a unit u, u exp(φ) −

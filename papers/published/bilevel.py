@@ -97,7 +97,6 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     """
 
     protocol = "published"
-    reads_losses = False
     claim = "Equation 4 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -187,7 +186,6 @@ class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
     """
 
     protocol = "published"
-    reads_losses = False
     claim = "Theorem 4.3 of Lowy & Liu (2025), as published"
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip import (
@@ -45,6 +46,14 @@ class PublishedGossip(dp.Algorithm, Protocol):
 
     def own_value(self, released: dp.Value, mine: dp.Value) -> dp.Value:
         return mine
+
+
+def nothing_proven(public: dp.Public, index: NDArray[np.int64], reads: NDArray[np.bool_] | bool = True) -> dp.Planned:
+    """Plan releases of a private state that reads records without clipping. reads: whether it has read any, (R,)."""
+    shape = (index.size, public.neighbour_weight.size)
+    bound = np.where(np.broadcast_to(np.asarray(reads).reshape(-1, 1), shape), np.inf, 0.0)
+    rates = np.ones(shape)
+    return dp.Planned(dict.fromkeys(dp.SPLITS, bound), dict.fromkeys(dp.SPLITS, rates), rates * np.inf, index)
 
 
 def solve_unreleased(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.Value:
@@ -287,10 +296,10 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
         last, alpha = x_index[-1:], self.x.scale > 0.0
         z_index = d_index.reshape(rounds, self.inverse)[:, 1:].reshape(-1)
         return {
-            "x": dp.nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
-            "y": dp.nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
-            "z": dp.nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
-            "d": dp.nothing_proven(public, d_index),
+            "x": nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
+            "y": nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
+            "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
+            "d": nothing_proven(public, d_index),
         }
 
 
@@ -343,10 +352,10 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
         )
         unsent = dp.free_release(public, d_index)
         return {
-            "x": dp.nothing_proven(public, x_index, self.x.scale > 0.0),
-            "y": dp.nothing_proven(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
-            "Z": dp.nothing_proven(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
-            "D": dp.nothing_proven(public, d_index),
+            "x": nothing_proven(public, x_index, self.x.scale > 0.0),
+            "y": nothing_proven(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
+            "Z": nothing_proven(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
+            "D": nothing_proven(public, d_index),
         }
 
 
@@ -381,10 +390,10 @@ class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
         """
         index, averaged = np.arange(1, public.rounds + 1), self.averaging.scale > 0.0
         out = {
-            "x": dp.nothing_proven(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
-            "y": dp.nothing_proven(public, index, self.y.scale > 0.0),
+            "x": nothing_proven(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
+            "y": nothing_proven(public, index, self.y.scale > 0.0),
         }
-        estimates = dict.fromkeys(self.terms, dp.nothing_proven(public, index[:-1], averaged))
+        estimates = dict.fromkeys(self.terms, nothing_proven(public, index[:-1], averaged))
         return out | estimates if public.rounds > 1 else out
 
 
@@ -399,7 +408,7 @@ def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Pla
     indices = np.arange(1, public.rounds + 1)
     return {
         "x": dp.free_release(public, indices[-1:]),
-        "y": dp.nothing_proven(public, indices, program.learning_rate.scale > 0.0),
+        "y": nothing_proven(public, indices, program.learning_rate.scale > 0.0),
     }
 
 
@@ -480,8 +489,8 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
         """Exchange 0 sends x and y, the last Z; nothing is proven of either once a step has met a record."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
         met = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
-        trackers = dp.nothing_proven(public, ends - 1)
-        return {**{c: dp.nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
+        trackers = nothing_proven(public, ends - 1)
+        return {**{c: nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
 
 
 @final
@@ -503,7 +512,7 @@ class PublishedSpdb(PublishedGossip, spdb.Spdb):
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """One exchange sends x and y; nothing is proven of either once its step has met a record."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
-        return {c: dp.nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
+        return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
 
 
 @final

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.bounded import Sensitivity
+from decentral_dp.bounded import Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax import (
     dp_sgda,
@@ -19,6 +19,7 @@ from decentral_dp.central.minimax import (
 )
 from decentral_dp.central.problems.saddle import PublicBall
 from decentral_dp.central.vocabulary import Calibration
+from decentral_dp.privacy.clipping import clip_factors
 from papers.published.calibration import (
     Noise,
     check_ascent,
@@ -263,7 +264,7 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
-        clipped = in_units(context.clip_mean(mean, unit), unit)
+        clipped = in_units(clip_mean(mean, unit), unit)
         released: dp.Array = (yield dp.Release(**{channel: clipped})).released[channel][0]
         return released * unit
 
@@ -277,8 +278,29 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         by_x = root / epsilon * max(1.0 / size, often)
         noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
         charges = self.planned_releases(context, rounds)
-        sizes = {c: (noise[c], context.cut_sensitivity(charge.width)) for c, charge in charges.items()}
+        sizes = {c: (noise[c], clipped_sensitivity(charge.width)) for c, charge in charges.items()}
         return constant_noise(charges, sizes)
+
+
+def clip_mean(mean: Bounded, bound: float) -> Bounded:
+    """Clip a mean as a whole to a ball around 0.
+
+    One record can move the clipped mean from one end of the ball to the other, even with a small share in it. The
+    sensitivity is twice the bound, without amplification by sampling.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = float(np.linalg.norm(mean.value))
+    factor = float(clip_factors(np.array([size]), bound)[0])
+    change = bound * clipped_sensitivity(mean.private.shape[1])
+    sensitivity: dict[Split, Sensitivity] = {"train": Sensitivity(np.array([change]), np.ones(1), None)}
+    # A mean that is not finite has the factor 0, and 0·∞ is NaN.
+    mean_value = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
+    return Bounded(np.zeros_like(mean.private), mean_value, sensitivity, "l2")
+
+
+def clipped_sensitivity(width: int) -> float:
+    """Return the sensitivity of a mean that is clipped to a ball of radius 1."""
+    return 2.0 * float(summation_slack(1, width))
 
 
 # Noise of a deviation of 0 is drawn with this one, in units of a.

@@ -19,6 +19,7 @@ from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build_job as build
+from papers.published.minimax import clip_mean
 
 ROOT = bytes(range(32))
 KINDS: tuple[Split, ...] = ("train", "validation")
@@ -86,7 +87,7 @@ def test_a_clipped_mean_may_cross_its_ball(bound: float) -> None:
     away = np.zeros((1, context.problem.p))
     away[0, 0] = 5.0
     # One record carries a mean of few from one side to the other.
-    ends = [context.clip_mean(moved_by(sign * away, {"train": [100.0]}), bound) for sign in (1.0, -1.0)]
+    ends = [clip_mean(moved_by(sign * away, {"train": [100.0]}), bound) for sign in (1.0, -1.0)]
     moved = float(np.linalg.norm(ends[0].value - ends[1].value))
     assert moved == pytest.approx(2.0 * bound, rel=1e-9)
     for end in ends:

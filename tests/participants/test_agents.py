@@ -11,7 +11,7 @@ import pytest
 from decentral_dp.bounded import MIXED, Bounded
 from decentral_dp.data import Sampling
 from decentral_dp.participants import LocalDataset
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
@@ -37,13 +37,18 @@ def rows(seed: int = 1, size: float = 1.0) -> dict[str, list[tuple[np.ndarray, n
 
 
 def dataset(
-    records: Any, norm: Any = "l1", sampling: Sampling = ALL, problem: Any = None, clip: Any = None
+    records: Any,
+    norm: Any = "l1",
+    sampling: Sampling = ALL,
+    problem: Any = None,
+    clip: Any = None,
+    unit: Unit = RECORD,
 ) -> LocalDataset:
     problem = problem or from_crossed_losses()
     prepared: Any = {k: [problem.prepare(a, b, norm) for a, b in pairs] for k, pairs in records.items()}
     batches = Streams(seeded_root(2, b"batch"), "batch", [0, 1])
     clip = clip or Clip(norm, **CLIP)
-    return LocalDataset(np.arange(2), problem, prepared, np.array([0.5, 0.5]), sampling, clip, batches)
+    return LocalDataset(np.arange(2), problem, prepared, np.array([0.5, 0.5]), sampling, clip, batches, unit=unit)
 
 
 def point(seed: int = 3) -> dict[str, np.ndarray]:
@@ -203,6 +208,19 @@ def test_a_minibatch_read_at_a_private_point_amplifies_no_other_release(private_
     recorder.charge(1, name, "laplace", np.ones(1), first)
     with pytest.raises(ValueError, match=r"may remember$|accounted as forgotten"):
         recorder.charge(2, other, "laplace", np.ones(1), second)
+
+
+@pytest.mark.parametrize("unit", [Unit(), Unit(2), Unit(1, True)], ids=str)
+@pytest.mark.parametrize("sampling", [ALL, FRESH, Sampling("poisson", share=0.5)], ids=lambda s: s.kind)
+def test_a_private_point_without_records_has_the_sensitivity_of_a_kept_batch(sampling: Sampling, unit: Unit) -> None:
+    one, at = dataset(rows(), sampling=sampling, unit=unit), point()
+    private = one.oracle(0, at["x"], one.constant_state(at["y"]), at["z"])
+    for term, public in one.batch(0, kept=True).directions(**at)._asdict().items():
+        (split,) = public.sensitivities
+        found, expected = (value.sensitivities[split] for value in (getattr(private, term), public))
+        np.testing.assert_array_equal(found.sensitivity, expected.sensitivity)
+        np.testing.assert_array_equal(found.rate, np.ones(2))
+        assert found.batch == expected.batch
 
 
 def test_all_queries_of_a_batch_read_the_same_records() -> None:

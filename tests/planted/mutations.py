@@ -791,8 +791,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a minibatch at a private point that amplifies another release",
         "participants.py",
-        "batch = MIXED if self._stream.kind in _FRESH else None\n",
-        "batch = None\n",
+        "batch = self.batch(t, kept=bool(private))\n",
+        "batch = self.batch(t)\n",
         (f"{_BATCH}::test_a_minibatch_read_at_a_private_point_amplifies_no_other_release",),
     ),
     Mutation(
@@ -1107,7 +1107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "releases beyond the plan",
         "privacy/ledger.py",
-        "if not (cost <= allowed * (1.0 + rtol)).all() or",
+        "if not (cost <= allowed * (1.0 + 1e-9)).all() or",
         "if not (cost <= np.inf).all() or",
         (f"{_LEDGER}::test_spending_more_than_was_planned_is_seen",),
     ),
@@ -1906,16 +1906,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a clipped mean with half its sensitivity",
-        "central/context.py",
-        "        return 2.0 * float(summation_slack(1, width))\n",
-        "        return float(summation_slack(1, width))\n",
+        "../papers/published/minimax.py",
+        "    return 2.0 * float(summation_slack(1, width))\n",
+        "    return float(summation_slack(1, width))\n",
         (f"{_GUARDS}::test_a_clipped_mean_may_cross_its_ball",),
     ),
     Mutation(
         "a private point treated as public",
         "participants.py",
-        "bound = np.where(is_insensitive[split], sensitivity, np.inf)",
-        "bound = sensitivity + np.zeros(is_insensitive[split].shape)",
+        "bound = np.where(is_insensitive[split], read.sensitivity, np.inf)",
+        "bound = read.sensitivity",
         (f"{_GUARDS}::test_nothing_bounds_a_direction_at_a_private_point_without_constants",),
     ),
     Mutation(
@@ -2266,8 +2266,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a tracked gradient accounted for a removed record",
         "algorithms/gossip/gradient_tracking.py",
-        "np.ones(t.size), t)",
-        "np.full(t.size, 0.5), t)",
+        '"s": {"lower_grad_y": 1.0}}',
+        '"s": {"lower_grad_y": 0.5}}',
         (f"{_CORRECTED}::test_the_plan_is_the_hand_made_one",),
     ),
     Mutation(

@@ -86,17 +86,6 @@ class Adasdbo(dp.Derived):
         d = dataset.oracle(t, x, y, z)
         return AdasdboState(x, y, z, m, d.upper_grad_x - d.lower_jvp, d.lower_grad_y, d.lower_hvp - d.upper_grad_y)
 
-    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Plan releases 1 … T − 1 of gradients, each of the round before; the last ones are not sent."""
-        ends = np.arange(1, public.rounds + 1)
-        t = ends[:-1] - 1
-        return {
-            c: dp.plan_release(public, ends[:-1], [dp.Use(term, np.ones(t.size), t) for term in terms])
-            if terms
-            else dp.free_release(public, ends)
-            for c, terms in self.RELEASES.items()
-        }
-
 
 ENTRY = dp.Entry(
     "adasdbo",

@@ -21,22 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel
-
-
-class DlmState(NamedTuple):
-    """State of agents: x (b, p), constant; y (b, q), before noise; multiplier φ (b, q), public."""
-
-    x: dp.Array
-    y: dp.Value
-    multiplier: dp.Array
+from decentral_dp.algorithms.gossip.single_level import CorrectedGossip, CorrectionState
 
 
 @dataclass(frozen=True)
-class Dlm(OneLevel):
+class Dlm(CorrectedGossip):
     """Linearised ADMM on a graph, with a noisy gradient step (DLM; Ling, Shi, Wu & Ribeiro, 2015)."""
 
     penalty: float = dp.option("c, weight of disagreement", default=0.1, above=0.0)
@@ -48,16 +40,13 @@ class Dlm(OneLevel):
         rate = self.learning_rate(t)
         return 1.0 / (1.0 / rate + 2.0 * self.penalty) if rate else 0.0
 
-    def init(self, dataset: dp.LocalDataset) -> DlmState:
-        return DlmState(*self.starts(dataset), dataset.public(0.0, dataset.q))
-
-    def step(self, t: int, dataset: dp.LocalDataset, s: DlmState) -> dp.GossipSteps[DlmState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: CorrectionState) -> dp.GossipSteps[CorrectionState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         pull = self.penalty * (dataset.neighbour_weight * released.y - neighbour_sum.y)
-        multiplier = s.multiplier + pull
+        multiplier = s.correction + pull
         step = self.step_size(t)
         gradient = dataset.batch(t).lower_grad_y(s.x, released.y)
-        return DlmState(s.x, released.y - step * (multiplier + pull) - step * gradient, multiplier)
+        return CorrectionState(s.x, released.y - step * (multiplier + pull) - step * gradient, multiplier)
 
 
 ENTRY = dp.Entry("dlm", Dlm, (dp.Citation("DLM, here with noise", "ling2015dlm"),))

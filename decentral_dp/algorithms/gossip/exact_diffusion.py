@@ -27,39 +27,21 @@ Algorithm Development", IEEE Transactions on Signal Processing 67(3), 2019, Algo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel
-
-
-class ExactDiffusionState(NamedTuple):
-    """State of agents.
-
-    Args:
-        x: (b, p), constant.
-        y: (b, q), before noise.
-        correction: (b, q), c − ψ̃ of the round before.
-    """
-
-    x: dp.Array
-    y: dp.Value
-    correction: dp.Array
+from decentral_dp.algorithms.gossip.single_level import CorrectedGossip, CorrectionState
 
 
 @dataclass(frozen=True)
-class ExactDiffusion(OneLevel):
+class ExactDiffusion(CorrectedGossip):
     """Exact diffusion: a local noisy step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
 
-    def init(self, dataset: dp.LocalDataset) -> ExactDiffusionState:
-        return ExactDiffusionState(*self.starts(dataset), dataset.public(0.0, dataset.q))
-
-    def step(self, t: int, dataset: dp.LocalDataset, s: ExactDiffusionState) -> dp.GossipSteps[ExactDiffusionState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: CorrectionState) -> dp.GossipSteps[CorrectionState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         change = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
         proposal, correction = released.y + change, s.correction + change
         gradient = dataset.batch(t).lower_grad_y(s.x, proposal)
-        return ExactDiffusionState(s.x, proposal + correction - self.learning_rate(t) * gradient, correction)
+        return CorrectionState(s.x, proposal + correction - self.learning_rate(t) * gradient, correction)
 
 
 ENTRY = dp.Entry("exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),))

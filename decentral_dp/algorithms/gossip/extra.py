@@ -21,33 +21,21 @@ Optimization", SIAM Journal on Optimization 25(2), 2015, (2.13) with W̃ = (I + 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel
-
-
-class ExtraState(NamedTuple):
-    """State of agents: x (b, p), constant; y (b, q), before noise; correction e (b, q), public."""
-
-    x: dp.Array
-    y: dp.Value
-    correction: dp.Array
+from decentral_dp.algorithms.gossip.single_level import CorrectedGossip, CorrectionState
 
 
 @dataclass(frozen=True)
-class Extra(OneLevel):
+class Extra(CorrectedGossip):
     """Gossip and a noisy local step, corrected by past disagreement (EXTRA; Shi, Ling, Wu & Yin, 2015)."""
 
-    def init(self, dataset: dp.LocalDataset) -> ExtraState:
-        return ExtraState(*self.starts(dataset), dataset.public(0.0, dataset.q))
-
-    def step(self, t: int, dataset: dp.LocalDataset, s: ExtraState) -> dp.GossipSteps[ExtraState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: CorrectionState) -> dp.GossipSteps[CorrectionState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         average = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         gradient = dataset.batch(t).lower_grad_y(s.x, released.y)
         y = average + s.correction - self.learning_rate(t) * gradient
-        return ExtraState(s.x, y, s.correction + 0.5 * (average - released.y))
+        return CorrectionState(s.x, y, s.correction + 0.5 * (average - released.y))
 
 
 ENTRY = dp.Entry("extra", Extra, (dp.Citation("EXTRA, here with noise", "shi2015extra"),))

@@ -30,8 +30,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.single_level import OneLevel
 
@@ -56,7 +54,7 @@ class GradientTrackingState(NamedTuple):
 class GradientTracking(OneLevel):
     """Gradient tracking: agents whose records differ descend along the mean gradient (Nedić, Olshevsky & Shi, 2017)."""
 
-    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"s": {"lower_grad_y": 1.0}}
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {}, "s": {"lower_grad_y": 1.0}}
 
     def init(self, dataset: dp.LocalDataset) -> GradientTrackingState:
         zero = dataset.public(0.0, dataset.q)
@@ -69,16 +67,6 @@ class GradientTracking(OneLevel):
         y = a * released.y + neighbour_sum.y - self.learning_rate(t) * average
         reference = s.reference + average - released.s
         return GradientTrackingState(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
-
-    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Plan releases 1 … T − 1 of s, which carry the gradient of the round before; the last one is not sent."""
-        ends = np.arange(1, public.rounds + 1)
-        t = ends[:-1] - 1
-        return {
-            "x": dp.free_release(public, ends[-1:]),
-            "y": dp.free_release(public, ends),
-            "s": dp.plan_release(public, ends[:-1], [dp.Use("lower_grad_y", np.ones(t.size), t)]),
-        }
 
 
 ENTRY = dp.Entry(

@@ -67,6 +67,21 @@ class OneLevel(dp.Derived, Protocol):
         return OneLevelState(*self.starts(dataset))
 
 
+class CorrectionState(NamedTuple):
+    """State of agents: x (b, p), constant; y (b, q), before noise; correction (b, q), public."""
+
+    x: dp.Array
+    y: dp.Value
+    correction: dp.Array
+
+
+class CorrectedGossip(OneLevel, Protocol):
+    """Gossip on y with a public correction for disagreement, which starts at 0."""
+
+    def init(self, dataset: dp.LocalDataset) -> CorrectionState:
+        return CorrectionState(*self.starts(dataset), dataset.public(0.0, dataset.q))
+
+
 class LdpSingleLevel(OneLevel):
     """Lower level only: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
 

@@ -111,7 +111,6 @@ class ExponentialMechanism(SingleDraw):
     """
 
     name = "exponential_mechanism"
-    reads_losses = True
     # Public bounds on the score over a box, and the method of the pool that computes the score.
     facts: ClassVar[Callable[..., SelectionBounds]] = staticmethod(SelectionBounds.from_value)
     scored_by: ClassVar[str] = "scores"
@@ -137,7 +136,6 @@ class GradientNormMechanism(ExponentialMechanism):
     """A trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
 
     name = "gradient_norm_exponential_mechanism"
-    reads_losses = False
     facts = staticmethod(SelectionBounds.from_norm)
     scored_by = "gradient_norms"
 
@@ -155,7 +153,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     """
 
     name = "regularised_exponential_mechanism"
-    pure, reads_losses = False, True
+    pure = False
 
     strength: float | None = dp.option(
         "μ_r, strength of the quadratic regulariser; default from public constants",

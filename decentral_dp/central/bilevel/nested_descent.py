@@ -15,7 +15,7 @@ values, and the part of the regulariser is exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -41,9 +41,7 @@ class NestedDescent(dp.Coordinated, Protocol):
     inverse: int
     rate: float
 
-    @property
-    def queries(self) -> tuple[str, ...]:
-        return TERMS
+    queries: ClassVar[tuple[str, ...]] = TERMS
 
     @property
     def releases_per_round(self) -> int:

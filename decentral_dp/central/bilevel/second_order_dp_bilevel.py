@@ -120,7 +120,7 @@ class WarmStart(dp.Coordinated):
         "candidates for the start on each axis; default 65, 17 or 9 for 1, 2 or 3 axes", "points", "65"
     )
 
-    needs_constants = needs_records = needs_domain = reads_losses = True
+    needs_constants = needs_records = needs_domain = True
 
     @property
     def _descent(self) -> SecondOrder:

@@ -429,7 +429,7 @@ def calibrate(
         return np.full_like(values, values.max()) if uniform else values
 
     factors = {c: largest_if_uniform(f) for c, f in _split(ledger_charges, ledger.n_agents, shares).items()}
-    push = largest_if_uniform(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
+    push = largest_if_uniform(_common(charges(_rescale_channels(ledger, factors)), epsilon, delta))
     # Costs are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and the cost of rounding
     # does not shrink with more Gaussian noise. So the scaled ledger is accounted again until it fits.
     for turn in range(60):
@@ -441,7 +441,7 @@ def calibrate(
             return factors
         if turn == _TURNS_BEFORE_DOUBT and over.any():
             _check_reachable(scaled_ledger, epsilon, delta)
-        need = largest_if_uniform(_common(charges(scaled_ledger), ledger.n_agents, epsilon, delta))
+        need = largest_if_uniform(_common(charges(scaled_ledger), epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     if np.isinf(epsilon_spent).any():
         why = (
@@ -536,7 +536,7 @@ def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
     return replace(ledger, channels=tuple(channels))
 
 
-def _common(ledger_charges: Charges, agents: int, epsilon: float, delta: float) -> Array:
+def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
     """Return (m,) the factor that brings the most expensive split of every agent just under the target."""
     need = np.zeros(int(ledger_charges.group.max()) + 1)
     for kind in ledger_charges.kinds:

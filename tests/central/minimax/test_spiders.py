@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.central.context import MinimaxContext
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.neighbours import exceeded, widest
@@ -60,7 +59,7 @@ def test_clipped_mean_has_sensitivity_of_twice_the_clip(
     ratios = widest(job)
     assert not exceeded(ratios)
     assert max(ratios.values()) > 0.5
-    monkeypatch.setattr(MinimaxContext, "cut_sensitivity", lambda context, width: 2.0 / context.n)
+    monkeypatch.setattr("papers.published.minimax.clipped_sensitivity", lambda width: 2.0 / job.context.n)
     job = made(DOUBLE | {"rate": 1.0}, problem={"normalise": "none"}, privacy=PRINTED)
     assert exceeded(widest(job))
 
