@@ -34,9 +34,8 @@ from decentral_dp.config.outside import (
 )
 from decentral_dp.config.schema import (
     OBJECTS,
-    AggregationTable,
     AlgorithmTable,
-    CompressionTable,
+    CustomKindTable,
     Files,
     Partition,
     Scenario,
@@ -409,7 +408,7 @@ def named_component(s: Scenario, role: str) -> Component:
         return Component(role, s._object_names[role], value, is_object=True)
     table, key = KEYS[role]
     name = getattr(getattr(s, table), key, None)
-    if isinstance(name, ModelTable | CompressionTable | AggregationTable):
+    if isinstance(name, ModelTable | CustomKindTable):
         name = name.kind
     if not isinstance(name, str) or name in _REGISTRIES[role]:
         return Component(role, str(name))
