@@ -30,14 +30,14 @@ def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
     return () if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)) else names
 
 
-def cut_name(name: str, most: int = 18) -> str:
-    """Shorten a name to a number of letters.
+def cut_name(name: str) -> str:
+    """Shorten a name to 18 letters.
 
     Example:
-        >>> cut_name("Zurich"), cut_name("Zurich", 4)
-        ('Zurich', 'Zur…')
+        >>> cut_name("Zurich"), cut_name("University Hospital")
+        ('Zurich', 'University Hospit…')
     """
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    return name if len(name) <= 18 else f"{name[:17]}…"
 
 
 def epsilon_text(value: float | None) -> str:
@@ -264,14 +264,14 @@ def least_text(value: float) -> str:
     return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)):g}"
 
 
-def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> str:
+def sentence(text: str | None) -> str:
     """Add a full stop to a text; replace an empty text.
 
     Example:
         >>> sentence("it ended"), sentence(None)
         ('it ended.', 'No reason was recorded.')
     """
-    statement = (text or "").strip() or otherwise
+    statement = (text or "").strip() or "No reason was recorded."
     return statement if statement[-1] in ".!?" else f"{statement}."
 
 
@@ -332,12 +332,12 @@ def topology_name(graph: Mapping[str, Any]) -> str:
     return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
 
 
-def spans(names: Sequence[str], least: int = 2) -> list[str]:
-    """Join names that end in consecutive numbers, from a least number of them on.
+def spans(names: Sequence[str]) -> list[str]:
+    """Join names that end in consecutive numbers.
 
     Example:
-        >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"], least=3)
-        (['0–2', '7'], ['h', 'v1', 'v2', 'z'])
+        >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"])
+        (['0–2', '7'], ['h', 'v1–v2', 'z'])
     """
     runs: list[list[str]] = []
     for name in names:
@@ -347,7 +347,7 @@ def spans(names: Sequence[str], least: int = 2) -> list[str]:
             runs[-1].append(name)
         else:
             runs.append([name])
-    return [part for run in runs for part in ([f"{run[0]}–{run[-1]}"] if len(run) >= least else run)]
+    return [part for run in runs for part in ([f"{run[0]}–{run[-1]}"] if len(run) > 1 else run)]
 
 
 def ratio_text(value: float | None) -> str:
