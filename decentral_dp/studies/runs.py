@@ -170,7 +170,6 @@ def _run(scenario: Scenario, task: Task) -> Record:
         gains = [site.gain > 0.0 for site in with_sites(compared).result.sites if site.gain is not None]
         finals |= {_GAINING: float(np.mean(gains))} if gains else {}
     record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)
-    record["method"] = result.method
     rounds = sorted({*means["round"].tolist(), result.rounds})
     return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
@@ -197,9 +196,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
     }
-    record = _make_record("ok", None, job.rounds)
-    record["method"] = method_name(job)
-    return _add_facts(record, job, privacy, cuts, curves, finals | (_measure_network(job) if network else {}))
+    finals |= _measure_network(job) if network else {}
+    return _add_facts(_make_record("ok", None, job.rounds), job, privacy, cuts, curves, finals)
 
 
 def _add_facts(
@@ -220,6 +218,7 @@ def _add_facts(
     return record | {
         "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},
         "finals": record["finals"] | finals | network | {name: counts[-1] for name, counts in sent.items()},
+        "method": method_name(job),
         "unverified": dict(privacy.unverified),
         "threat_model": [adjacency_text(privacy), adversary_text(privacy)] if privacy.is_noisy else ["", ""],
     }
