@@ -802,6 +802,11 @@ class Scenario(Table):
         return self.seed if self.seed is not None else 0
 
     @property
+    def is_byzantine(self) -> bool:
+        """Whether messages are attacked or aggregated robustly."""
+        return self.attack is not None or self.topology.aggregation is not None
+
+    @property
     def tail_length(self) -> int:
         """Number of released values in the tail average."""
         average, rounds = self.run.average, self.algorithm.rounds

@@ -483,7 +483,7 @@ class GossipJob(PlannedJob):
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
-        if self.scenario.attack is not None or self.scenario.topology.aggregation is not None:
+        if self.scenario.is_byzantine:
             # Attackers and rules read the messages of all agents at once.
             return [self.n_agents]
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
