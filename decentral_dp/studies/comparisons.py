@@ -197,7 +197,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, place: str
 ) -> ComparedPair:
-    """Compare two sides on their common seeds. at: Name of the combination."""
+    """Compare two sides on their common seeds. place: Name of the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]

@@ -125,7 +125,7 @@ class Setup:
         declared_topology: the graph of the [topology] table.
         topology: the graph of the run: isolated agents or one server, if the algorithm or topology.pooled requires it.
         network: the public part of it.
-        stream: the records that a round reads.
+        sampling: the records that a round reads.
         unit: the difference of neighbouring data sets.
         mechanism: of the charged releases.
     """
