@@ -209,13 +209,14 @@ class Job:
                 "remove one of the two.",
             )
         # Baselines that cannot be built raise InputError before the first release.
-        plans = [(self._named(), self.simulation()), *repeat_jobs(self._named(), self.simulation(), seeds)]
-        baseline_plans = [baseline_jobs(*plan) if baselines else {} for plan in plans]
-        jobs = [self._with_new_noise(), *(job for _, job in plans[1:])]
+        repeats = repeat_jobs(self._named(), self.simulation(), seeds)
+        planned = [(self._named(), self.simulation()), *repeats]
+        baseline_plans = [baseline_jobs(*each) if baselines else {} for each in planned]
+        all_jobs = [self._with_new_noise(), *(job for _, job in repeats)]
         further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
         runs = []
         callback = join_callbacks(callbacks)
-        for job, others, folder in zip(jobs, baseline_plans, [out, *further], strict=True):
+        for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
             run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
             places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
             ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
@@ -429,7 +430,7 @@ def resume(
 
     Args:
         folder: folder of the run.
-        callbacks: functions of a `Progress`; by default notebooks show a bar.
+        callbacks: functions of a `Progress`; default none.
         trust: whether to run code of the folder that this machine has not run before.
         metrics, stop: as in `run`, the same functions again.
         budget: charged if the run was not charged at its start, except for a complete run. Default: none.
@@ -481,7 +482,7 @@ def audit(
         confidence: confidence level of the lower bound.
         seed: public seed of the audit.
         out: path of a new JSON file.
-        callbacks: functions of a `Progress` of runs; by default notebooks show a bar.
+        callbacks: functions of a `Progress` of runs; default none.
         **options: as in `build`; a job and a run folder take none.
 
     Returns:
@@ -515,8 +516,8 @@ def check(what: Any, **options: Any) -> CheckResult:
         what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all its components are checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: number of neighbouring data sets in the search; seed: public seed of the search; rounds:
-            number of rounds to run, from the first on, by default 24; callbacks: functions of a `Progress` of pairs; by
-            default notebooks show a bar.
+            number of rounds to run, from the first on, by default 24; callbacks: functions of a `Progress` of pairs;
+            default none.
 
     Returns:
         One row per check. A passed check is not a proof; its label is "checked".
@@ -549,7 +550,7 @@ def network_view(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         coalitions: sets of colluding agents, by number, or by name as text; by default each agent is an adversary.
-        callbacks: functions of a `Progress` of adversaries; by default notebooks show a bar.
+        callbacks: functions of a `Progress` of adversaries; default none.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -587,7 +588,7 @@ def study(
         set: key → value of the study, or of the scenario in all cells; not supported for a loaded study.
         workers: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
-        callbacks: functions of a `Progress` of cells, including failed ones; by default notebooks show a bar.
+        callbacks: functions of a `Progress` of cells, including failed ones; default none.
         budget: with a file, charged for the run of every cell; a cell beyond it fails. Default: none.
 
     Returns:

@@ -284,10 +284,9 @@ class _Decentralised(Private):
     def _with_default_parts(self, scenario: dict[str, Any], data: Any, graph: Any) -> dict[str, Any]:
         """Add default momentum, centring and tail average, unless `algorithm` sets them."""
         table, linear = scenario["algorithm"], self.model == "linear"
-        run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
-        if table["kind"] == "adassp":
-            # It publishes a solution, without steps to average.
-            run["average"] = 1
+        # AdaSSP publishes a solution, without steps to average.
+        tail = 1 if table["kind"] == "adassp" else TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK
+        run = {"average": tail, **scenario["run"]}
         if table["kind"] in _WITH_PARTS:
             try:
                 topology = load_components(scenario, data=data, topology=graph).topology.make()

@@ -30,14 +30,14 @@ def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
     return () if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)) else names
 
 
-def cut_name(name: str, most: int = 18) -> str:
-    """Shorten a name to a number of letters.
+def cut_name(name: str) -> str:
+    """Shorten a name to 18 letters.
 
     Example:
-        >>> cut_name("Zurich"), cut_name("Zurich", 4)
-        ('Zurich', 'Zur…')
+        >>> cut_name("Zurich"), cut_name("University Hospital")
+        ('Zurich', 'University Hospit…')
     """
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    return name if len(name) <= 18 else f"{name[:17]}…"
 
 
 def epsilon_text(value: float | None) -> str:
@@ -264,14 +264,14 @@ def least_text(value: float) -> str:
     return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)):g}"
 
 
-def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> str:
+def sentence(text: str | None) -> str:
     """Add a full stop to a text; replace an empty text.
 
     Example:
         >>> sentence("it ended"), sentence(None)
         ('it ended.', 'No reason was recorded.')
     """
-    statement = (text or "").strip() or otherwise
+    statement = (text or "").strip() or "No reason was recorded."
     return statement if statement[-1] in ".!?" else f"{statement}."
 
 

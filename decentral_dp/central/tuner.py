@@ -136,7 +136,7 @@ def tune(
         steps: number of steps.
         lam: λ of "penalty"; it multiplies the noise.
         seed: seed that makes the noise reproducible, and the result a simulation.
-        callbacks: functions of a `Progress` of "steps"; by default notebooks show a bar.
+        callbacks: functions of a `Progress` of "steps"; default none.
 
     Returns:
         `Tuned`, with (ε, δ)-differential privacy for replacing one train or validation record by another of the same

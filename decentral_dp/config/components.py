@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -34,9 +34,8 @@ from decentral_dp.config.outside import (
 )
 from decentral_dp.config.schema import (
     OBJECTS,
-    AggregationTable,
     AlgorithmTable,
-    CompressionTable,
+    CustomKindTable,
     Files,
     Partition,
     Scenario,
@@ -262,14 +261,15 @@ def resolve(s: Scenario) -> Components:
         topology=replace(topology, make=partial(_graph, topology, s, files)),
         data=replace(data, make=partial(_records, data, s, files), label=_label(s, data, files)),
         partition=replace(partition, make=partial(_partition, partition, s)),
-        compression=replace(
-            compression, make=partial(compressor_with, compression, getattr(s.topology.compression, "model_extra", {}))
-        ),
-        attack=replace(attack, make=partial(callable_with, attack, {} if s.attack is None else s.attack.options)),
-        aggregation=replace(
-            aggregation, make=partial(callable_with, aggregation, getattr(s.topology.aggregation, "model_extra", {}))
-        ),
+        compression=_of_messages(compression, compressor_with, getattr(s.topology.compression, "model_extra", {})),
+        attack=_of_messages(attack, callable_with, {} if s.attack is None else s.attack.options),
+        aggregation=_of_messages(aggregation, callable_with, getattr(s.topology.aggregation, "model_extra", {})),
     )
+
+
+def _of_messages(part: Component, build: Callable[..., Any], options: Mapping[str, Any]) -> Component:
+    """Return a component of messages that builds the custom one, or None."""
+    return part if part.value is None else replace(part, make=partial(build, part, options))
 
 
 def _label(s: Scenario, data: Component, files: Files) -> str:
@@ -409,7 +409,7 @@ def named_component(s: Scenario, role: str) -> Component:
         return Component(role, s._object_names[role], value, is_object=True)
     table, key = KEYS[role]
     name = getattr(getattr(s, table), key, None)
-    if isinstance(name, ModelTable | CompressionTable | AggregationTable):
+    if isinstance(name, ModelTable | CustomKindTable):
         name = name.kind
     if not isinstance(name, str) or name in _REGISTRIES[role]:
         return Component(role, str(name))

@@ -62,7 +62,7 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
     name = quoted_path(name_or_file)
     if os.path.isdir(path):
         raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: use the path of a .toml file in it.")
-    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else (f"unknown {kind} {name}")
+    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else f"unknown {kind} {name}"
     raise InputError(
         f'{kind}: {problem}{suggestion} Fix: use the path of a .toml file, or a name from "decentral-dp list '
         f'{Path(_FOLDERS[kind]).name}".'

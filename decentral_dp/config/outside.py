@@ -70,8 +70,8 @@ class Component:
         value: class, function or object of a custom component; None for registered ones and for files.
         is_object: whether it was passed in Python.
         label: name of the data for display; "" if their source names them.
-        make: function that builds the graph; the records, from (agents, certified, drawn); the partition; or a custom
-            problem, compressor, attack or aggregation.
+        make: function that builds the graph; the records, from (agents, certified, drawn); the partition; a custom
+            problem; or a custom compressor, attack or aggregation, None for registered ones.
     """
 
     role: str

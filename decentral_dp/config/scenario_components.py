@@ -396,10 +396,10 @@ def make_problem(c: Components, shards: Shards) -> Any:
         problem = _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
         limits = shards.label_range
         if isinstance(getattr(problem, "loss", None), Poisson) and (limits is None or limits[0] != 0.0):
-            expected = "[0, high]"
+            # The range may be inferred from labels, and is not quoted.
             raise InputError(
-                f"problem.label_range: the Poisson loss is that of counts (got {limits and list(limits)}, expected "
-                f"{expected}). Fix: set label_range = {expected}, or another problem.loss."
+                "problem.label_range: the Poisson loss is that of counts (expected a range from 0). Fix: set "
+                "label_range = [0, high], or another problem.loss."
             )
         return problem
     facts, name, kind = _facts(c, shards), c.problem.name, c.problem_type

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -410,12 +410,34 @@ GroupSize = Annotated[int, Field(ge=1, le=10**9)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-class CompressionTable(KindTable):
-    """Compression of noisy messages. Further keys are options of a custom compressor."""
+class CustomKindTable(KindTable):
+    """Table whose kind may be custom, "module:Name", with further keys as its options.
+
+    Args:
+        registered: the other kinds.
+    """
 
     model_config = ConfigDict(extra="allow")
 
+    registered: ClassVar[Collection[str]]
+
+    @model_validator(mode="after")
+    def _check_registered(self) -> Self:
+        if in_module(self.kind) is not None:
+            return self
+        if self.kind not in self.registered:
+            kinds = ", ".join(map(quoted, self.registered))
+            raise ValueError(f'kind: got {quoted(self.kind)}, expected {kinds} or "module:Name"')
+        for key in self.model_extra or {}:
+            raise ValueError(f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it')
+        return self
+
+
+class CompressionTable(CustomKindTable):
+    """Compression of noisy messages. Further keys are options of a custom compressor."""
+
     noun = "compression"
+    registered = COMPRESSORS
     needed = MappingProxyType({"top_k": ["share"], "random_k": ["share"], "qsgd": ["levels"]})
 
     kind: str
@@ -429,28 +451,12 @@ class CompressionTable(KindTable):
     levels: Annotated[int, Field(ge=1, le=2**16)] | None = None
     """Levels above 0. Read by qsgd."""
 
-    @model_validator(mode="after")
-    def _check_compressor(self) -> Self:
-        _check_kind(self.kind, COMPRESSORS, self.model_extra, self.noun)
-        return self
 
-
-def _check_kind(kind: str, registered: Iterable[str], extra: Mapping[str, Any] | None, noun: str) -> None:
-    """Refuse an unknown kind, and further keys of one that is not custom."""
-    if in_module(kind) is not None:
-        return
-    if kind not in registered:
-        raise ValueError(f'kind: got {quoted(kind)}, expected {", ".join(map(quoted, registered))} or "module:Name"')
-    for key in extra or {}:
-        raise ValueError(f'{key} does not apply to "{kind}" {noun}. Fix: remove it')
-
-
-class AggregationTable(KindTable):
+class AggregationTable(CustomKindTable):
     """Robust aggregation of neighbours' messages. Further keys are options of a custom rule."""
 
-    model_config = ConfigDict(extra="allow")
-
     noun = "aggregation"
+    registered = AGGREGATIONS
     needed = MappingProxyType({"clipped_gossip": ["radius"]})
     optional = MappingProxyType({"self_centred_clipping": ["trim"], "trimmed_mean": ["trim"]})
 
@@ -465,16 +471,12 @@ class AggregationTable(KindTable):
     trim: Annotated[int, Field(ge=0)] = 1
     """Number of wrong neighbours. Read by self_centred_clipping and trimmed_mean."""
 
-    @model_validator(mode="after")
-    def _check_rule(self) -> Self:
-        _check_kind(self.kind, AGGREGATIONS, self.model_extra, self.noun)
-        return self
 
-
-class AttackTable(Table):
+class AttackTable(CustomKindTable):
     """Table [attack]: Byzantine agents, which send wrong messages. Further keys are options of a custom attack."""
 
-    model_config = ConfigDict(extra="allow")
+    noun = "attack"
+    registered = STRENGTHS
 
     agents: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
     """Numbers of the attackers, from 0. Metrics are those of the other agents."""
@@ -485,11 +487,6 @@ class AttackTable(Table):
 
     strength: Positive | None = None
     """s. Default: 1 of sign_flip and noise, 1.5 of alie, 0.5 of ipm."""
-
-    @model_validator(mode="after")
-    def _check_attack(self) -> Self:
-        _check_kind(self.kind, STRENGTHS, self.model_extra, "attack")
-        return self
 
     @property
     def options(self) -> dict[str, Any]:
@@ -803,6 +800,11 @@ class Scenario(Table):
     def public_seed(self) -> int:
         """Seed of public random draws; it is never secret."""
         return self.seed if self.seed is not None else 0
+
+    @property
+    def is_byzantine(self) -> bool:
+        """Whether messages are attacked or aggregated robustly."""
+        return self.attack is not None or self.topology.aggregation is not None
 
     @property
     def tail_length(self) -> int:

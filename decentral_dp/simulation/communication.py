@@ -23,7 +23,6 @@ from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan_releases
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.result import Communication
-from decentral_dp.topology.graphs import IntArray
 from decentral_dp.topology.over_time import off_diagonal, row_indices
 
 BITS = 64
@@ -90,21 +89,13 @@ def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]
 
 def _recipients(job: GossipJob) -> Iterator[Array]:
     """Yield the number (m,) of messages of each agent in an exchange of round 0, 1, …, while rounds may differ."""
-    m = job.n_agents
-    for senders, receivers in _links(job):
-        # A message of a server counts as that of its receiver.
-        agents = np.where(senders < m, senders, receivers)
-        yield np.bincount(agents, minlength=m).astype(np.float64)
-
-
-def _links(job: GossipJob) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield senders and receivers of an exchange of round 0, 1, …, while rounds may differ; a server is agent m."""
     over_time, m = job.topology.over_time, job.n_agents
     senders = senders_of(job.algorithm, job.public_network)
     static_edges = off_diagonal(job.topology.mixing)
     is_constant = over_time is None and senders is None and not job.algorithm.has_local_rounds
     for t in range(1 if is_constant else min(job.rounds, _MOST_COUNTED_ROUNDS)):
         if job.central:
+            # The server is agent m.
             agents, server = np.arange(m), np.full(m, m)
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])
         else:
@@ -118,7 +109,9 @@ def _links(job: GossipJob) -> Iterator[tuple[IntArray, IntArray]]:
             sending = np.append(senders.mask_of_round(t), False)
             sending = sending[ends[0]] | sending[ends[1]] if job.central else sending[ends[0]]
             ends = ends[0][sending], ends[1][sending]
-        yield ends if job.algorithm.sends(t) else (ends[0][:0], ends[1][:0])
+        # A message of the server counts as that of its receiver.
+        messages = np.bincount(np.where(ends[0] < m, *ends), minlength=m)
+        yield messages.astype(np.float64) if job.algorithm.sends(t) else np.zeros(m)
 
 
 def compression_summary(job: PlannedJob) -> dict[str, Any] | None:

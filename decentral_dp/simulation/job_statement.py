@@ -41,7 +41,7 @@ from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
 from decentral_dp.problems.training import CrossEntropy
-from decentral_dp.simulation.jobs.gossip_plan import gossip_job, largest_contribution
+from decentral_dp.simulation.jobs.gossip_plan import clips_of_record, gossip_job, largest_contribution
 from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.statement import (
@@ -187,14 +187,11 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, is_central: bool, u
     contribution = largest_contribution(c, counts, unit, batch, is_central)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if is_central else counts[split][first]
-        unit_sampled = sampled_unit(c.sampling)
-        if unit_sampled is not None or unit == RECORD:
-            sensitivity_to_one = sensitivity / (2 if unit_sampled is None else unit_sampled.steps)
+        sensitivity_to_one = sensitivity / clips_of_record(c, n, unit, batch)
+        if sampled_unit(c.sampling) is not None or unit == RECORD:
             drift = drift + c.rate[split] * sensitivity_to_one * n
         else:
-            n = n if batch is None else np.minimum(n, batch)
-            sensitivity_to_one = sensitivity / unit.clips(n)
-            drift = drift + sensitivity_to_one * n
+            drift = drift + sensitivity_to_one * (n if batch is None else np.minimum(n, batch))
     # Noise that neighbours share cancels in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents

@@ -271,15 +271,10 @@ def metric_words(name: str) -> str | None:
             return f"largest {epsilon} against an agent at distance {distance}"
     if name.startswith("rounds_to_"):
         metric, _, level = name.removeprefix("rounds_to_").rpartition("_")
-        return f"rounds until {level} is reached, {metric_label(metric)}"
+        return f"rounds until {level} is reached, {metric_words(metric) or metric.replace('_', ' ')}"
     ending = next((e for e in ENDINGS if name.endswith(e) and name not in MEASURES), "")
     measure = MEASURES.get(name.removesuffix(ending))
     return None if measure is None else measure.label + (ENDINGS[ending][0] if ending else "")
-
-
-def metric_label(name: str) -> str:
-    """Return the label of a metric, or its name."""
-    return metric_words(name) or name.replace("_", " ")
 
 
 @dataclass(frozen=True)

@@ -205,11 +205,9 @@ def plan_scenario(
 
 def _adversary_hint(job: PlannedJob) -> str:
     """Return the setting that states ε of the published model, or ""."""
-    if not isinstance(job, GossipJob) or job.n_agents == 1 or job.published is not None:
-        return ""
-    if not has_published_epsilon(job):
-        return ""
-    return 'privacy.adversary = "final_average" states ε of the published model.'
+    if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
+        return 'privacy.adversary = "final_average" states ε of the published model.'
+    return ""
 
 
 def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = False) -> None:

@@ -30,16 +30,19 @@ class Interval(NamedTuple):
     high: float
 
 
-def over_seeds(numbers: Sequence[float] | Array, confidence: float = 0.95) -> Interval:
+# Level of the intervals of means.
+CONFIDENCE = 0.95
+
+
+def over_seeds(numbers: Sequence[float] | Array) -> Interval:
     """Compute the mean of independent repetitions with Student's interval.
 
     Args:
         numbers: one per independent repetition, (n,).
-        confidence: level of the interval; default 0.95.
 
     Returns:
-        mean ± t·s/√n with n − 1 degrees of freedom. One number has no interval. All are NaN without numbers, or if one
-        is not finite.
+        mean ± t·s/√n at a level of 95 %, with n − 1 degrees of freedom. One number has no interval. All are NaN without
+        numbers, or if one is not finite.
 
     Example:
         >>> over_seeds([1.0, 2.0, 3.0]).value
@@ -51,13 +54,13 @@ def over_seeds(numbers: Sequence[float] | Array, confidence: float = 0.95) -> In
     mean = float(values.mean())
     if values.size == 1:
         return Interval(mean, math.nan, math.nan)
-    quantile = float(scipy.special.stdtrit(values.size - 1, 0.5 + 0.5 * confidence))
+    quantile = float(scipy.special.stdtrit(values.size - 1, 0.5 + 0.5 * CONFIDENCE))
     half = float(quantile * values.std(ddof=1) / math.sqrt(values.size))
     return Interval(mean, mean - half, mean + half)
 
 
-def paired_interval(differences: Array, bound: float | None = None, confidence: float = 0.95) -> Interval:
-    """Compute the mean difference of two models on the same records, over seeds, with an interval.
+def paired_interval(differences: Array, bound: float | None = None) -> Interval:
+    """Compute the mean difference of two models on the same records, over seeds, with a 95 % interval.
 
     The variance of the mean is s_r²/n + s_s²/S: s_r² of the records' means over S seeds, and s_s² of the seeds' means
     over n records. The degrees of freedom are Satterthwaite's. One seed has no variance over seeds.
@@ -66,7 +69,6 @@ def paired_interval(differences: Array, bound: float | None = None, confidence: 
         differences: of the scores of each record, (S, n).
         bound: largest difference. One more record with this difference and one with its negative then shift the
             interval, so that few records with the same difference do not have an interval of width 0. Default: none.
-        confidence: level of the interval; default 0.95.
 
     Returns:
         The mean, with an interval that is NaN if one record has no bound.
@@ -90,7 +92,7 @@ def paired_interval(differences: Array, bound: float | None = None, confidence: 
     half = 0.0
     if total:
         freedom = total**2 / (variances**2 / [each.size - 1 for each in means]).sum()
-        half = scipy.special.stdtrit(freedom, 0.5 + 0.5 * confidence) * math.sqrt(total)
+        half = scipy.special.stdtrit(freedom, 0.5 + 0.5 * CONFIDENCE) * math.sqrt(total)
     most = math.inf if bound is None else bound
     return Interval(float(differences.mean()), max(float(centre - half), -most), min(float(centre + half), most))
 

@@ -73,7 +73,7 @@ class Watch(NamedTuple):
             UserCodeError: a function raises.
         """
         for name in names & self.metrics.keys():
-            raise InputError(f"metrics: {name!r} is the name of a built-in metric. Fix: use another name.")
+            raise InputError(f"metrics: {name!r} is the name of a metric of this run. Fix: use another name.")
         values = read_only(s.released)
         return [(s.round, "mean", name, _number(name, f, s.round, values)) for name, f in self.metrics.items()]
 

@@ -29,9 +29,6 @@ from decentral_dp.studies.measures import is_epsilon, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Band, Claim, Gain, Label, Side, Study
 
-# Level of the intervals over seeds.
-CONFIDENCE = 0.95
-
 
 def interval(values: Array | Sequence[float], band: Band = "t") -> Interval:
     """Compute a mean with its interval.
@@ -51,7 +48,7 @@ def interval(values: Array | Sequence[float], band: Band = "t") -> Interval:
     v = np.asarray(values, dtype=np.float64)
     # Sums may overflow, and infinities of both signs have no mean.
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, low, high = over_seeds(v, CONFIDENCE) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
+        mean, low, high = over_seeds(v) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
     if not math.isfinite(high - low):
         return Interval(mean, math.nan, math.nan)
     if band == "sd":
@@ -200,7 +197,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, place: str
 ) -> ComparedPair:
-    """Compare two sides on their common seeds. at: Name of the combination."""
+    """Compare two sides on their common seeds. place: Name of the combination."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]

@@ -36,7 +36,7 @@ from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
-from decentral_dp.studies.tasks import Stream, Workers, in_parallel, write
+from decentral_dp.studies.tasks import Stream, in_processes, in_ray, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "diverged", "refused", "failed"]
@@ -170,7 +170,6 @@ def _run(scenario: Scenario, task: Task) -> Record:
         gains = [site.gain > 0.0 for site in with_sites(compared).result.sites if site.gain is not None]
         finals |= {_GAINING: float(np.mean(gains))} if gains else {}
     record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)
-    record["method"] = result.method
     rounds = sorted({*means["round"].tolist(), result.rounds})
     return _add_facts(record, job, result.privacy, rounds, curves, finals | pairs)
 
@@ -197,9 +196,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
     }
-    record = _make_record("ok", None, job.rounds)
-    record["method"] = method_name(job)
-    return _add_facts(record, job, privacy, cuts, curves, finals | (_measure_network(job) if network else {}))
+    finals |= _measure_network(job) if network else {}
+    return _add_facts(_make_record("ok", None, job.rounds), job, privacy, cuts, curves, finals)
 
 
 def _add_facts(
@@ -220,6 +218,7 @@ def _add_facts(
     return record | {
         "curves": curves | {name: [rounds, counts] for name, counts in sent.items()},
         "finals": record["finals"] | finals | network | {name: counts[-1] for name, counts in sent.items()},
+        "method": method_name(job),
         "unverified": dict(privacy.unverified),
         "threat_model": [adjacency_text(privacy), adversary_text(privacy)] if privacy.is_noisy else ["", ""],
     }
@@ -262,21 +261,24 @@ def _measure_network(job: PlannedJob) -> dict[str, float]:
     }
 
 
-def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Task, Record]:
+def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream[Task, Record]:
     """Compute the cells.
 
     Args:
         tasks: tasks, one for each cell.
         folder: folder of saved cells. Workers save cells; cells from Ray are saved on return.
-        workers: processes or Ray cluster.
+        jobs: number of processes of this machine; 1 is this process.
+        address: address of a Ray cluster to use instead; None for none.
 
     Returns:
         Tasks with their records, in the order of completion.
     """
-    lost = partial(_make_record, "failed")
-    if workers.address is None:
-        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, module_name=str(folder))
-        return
-    for task, record in in_parallel(compute, tasks, lost, workers):
-        _save(folder, task, record)
-        yield task, record
+    lost, work = partial(_make_record, "failed"), partial(compute_and_keep, folder)
+    if address is not None:
+        for task, record in in_ray(compute, tasks, lost, address):
+            _save(folder, task, record)
+            yield task, record
+    elif jobs == 1:
+        yield from ((task, work(task)) for task in tasks)
+    else:
+        yield from in_processes(work, tasks, lost, jobs)

@@ -56,7 +56,7 @@ from decentral_dp.studies.schema import (
     to_toml,
 )
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.studies.tasks import CELLS, Workers, cores, hold_folder, read_outcome
+from decentral_dp.studies.tasks import CELLS, check_address, cores, hold_folder, read_outcome
 
 
 def conduct(
@@ -90,7 +90,7 @@ def conduct(
         )
     try:
         varied, listed = check_study(study)
-        Workers(address=address).check()
+        check_address(address)
         with _lock_folder(out) as folder:
             keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress, budget)
             return _write(study, varied, listed, keys, records, computed, out)
@@ -145,8 +145,8 @@ def _compute_cells(
     report = Reporter(progress, "cells")
     failed = sum(record["status"] not in GOOD for record in known.values())
     report(len(known), len(every), failed=failed)
-    workers = Workers(min(jobs or cores(), max(1, len(missing))), address)
-    with closing(perform(list(missing.values()), folder, workers)) as done:
+    processes = min(jobs or cores(), max(1, len(missing)))
+    with closing(perform(list(missing.values()), folder, processes, address)) as done:
         for task, record in done:
             known[task.key] = record
             failed += record["status"] not in GOOD

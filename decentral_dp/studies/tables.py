@@ -18,8 +18,9 @@ from pydantic import ValidationError
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text, power_text
 from decentral_dp.reporting.report import TextTable
+from decentral_dp.simulation.statistics import CONFIDENCE
 from decentral_dp.studies import measures
-from decentral_dp.studies.comparisons import CONFIDENCE, interval, spread_text
+from decentral_dp.studies.comparisons import interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, list_cuts
 from decentral_dp.studies.schema import Axis, Band, Cell, Study
 from decentral_dp.studies.tasks import number

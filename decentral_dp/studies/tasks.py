@@ -1,4 +1,4 @@
-"""Independent tasks in parallel: in this process, in processes of this machine, or as tasks of a Ray cluster.
+"""Independent tasks in parallel: in processes of this machine, or as tasks of a Ray cluster.
 
 The outcome of a task is a file (`write`, `read_outcome`), so finished tasks are not repeated.
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO, Any, NamedTuple, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 from decentral_dp.errors import InputError, needing
 from decentral_dp.files.durable import HAS_LOCKS, digest, lock_file, write_whole
@@ -119,26 +119,11 @@ _AHEAD = 256
 _LOOK_EVERY = 0.5
 
 
-class Workers(NamedTuple):
-    """Resources for tasks.
-
-    Attributes:
-        jobs: number of processes of this machine; 1 is this process.
-        address: address of a Ray cluster to use instead; default None.
-    """
-
-    jobs: int = 1
-    address: str | None = None
-
-    def check(self) -> None:
-        """Check that ray is installed if it is needed.
-
-        Raises:
-            InputError: ray is missing.
-        """
-        if self.address is not None:
-            with needing("address"):
-                import ray  # noqa: F401 # only whether it is there
+def check_address(address: str | None) -> None:
+    """Check that ray is installed if there is an address. Raises InputError."""
+    if address is not None:
+        with needing("address"):
+            import ray  # noqa: F401 # only whether it is there
 
 
 def cores() -> int:
@@ -153,45 +138,19 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def in_parallel(
-    work: Callable[[Item], Outcome],
-    items: Sequence[Item],
-    outcome_of_crash: Callable[[str], Outcome],
-    workers: Workers,
-    module_name: str = "",
-) -> Stream[Item, Outcome]:
-    """Perform the same work on many items.
-
-    Args:
-        work: item → outcome, a picklable function or partial. An exception ends a worker process.
-        items: inputs.
-        outcome_of_crash: error text → outcome of an item whose process ended.
-        workers: where the tasks run.
-        module_name: text in the command lines of the processes; default none.
-
-    Returns:
-        A `Sampling`.
-    """
-    if workers.address is not None:
-        return in_ray(work, items, outcome_of_crash, workers.address)
-    if workers.jobs == 1:
-        return ((item, work(item)) for item in items)
-    return in_processes(work, items, outcome_of_crash, workers.jobs, module_name)
-
-
 def in_ray(
     work: Callable[[Item], Outcome], items: Sequence[Item], outcome_of_crash: Callable[[str], Outcome], address: str
 ) -> Stream[Item, Outcome]:
     """Compute independent items as tasks of a Ray cluster, one core each.
 
     Args:
-        work: item → outcome.
+        work: item → outcome, a picklable function or partial.
         items: inputs.
         outcome_of_crash: error text → outcome of an item whose process ended.
         address: "auto" or "host:port" of a running cluster.
 
     Returns:
-        A `Sampling`.
+        Items with their outcomes.
     """
     import ray
     import ray.exceptions
@@ -225,25 +184,20 @@ def in_ray(
 
 
 def in_processes(
-    work: Callable[[Item], Outcome],
-    items: Sequence[Item],
-    outcome_of_crash: Callable[[str], Outcome],
-    jobs: int,
-    module_name: str = "",
+    work: Callable[[Item], Outcome], items: Sequence[Item], outcome_of_crash: Callable[[str], Outcome], jobs: int
 ) -> Stream[Item, Outcome]:
     """Perform the work in `jobs` processes. If a process is killed, its item fails and a new process starts.
 
     multiprocessing would import the user's main module again, and its pools lose all items if one process is killed.
 
     Args:
-        work: as in `in_parallel`.
-        items: as in `in_parallel`.
-        outcome_of_crash: as in `in_parallel`.
+        work: as in `in_ray`. An exception ends its process.
+        items: as in `in_ray`.
+        outcome_of_crash: as in `in_ray`.
         jobs: number of processes.
-        module_name: as in `in_parallel`.
 
     Returns:
-        A `Sampling`.
+        As `in_ray`.
     """
     waiting, outcomes = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
     for item in items:
@@ -257,7 +211,7 @@ def in_processes(
             while not stopping.is_set():
                 item = waiting.get_nowait()
                 if process is None:
-                    process = _start(module_name, errors)
+                    process = _start(errors)
                     processes.add(process)
                     if stopping.is_set():
                         process.kill()
@@ -288,10 +242,10 @@ def in_processes(
             process.communicate()
 
 
-def _start(module_name: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(errors: IO[bytes]) -> subprocess.Popen[bytes]:
     path = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "decentral_dp.studies.tasks", str(os.getpid()), module_name],
+        [sys.executable, "-P", "-m", "decentral_dp.studies.tasks", str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,

@@ -2526,7 +2526,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a noise multiplier relative to the sensitivity, not to one record's contribution",
         "simulation/jobs/gossip_plan.py",
-        "largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))",
+        "largest = np.maximum(largest, sensitivity / clips_of_record(c, n, unit, batch))",
         "largest = np.maximum(largest, sensitivity / 4)",
         ("tests/simulation/test_noise_multiplier.py::test_epsilon_is_that_of_the_gaussian_mechanism",),
     ),

@@ -353,11 +353,11 @@ def largest_contribution(
     first, largest = np.unique(c.group, return_index=True)[1], np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if is_central else counts[split][first]
-        largest = np.maximum(largest, sensitivity / _clips(c, n, unit, batch))
+        largest = np.maximum(largest, sensitivity / clips_of_record(c, n, unit, batch))
     return largest
 
 
-def _clips(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
+def clips_of_record(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
     """Return how many contributions of one record the sensitivity of a release has."""
     sampled = sampled_unit(c.sampling)
     if sampled is not None or unit == RECORD:

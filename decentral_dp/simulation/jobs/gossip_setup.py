@@ -125,7 +125,7 @@ class Setup:
         declared_topology: the graph of the [topology] table.
         topology: the graph of the run: isolated agents or one server, if the algorithm or topology.pooled requires it.
         network: the public part of it.
-        stream: the records that a round reads.
+        sampling: the records that a round reads.
         unit: the difference of neighbouring data sets.
         mechanism: of the charged releases.
     """
@@ -341,11 +341,6 @@ def _kinds_with(fact: str) -> str:
     )
 
 
-def is_byzantine(s: Scenario) -> bool:
-    """Return whether messages are attacked or aggregated robustly."""
-    return s.attack is not None or s.topology.aggregation is not None
-
-
 def _first(keys: Mapping[str, Any]) -> str:
     """Return the first key whose value is true, or ""."""
     return next((key for key, value in keys.items() if value), "")
@@ -360,7 +355,7 @@ def unweighted_reason(d: Setup) -> str:
         "agents without edges average nothing": not d.topology.edges.size and not is_central,
         "local steps are clipped as one vector of an agent": d.components.keys.get("local_steps"),
         "the counts of a stream change": d.sampling.kind == "streaming",
-        "attack and topology.aggregation treat agents equally": is_byzantine(d.s),
+        "attack and topology.aggregation treat agents equally": d.s.is_byzantine,
         "privacy.adversary states ε for agents that count equally": d.privacy.adversary != "all_messages",
         'guarantee = "as_published" runs the protocol of a paper': d.privacy.guarantee == "as_published",
         "run.agent_scores are means over agents": d.s.run.agent_scores,
@@ -629,7 +624,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         lambda r: (
-            is_byzantine(r.s)
+            r.s.is_byzantine
             and _first(
                 {
                     "topology.compression": r.s.topology.compression,
@@ -646,7 +641,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it, or remove attack and topology.aggregation",
     ),
     Refusal(
-        lambda r: is_byzantine(r.s) and (r.algorithm.central or r.algorithm.conserves_mass),
+        lambda r: r.s.is_byzantine and (r.algorithm.central or r.algorithm.conserves_mass),
         "topology.aggregation",
         "not supported by {of.kind}, which forms no weighted sum of neighbours' values on an undirected graph",
         "use a gossip algorithm such as dp_dsgd",

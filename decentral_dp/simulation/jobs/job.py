@@ -483,7 +483,7 @@ class GossipJob(PlannedJob):
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
-        if self.scenario.attack is not None or self.scenario.topology.aggregation is not None:
+        if self.scenario.is_byzantine:
             # Attackers and rules read the messages of all agents at once.
             return [self.n_agents]
         if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
@@ -501,10 +501,8 @@ class GossipJob(PlannedJob):
         table = self.scenario.attack
         if table is None:
             return None
-        agents, custom = tuple(sorted(set(table.agents))), self.components.attack
-        strength = table.strength or STRENGTHS.get(table.kind, 1.0)
-        made = None if custom.value is None else custom.make()
-        return Attack(agents, table.kind, strength, self.scenario.public_seed, made)
+        agents, strength = tuple(sorted(set(table.agents))), table.strength or STRENGTHS.get(table.kind, 1.0)
+        return Attack(agents, table.kind, strength, self.scenario.public_seed, self.components.attack.make())
 
     @property
     def honest(self) -> NDArray[np.int64] | None:
@@ -516,9 +514,8 @@ class GossipJob(PlannedJob):
         table = self.scenario.topology.aggregation
         if table is None:
             return None
-        custom = self.components.aggregation
         keys = table.model_dump(include={"kind", "radius", "trim"}, exclude_none=True)
-        return Aggregation(**keys, custom=None if custom.value is None else custom.make())
+        return Aggregation(**keys, custom=self.components.aggregation.make())
 
     @property
     def compression(self) -> Compression | None:
@@ -527,8 +524,7 @@ class GossipJob(PlannedJob):
         if table is None:
             return None
         keys = table.model_dump(include={"kind", "share", "levels"}, exclude_none=True)
-        custom = self.components.compression
-        quantiser = None if custom.value is None else custom.make()
+        quantiser = self.components.compression.make()
         compression = Compression(**keys, seed=self.scenario.public_seed, quantiser=quantiser)
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
         return replace(compression, consensus=compression.contraction(max(widths)))

@@ -53,7 +53,6 @@ from decentral_dp.privacy.accounting.hidden_states import HiddenRounds, add_rele
 from decentral_dp.privacy.clipping import RECORD
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.training import CrossEntropy, Training
-from decentral_dp.simulation.jobs.gossip_setup import is_byzantine
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.jobs.job import GossipJob
@@ -424,7 +423,7 @@ def refuse_hidden(job: GossipJob) -> None:
 def has_published_epsilon(job: GossipJob) -> bool:
     """Return whether ε of published models is derived for a job."""
     # `gossip_setup` refuses these together with privacy.adversary.
-    is_refused_early = is_byzantine(job.scenario) or job.scenario.problem.weights == "records"
+    is_refused_early = job.scenario.is_byzantine or job.scenario.problem.weights == "records"
     return not is_refused_early and not any(row.find(job) for row in _REFUSALS)
 
 

@@ -234,7 +234,7 @@ def _has_target(c: Components) -> bool:
 def _require_defaults(c: Components, key: str, curvature: float) -> None:
     """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
-    fix = "set algorithm.learning_rate and privacy.clip" if is_noisy else "give algorithm.learning_rate"
+    fix = f"set algorithm.learning_rate{' and privacy.clip' if is_noisy else ''}"
     if c.keys.get("local_steps"):
         problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
     elif not math.isfinite(curvature):
@@ -479,7 +479,7 @@ def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts:
     Args:
         s: the scenario.
         topology: of the agents.
-        stream: the records that a round reads.
+        sampling: the records that a round reads.
         model_facts: of the model; default None, any model.
     """
     if model_facts is not None and not model_facts.features:
