@@ -122,7 +122,7 @@ class AgentBudgets(Sequence[AgentBudget]):
         return [agents.tolist() for agents in np.split(np.argsort(self.budget_index, kind="stable"), ends[:-1])]
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the entries of result.json; "alike" has the first and last agent of each range with a common budget."""
+        """Return the entries of result.json; "alike" has the first and last agent of each range with one budget."""
         if len(self) <= MOST_ENTRIES:
             return [_as_json(budget) for budget in self]
         starts = np.flatnonzero(np.diff(self.budget_index, prepend=-1))

@@ -58,7 +58,7 @@ class PlannedNoise(NamedTuple):
 
     Args:
         mechanism: mechanism of the charged releases.
-        schedules: charged channel → schedule of all agents; empty without noise.
+        schedules: channel → schedule of all agents, for each charged channel; empty without noise.
         pairs: pairwise correlated noise of neighbours, default none.
         factor: factor of noise that is correlated over rounds; None (the default) means fresh noise in each round.
         is_final: whether the noise is calibrated, default True.
@@ -94,7 +94,7 @@ def plan_releases(
         algorithm: the gossip program.
         problem: problem of the agents.
         counts: split → numbers of records, (m,).
-        stream: stream of the records that a round reads.
+        stream: rule for the records that a round reads.
         neighbour_weight: total weight of the neighbours, (m,).
         clip: bounds on every record's contribution.
         rounds: number of rounds T.
@@ -252,7 +252,7 @@ def _check_noise(
 
 
 def schedules(r: Resolved) -> dict[str, NoiseSchedule]:
-    """Return charged channel → noise schedule, with scale 1 if the noise is calibrated to a target ε."""
+    """Return channel → noise schedule of the charged channels, with scale 1 if it is calibrated to a target ε."""
     m = r.topology.n_agents
 
     def schedule_of(table: NoiseTable) -> NoiseSchedule:

@@ -243,7 +243,7 @@ class PlannedJob(Protocol):
         shards: public facts of the records.
         records: split → records of each agent.
         test: test records; None if there are none.
-        stream: stream of the records that a round reads.
+        stream: rule for the records that a round reads.
         clip: bounds on every record's contribution.
         mechanism: mechanism of the charged releases.
         rounds: number of rounds.
