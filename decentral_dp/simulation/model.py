@@ -189,7 +189,7 @@ class TrainedModel:
         return self._labels(self._scores(table))
 
     def predict_proba(self, table: Any) -> Array:
-        """Predict the probabilities (n, c) of the classes, in the order of `classes`. See `predict`.
+        """Predict the class probabilities (n, c), in the order of `classes`, with the same argument as `predict`.
 
         Raises:
             InputError: the model predicts numbers, which have no probabilities.

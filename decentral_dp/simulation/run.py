@@ -284,7 +284,7 @@ class Run:
         return (self.model if agent is None else self.model.of_agent(agent)).predict(table)
 
     def predict_proba(self, table: Any, *, agent: int | str | None = None) -> Array:
-        """Predict the probabilities (n, c) of the classes, in the order of `run.model.classes`. See `predict`.
+        """Predict probabilities (n, c) in the order of `run.model.classes`, with the same arguments as `predict`.
 
         Raises:
             InputError: `predict` refuses the arguments, or the model predicts numbers.

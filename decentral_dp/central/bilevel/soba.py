@@ -6,7 +6,7 @@ With f and g the means over the records of all agents, round t runs
     z_{t+1} = z_t − γ_t (∇²_yy g z_t − ∇_y f)
     x_{t+1} = P(x_t − α_t (∇_x f − ∇²_xy g z_t))
 
-at (x_t, y_t, z_t), with α → x, β → y, γ → z and P → domain. If rate < 1, the means are over Poisson samples.
+at (x_t, y_t, z_t), with α → x, β → y, γ → z and P → domain. If `rate` is below 1, the means are over Poisson samples.
 
 Without noise (`privacy.guarantee = "none"`) this is SOBA as published, a non-private baseline. With noise every mean of
 clipped terms is one Gaussian release. The guarantee holds for every record of every agent, against an adversary that

@@ -19,17 +19,17 @@ With β = 1 in the first round:
 η_x, η_λ → x, y; β → averaging, at most 1; T → period; L → smoothness, a public constant; q → rate. Channels: gx and gy
 are v and u at anchors, dx and dy their differences. Clipping norms of differences:
 
-    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms if that is less τ_s = C_x ‖x_t − x_{t−1}‖ +
-    C_λ |λ_t − λ_{t−1}|, the change of h that C_x and C_λ allow, or the range of h if that is less
+    τ = L ‖w_t − w_{t−1}‖, or the largest distance between two clipped terms if that is less
+    τ_s = C_x ‖x_t − x_{t−1}‖ + C_λ |λ_t − λ_{t−1}|, the change of h that C_x and C_λ allow, or the range of h if less
 
 In (λ/s) and log s, s is projected to the interval that contains the mean of h, and is at least the accumulated standard
 deviation of its noise.
 
 The guarantee holds for every record of every agent. Sensitivities: 2C/(qn) at anchors and 2τ/(qn) for differences. In
-s_t a record contributes a number between −(1−β)τ_s and β + (1−β)τ_s with a public middle: the sensitivity is 2(β/2 +
-(1−β)τ_s)/(qn). All state and every τ are functions of released values. The three releases of a round use one sample and
-are one event P(q, G(z̄)), z̄⁻² = Σ z⁻², for one replaced record. Each has a third of Σμ². The thirds of v and u are
-divided equally between anchors and differences, that of s evenly over the rounds.
+s_t a record contributes a number between −(1−β)τ_s and β + (1−β)τ_s with a public middle: the sensitivity is
+2(β/2 + (1−β)τ_s)/(qn). All state and every τ are functions of released values. The three releases of a round use one
+sample and are one event P(q, G(z̄)), z̄⁻² = Σ z⁻², for one replaced record. Each has a third of Σμ². The thirds of v and
+u are divided equally between anchors and differences, and the third of s evenly over the rounds.
 
 rate = 1 without noise is gradient descent on Ψ, for any T and β (`scdro` with β = 1). The output is the last iterate;
 the paper outputs a random one.

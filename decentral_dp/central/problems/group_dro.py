@@ -12,9 +12,9 @@ vector, are
     dual     e_g ℓ, whose mean m gives argmax_y = Π_Δ((m_k/π_k)_k/μ)
 
 Shares are constants: if they were counted, one record would change the gradients of all records. Vectors e_k ℓ a_k with
-0 ≤ ℓ ≤ B lie on K orthogonal segments, so the distance of any two is at most B√(a_j² + a_k²) for the two largest a: √2
-B for the mean of "dual" over all records. For samples, the public ball is the smallest one around the segments, whose
-radius is B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
+0 ≤ ℓ ≤ B lie on K orthogonal segments, so the distance of any two is at most B√(a_j² + a_k²) for the two largest a,
+which is √2 B for the mean of "dual" over all records. For samples, the public ball is the smallest one around the
+segments, whose radius is B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
 
 problem.loss: cross_entropy (default) or logistic (two classes).
 

@@ -8,8 +8,9 @@ at a terminal state, and Ψ_t = ∇_θ V(s_t) (Equation 68 of Zhang et al. 2025,
     ∇_ω f = (1/T) Σ_t (δ_t − ⟨Ψ_t, ω⟩) Ψ_t
     ∇_θ f = (1/T) Σ_t ⟨Ψ_t, ω⟩ (γ ∇V(s_{t+1}) − ∇V(s_t)) + (δ_t − ⟨Ψ_t, ω⟩) ∇²V(s_t) ω
 
-A step's weight depends on the length of its own trajectory only. The gradient of a trajectory is clipped as one vector.
-The guarantee is for whole trajectories: a state that two single transitions share would have twice the influence.
+The weight of a step depends only on the length of its trajectory. The gradient of a trajectory is clipped as one
+vector. The guarantee is for whole trajectories: a state that two single transitions share would have twice the
+influence.
 
     Φ(θ) = max_ω F = ½ bᵀ (G + ρ I)⁻¹ b,      b = mean of δ Ψ,  G = mean of Ψ Ψᵀ
 
@@ -17,7 +18,7 @@ The guarantee is for whole trajectories: a state that two single transitions sha
 concave. The loss F(θ, ω) is not a metric: at ω = 0 it is 0 for every θ, so the loss near 0 that Zhang et al. (2025,
 Figure 7) call optimal does not require learning. Metrics:
 
-    primal, gradient_norm   Φ(θ) and ‖∇Φ(θ)‖ on the train trajectories; Φ is the error (67) plus ρ
+    primal, gradient_norm   Φ(θ) and ‖∇Φ(θ)‖ on the train trajectories; Φ is the error (67), except for ρ
     test_mspbe              Φ(θ) on the held-out trajectories, with their own b and G
     test_return_error       root of the mean of (V(s_t) − discounted rewards from t on)², held out; V at the end of a
                             truncated trajectory replaces the later rewards

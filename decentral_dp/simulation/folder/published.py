@@ -3,7 +3,7 @@
     model.npz           named weights, and x and y: the centre of features and the weights as the agents send them
     metadata.json       features, classes and ranges of the model
     scenario.toml       the scenario of the run
-    statement.json the privacy statement: ε of the published models and of all messages
+    statement.json      the privacy statement: ε of the published models and of all messages
 
 All other files of a run folder reveal more than the published models.
 """
