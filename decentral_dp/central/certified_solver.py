@@ -89,7 +89,7 @@ class MeanLoss(NamedTuple):
         problem: bilevel problem.
         x: public x, (p,).
         records: records of one split.
-        level: "lower" or "upper".
+        level: level of the loss, "lower" or "upper".
         moments: moments of a loss that is quadratic in y, if known.
     """
 
@@ -207,7 +207,7 @@ class SolveFacts(NamedTuple):
         smooth: b with ∇²h ⪯ b.
         lipschitz: l with l ≥ ‖∇h‖ on the ball.
         record: bound on one record's weighted gradient.
-        self_concordance: κ.
+        self_concordance: self-concordance constant κ.
         third: Lipschitz constant of ∇²h in y.
         rounding: relative float64 error of a mean over records.
     """
@@ -311,7 +311,7 @@ def minimise(objective: PenalisedObjective, f: SolveFacts) -> Array:
     """Compute y in the ball with ‖y − y_h‖ ≤ f.accuracy, (q,): a fixed function of x and the records.
 
     Args:
-        objective: h.
+        objective: objective h.
         f: public facts of the objective.
     """
     y = f.centre.copy()
@@ -372,10 +372,10 @@ def inverse_product(objective: PenalisedObjective, f: SolveFacts, y: Array, targ
     """Compute v with ‖v − (∇²h)⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
 
     Args:
-        objective: h.
+        objective: objective h.
         f: public facts of the objective.
         y: point of the Hessian, (q,).
-        target: (q,).
+        target: right-hand side, (q,).
         s: the certificate.
     """
     with np.errstate(all="ignore"):
@@ -389,7 +389,7 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
     Args:
         product: v → H v.
         correction: residual → approximate correction of any accuracy.
-        target: (q,).
+        target: right-hand side, (q,).
         mu, smooth: bounds with μ ⪯ H ⪯ smooth.
         s: the certificate.
     """
@@ -451,8 +451,8 @@ def cholesky_solver(matrix: Array) -> Product:
 def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     """Run conjugate gradients until their residual is 2⁻⁷ of the target, for at most 10 q steps.
 
-    The diagonal is that of the regulariser's Hessian, which may span decades. The records' part is estimated along the
-    target.
+    The argument `diagonal` is the diagonal of the regulariser's Hessian, which may span decades. The records' part is
+    estimated along the target.
     """
     size = max(float(target @ target), 1e-290)
     curvature = (float(target @ product(target)) - float(target @ (diagonal * target))) / size

@@ -89,7 +89,7 @@ def sum_over_parts(
 
     Args:
         problem: problem of the records.
-        parts: (records, mask of the sample) of each evaluation.
+        parts: records and mask of the sample of each evaluation.
         queries: queries of terms.
 
     Returns:

@@ -376,8 +376,8 @@ def fit_plan(
 
     Args:
         plan_at: noise factor → plan.
-        target: ε.
-        delta: δ.
+        target: target ε.
+        delta: target δ.
         tightness: relative tightness, default half of TIGHTNESS.
 
     Raises:

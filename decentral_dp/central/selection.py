@@ -139,7 +139,7 @@ class RegularisedLaw(NamedTuple):
 
     Args:
         box: public box.
-        rate: k.
+        rate: rate k of the density.
         strength: μ_r.
         anchor: x₀, (d,).
         sensitivity: S, the largest change of ∇Φ on the box.

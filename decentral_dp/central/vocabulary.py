@@ -69,7 +69,7 @@ class Charge(NamedTuple):
     """Planned releases of one channel, before calibration to the target ε.
 
     Args:
-        mechanism: "gaussian", "laplace", "exponential" or "uncertified".
+        mechanism: noise mechanism, "gaussian", "laplace", "exponential" or "uncertified".
         width: number of coordinates of one release.
         indices: indices of the releases, (R,), ascending, from 1.
         weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor

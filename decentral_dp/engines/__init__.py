@@ -13,7 +13,7 @@ def engine_of(name: str, place: str | None) -> Engine:
     """Return an engine.
 
     Args:
-        name: "local" or "ray".
+        name: engine "local" or "ray".
         place: Ray resource of an agent's machine; None for any machine.
 
     Raises:

@@ -135,9 +135,9 @@ def build_model(
         table: table of the scenario; None for a linear model.
         n_features: number of features.
         outputs: number of outputs e.
-        image: (height, width, channels) of image records.
+        image: shape (height, width, channels) of image records.
         seed: public seed.
-        device: "cpu" or "cuda"; linear models use the CPU.
+        device: device "cpu" or "cuda"; linear models use the CPU.
         module: custom function (n_features, outputs) → torch module, named "module:Name" in table.kind.
 
     Raises:

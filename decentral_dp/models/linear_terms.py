@@ -43,7 +43,7 @@ class Joined:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(1, N, d)."""
+        """Shape (1, N, d) of the rows."""
         return self.rows.shape
 
     @cached_property
@@ -243,7 +243,7 @@ def as_features(features: Array, labels: Array, n_features: int, intercept: bool
         intercept: whether a column of ones is appended.
 
     Returns:
-        (N, d).
+        The features, (N, d).
 
     Raises:
         InputError: the shape is wrong, there are no records, or a value is not finite.

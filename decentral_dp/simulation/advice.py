@@ -113,8 +113,8 @@ def loss_trend(metrics: Columns, learned_little: bool = False) -> LossTrend | No
 
     Args:
         metrics: table with columns round, agent, name, value.
-        learned_little: whether the score equals that of a constant prediction; an increase is reported only in this
-            case.
+        learned_little: whether the score equals the score of a constant prediction; an increase is reported only in
+            this case.
     """
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     for ending, stem in itertools.product(_ENDINGS, _LOSSES):

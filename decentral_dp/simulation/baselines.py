@@ -87,7 +87,7 @@ def with_sites(run: Run) -> Run:
     """Add the comparison of sites to a run and its folder. Without sites the run is returned unchanged.
 
     Args:
-        run: finished run with its baselines and those of further seeds.
+        run: finished run, with its baselines and the runs of further seeds.
     """
     runs, job = (run, *run.repeats), run.simulation()
     if job.sites is None or not all("alone" in each.baselines for each in runs):

@@ -260,7 +260,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
     Returns:
         `finite_data`: ε at privacy.delta on these records; +inf if it diverges or is infinite for the planned rounds,
         None if unknown. `endless_stream`: the bound on an endless stream of records, pure ε for Laplace and ε at
-        privacy.delta for Gaussian noise; None without a stream or a known bound.
+        privacy.delta for Gaussian noise; None if there is no stream or no known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
     algorithm = strip_centring(job.algorithm)

@@ -283,7 +283,7 @@ class Evaluator:
 
     Args:
         problem: bilevel problem.
-        agents: (train, validation) records of each agent.
+        agents: records (train, validation) of each agent.
         test: held-out records or None.
         names: names of the rows of a value, default their numbers.
         numbers: scored rows of a value, with the records of `agents`, default all. Byzantine agents are not scored.
@@ -588,7 +588,7 @@ class AgentEvaluator:
     label_unit: float | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Evaluate the metrics of one round, in rows like those of `metrics.Evaluator`."""
+        """Evaluate the metrics of one round, in the row format of `metrics.Evaluator`."""
         names = [str(agent) for agent in range(self.n_agents)]
         rows: list[Row] = []
         for name, per_row in self._scores(snapshot, snapshot.published).items():

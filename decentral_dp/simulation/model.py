@@ -106,7 +106,7 @@ class TrainedModel:
     def weights(self) -> dict[str, Array]:
         """Weights by name, in their shapes, for prepared features.
 
-        With two classes and a clip, the odds from the weights are up to twice as far from 1 as those of
+        With two classes and a clip, the odds from the weights are up to twice as far from 1 as the odds of
         `predict_proba`, which allows for the clip. The predicted classes are the same.
         """
         return self.problem.named_weights(self._y[0])
@@ -132,9 +132,10 @@ class TrainedModel:
     def state_dict(self) -> dict[str, Any]:
         """Return the weights as float64 tensors, for `load_state_dict` of a torch module with the same layers.
 
-        The module of a linear model is a `torch.nn.Linear`. That of an mlp is a `torch.nn.Sequential` of Linear and
-        ReLU, that of a cnn one of Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten
-        and Linear. A custom module is itself, without its buffers. The module reads features from `prepare`.
+        The module is a `torch.nn.Linear` for a linear model, and a `torch.nn.Sequential` of Linear and ReLU for an mlp.
+        For a cnn it is a `torch.nn.Sequential` of Unflatten(1, (c, h, w)), then Conv2d, ReLU and MaxPool2d(2) for each
+        convolution, then Flatten and Linear. For a custom module it is the module itself, without buffers. It reads
+        features from `prepare`.
         """
         return {name: tensor(value) for name, value in self.weights.items()}
 

@@ -74,7 +74,7 @@ class Plan:
         n_agents: number of agents.
         topology: graph of the agents, as in `result.json`.
         privacy: privacy statement.
-        data_notes: differences between the records and those of the scenario.
+        data_notes: differences between the given records and the scenario's records.
         method: name of the algorithm with every enabled part.
         settings_text: default hyper-parameters of training; "" for other problems.
         setting_warnings: warnings of learning rates that may be unstable on this graph, and of features that are not

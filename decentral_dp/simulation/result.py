@@ -67,7 +67,7 @@ class WeakScore:
     """Held-out score that does not exceed the score of a constant prediction.
 
     Args:
-        name: "test_auc", "test_accuracy" or "test_r2".
+        name: score "test_auc", "test_accuracy" or "test_r2".
         value: the score.
         baseline: score of a random ranking, the majority class or the mean label.
         margin: least excess over the baseline that counts.
@@ -127,11 +127,11 @@ class RunResult(Mapping[str, Any]):
         content: content of `result.json` by key; its keys are also the keys of this mapping.
         privacy: privacy statement.
         title: title of the scenario.
-        status: "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
+        status: status "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
         reason: error that ended an interrupted or failed run, or None.
         divergence: value by which the run diverged, or None.
         method: name of the algorithm with every enabled part.
-        engine: "local" or "ray".
+        engine: engine "local" or "ray".
         rounds: number of completed rounds.
         rounds_planned: number of rounds of the scenario.
         seconds: running time.
@@ -147,7 +147,7 @@ class RunResult(Mapping[str, Any]):
         features_cut: feature → share of its values outside problem.scale, if any.
         clipped: channel → clipped fraction of per-example gradients at the last values.
         failed_callbacks: callbacks that failed.
-        weak_score: held-out score, if it is close to that of a constant prediction.
+        weak_score: held-out score, if it is close to the score of a constant prediction.
         loss_trend: loss that increased or still decreased, or None.
         algorithm: hyper-parameters of a coordinator's program, or empty.
         audit: findings of an audit of the run, or None.
@@ -265,7 +265,7 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def scores_average(self) -> bool:
-        """Whether the scores are those of the average of the final models."""
+        """Whether the scores refer to the average of the final models."""
         return self.evaluated_on == "final_average"
 
     @property
@@ -285,7 +285,7 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def solves_lower(self) -> bool:
-        """Whether only x was published, so that scores are those of an exact lower solution."""
+        """Whether only x was published, so that scores refer to an exact lower solution."""
         return self.evaluated_on == "lower_solution"
 
 

@@ -44,8 +44,8 @@ class Horizon:
 
     Args:
         finite_data: ε at δ on these records; +inf if it diverges, None if unknown.
-        endless_stream: pure ε for Laplace, ε at δ for Gaussian noise, on an endless stream of records; None without a
-            bound.
+        endless_stream: ε on an endless stream of records, pure for Laplace noise and at δ for Gaussian noise; None if
+            it is unbounded.
     """
 
     finite_data: Number = None
@@ -181,7 +181,7 @@ class ReleasePrice:
 
     Args:
         channel: channel name.
-        mechanism: "gaussian", "laplace" or "exponential".
+        mechanism: noise mechanism, "gaussian", "laplace" or "exponential".
         unit: unit of the cost, "μ" of a Gaussian pair or pure "ε".
         price: split → lowest and highest cost of a release.
         rate: split → rate of Poisson sampling, if any.
@@ -214,7 +214,7 @@ class NoiseCorrelation:
     """Noise that is correlated between agents.
 
     Args:
-        ratio: standard deviation of the shared noise divided by that of an agent's own noise, each averaged if it
+        ratio: ratio of the standard deviations of the shared noise and an agent's own noise, each averaged if it
             differs.
         collusion_threshold: least number of colluding agents that may leave an agent only its own noise.
         between_agents: kind "pairwise", "zero_sum" or "optimised".
@@ -231,7 +231,7 @@ class PrivacyStatement:
 
     Args:
         setting: "gossip", or the setting of a trusted coordinator and its type of problem.
-        guarantee: "certified", "as_published" or "none".
+        guarantee: kind of guarantee, "certified", "as_published" or "none".
         mechanisms: noise mechanisms; none without noise.
         protocol: protocol of the algorithm, "released", "private" or "published".
         queries: terms that a trusted coordinator queries and that read records.

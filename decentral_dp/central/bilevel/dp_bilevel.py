@@ -231,7 +231,7 @@ class DpBilevel(lower_solvers.SolvesLower):
     Args:
         x, penalty, inner, smoothness: η, λ, number of solver steps, and b in dp_gd; None for the defaults.
         rate: sampling rate of the Poisson samples.
-        solver: "dp_gd" or "output_perturbation".
+        solver: lower-level solver, "dp_gd" or "output_perturbation".
         reads: whether the step of x reads records (computed).
         shares: channel → share of a round's μ² (computed).
     """

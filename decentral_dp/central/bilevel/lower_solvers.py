@@ -3,7 +3,7 @@
     "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
     "output_perturbation"  ỹ = P(minimiser + noise), once; the coordinator has the records
 
-h is the upper loss, l the lower loss; the minimiser of g + f/λ is that of f + λg. P projects on the ball that is known
+h is the upper loss, l the lower loss; g + f/λ and f + λg have the same minimiser. P projects on the ball that is known
 to contain the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is the last released point.
 
 dp_gd reaches the accuracy that its noise allows in κ log n steps, κ = b/μ: the bias (1 − 1/κ)^K of K steps falls faster
@@ -129,7 +129,7 @@ class SolvesLower(dp.Coordinated, Protocol):
     """A coordinator's program with a private solver of the lower level.
 
     Args:
-        solver: "dp_gd" or "output_perturbation".
+        solver: lower-level solver, "dp_gd" or "output_perturbation".
         inner: K of "dp_gd".
         smoothness: b of "dp_gd"; None takes it from the constants at x.
     """
@@ -180,11 +180,11 @@ class PublicFacts(NamedTuple):
 
     Args:
         constants: constants on the ball of the minimisers of g + f/λ.
-        penalty: λ.
+        penalty: penalty weight λ.
         lipschitz: bound on the norm of one record's ∇_y.
         records: number of records in a mean.
         price: privacy cost μ of all releases of one solve.
-        dimension: q.
+        dimension: dimension q of y.
     """
 
     constants: ProblemConstants

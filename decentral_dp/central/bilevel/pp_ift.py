@@ -73,7 +73,7 @@ class PpIft(lower_solvers.SolvesLower):
 
     Args:
         x, inner, smoothness: η, K and b; None for the defaults.
-        solver: "dp_gd" or "output_perturbation".
+        solver: lower-level solver, "dp_gd" or "output_perturbation".
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)

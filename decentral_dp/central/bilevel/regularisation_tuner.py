@@ -97,7 +97,7 @@ class RegularisationTuner(dp.Coordinated):
     """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
 
     Args:
-        method: "ppift", "penalty" or "em".
+        method: tuning method, "ppift", "penalty" or "em".
         penalty: λ, default 10.
         candidates: number of candidate points, default 65.
         last_share: share of a train record's μ² for the model of the last round, its only release; 0 if all rounds are

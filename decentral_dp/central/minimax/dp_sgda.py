@@ -55,7 +55,7 @@ class DpSgda(dp.Coordinated):
     Args:
         x, y: learning rates η_x and η_y.
         rate: sampling rate q.
-        solver: "ascent" or "closed_form".
+        solver: solver for y, "ascent" or "closed_form".
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")

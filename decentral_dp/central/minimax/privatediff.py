@@ -71,7 +71,7 @@ class PrivateDiff(steps.Estimating):
         inner: number of steps of y.
         smoothness: smoothness constant L.
         rate: sampling rate q.
-        solver: "ascent" or "closed_form".
+        solver: solver for y, "ascent" or "closed_form".
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")

@@ -118,7 +118,7 @@ class Objective(Protocol):
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains grad_y, or a further term, of every record; None without a bound.
+        """Return a ball that contains grad_y, or a further term, of every record; None if it is unbounded.
 
         Args:
             term: "grad_y" or a key of `statistics`.

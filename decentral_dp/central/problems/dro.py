@@ -2,7 +2,7 @@
 
 A ψ-divergence is D(p, q) = Σ_i q_i ψ(p_i/q_i), ψ convex on t ≥ 0 with its minimum ψ(1) = 0. Its conjugate is
 ψ*(s) = sup_{t ≥ 0} {ts − ψ(t)}, and w = (ψ*)' is the maximising t. With a public strength λ and losses ℓ_i clipped to
-[0, B] (problem.cap; see `losses`), the problem is that of Xu et al. 2025 (Equation 3), minimised by x and by y = η:
+[0, B] (problem.cap; see `losses`), the problem is Equation 3 of Xu et al. 2025, minimised over x and y = η:
 
     Φ(x) = max_p Σ_i p_i ℓ_i(x) − λ D(p, 1/n) = min_η F(x, η),       F = mean_i λψ*((ℓ_i − η)/λ) + η
     ∇_x of a record: w_i ∇ℓ_i,  grad_y = −∂F/∂η of a record: w_i − 1,      w_i = w((ℓ_i − η)/λ)

@@ -35,7 +35,7 @@ class MinimaxEvaluator:
     numbers: IntArray | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Evaluate the metrics of the published values of one round, in rows like those of `Evaluator`."""
+        """Evaluate the metrics of the published values of one round, in the row format of `Evaluator`."""
         rows: list[Row] = []
         snapshot = select_agents(snapshot, self.numbers)
         for values, suffix in ((snapshot.published, ""), (snapshot.released if is_average else None, "_last")):

@@ -100,7 +100,7 @@ class ValueFunction:
         by W_k: Σ_t P aᵀ + Q a'ᵀ,   by b_k: Σ_t P,   by W'_k: Σ_t Q aᵀ,   by b'_k: Σ_t Q         (a, a' of layer k − 1)
         one layer down:  Q ← (1 − a²) ∘ Wᵀ Q,   P ← (1 − a²) ∘ (Wᵀ P + W'ᵀ Q − 2 a ∘ z' ∘ Wᵀ Q)    (Q before its change)
 
-    which includes ∇²V ω without a Hessian. Leading axes before those of steps and states are independent batches.
+    which includes ∇²V ω without a Hessian. Axes that precede the axes of steps and states are independent batches.
 
     Args:
         n_inputs: dimension of a state.

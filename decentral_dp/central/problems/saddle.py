@@ -85,7 +85,7 @@ class Minimax(TwoVariables, Protocol):
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains this term of every record at the public x (p,), y (q,); None without a bound."""
+        """Return a ball that contains this term of every record at the public x (p,), y (q,); None if unbounded."""
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
@@ -184,7 +184,7 @@ class Saddle(Problem):
         return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Return the public part of −grad_y: that of r plus the centre of the ball. See `Problem.regulariser`."""
+        """Return the public part of −grad_y, the gradient of r plus the ball's centre. See `Problem.regulariser`."""
         return Regulariser(-self._public("grad_y", x, y), np.zeros_like(y), np.zeros_like(x))
 
     def public_grad_x(self, x: Array, y: Array) -> Array:

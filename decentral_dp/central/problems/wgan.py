@@ -60,7 +60,7 @@ class Real(NamedTuple):
     """Records.
 
     Args:
-        inputs: (n, d), in [−1, 1].
+        inputs: inputs (n, d), in [−1, 1].
     """
 
     inputs: Array
@@ -72,15 +72,15 @@ class Wgan(Minimax):
 
     Args:
         critic: D, with one output.
-        n_features: d.
+        n_features: number d of features.
         hidden: units of the critic's layers.
         generator: units of the generator's layers.
         latent: dimension of z.
-        penalty: λ.
+        penalty: penalty weight λ.
         radius: radius of the ball of y.
         clip: clipping norm of the gradients by w_D at generated records, the same as at records.
         seed: public seed.
-        device: "cpu" or "cuda".
+        device: device "cpu" or "cuda".
     """
 
     critic: Model

@@ -9,7 +9,7 @@ journal.jsonl   one JSON object a line (`journal_lines`), appended and synced. T
                 run resumed from there. {"machines": […]}: for each block of agents, a digest of the libraries and the
                 processor. {"part": [A, B], …}: a file of released values, with its digest. {"unkept": REASON}: no
                 state can be saved.
-noise_root.json the noise key, its generator and the digest of what it was drawn for; removed when the run is complete.
+noise_root.json the noise key, its generator and the digest of its run's inputs; removed when the run is complete.
 saved-K.npz     the last state (`states`). metrics-K.parquet: the metrics since the previous state. Agents that hold
                 their records keep their states (`AgentStates`), and their receipts are here.
 releases-A-B.parquet: released values, with `run.keep_releases` (`releases`).
@@ -350,7 +350,7 @@ class RunInProgress:
         Args:
             s: snapshot of the round.
             rows: metrics of all rounds so far.
-            ends: whether the run ends before its last round; default False.
+            ends: whether the run ends before its last round, default False.
         """
         self._reached = max(self._reached, s.round)
         ending = s.round == self._job.rounds or ends
@@ -410,7 +410,7 @@ class RunInProgress:
         """Write result.json of an incomplete run, with the reason, the released rounds, and their privacy cost.
 
         Args:
-            status: "interrupted" or "failed".
+            status: status "interrupted" or "failed".
             reason: reason in a sentence.
             is_planned: whether all releases were planned; if not, no ε holds.
             is_adaptive: whether the last round may depend on released values, so that only the plan's ε holds.

@@ -104,7 +104,7 @@ def first_digest(path: Path) -> str | None:
         path: path of the journal.
 
     Returns:
-        The digest; None without a journal.
+        The digest; None if there is no journal.
 
     Raises:
         ValueError: the line was changed, or the path is not a regular file.

@@ -1,8 +1,8 @@
 """Privacy cost of D-SGD against adversaries that receive published models only.
 
 The default ε holds against an adversary that observes every message. If the agents keep their messages to themselves
-and publish one average of their last models, or their last models, the noise of earlier rounds hides what one record
-changed, and ε is smaller. `privacy.accounting.hidden_states` has the theorem. This module computes its public numbers
+and publish one average of their last models, or their last models, the noise of earlier rounds hides the change by one
+record, and ε is smaller. `privacy.accounting.hidden_states` has the theorem. This module computes its public numbers
 for a job. With ω = I + W, η the learning rate, L the largest curvature of a record's loss, m the ridge and h =
 `step_factor`,
 
@@ -29,7 +29,7 @@ of all messages.
 
 ε includes the rounding of float64. Messages are multiples of a grid g, and an average is published as an exact sum,
 divided once. The last shift of a message is also a multiple of g, which adds √q g to the distances of the last round.
-Pairwise noise is a multiple of g, and its draws add to those of the samplers.
+Pairwise noise is a multiple of g, and its draws add to the samplers' draws.
 """
 
 from __future__ import annotations
@@ -551,7 +551,7 @@ def _own_noise(steps: Steps) -> Array:
 
 
 def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> HiddenRounds:
-    """Return the rounds of a job without observed messages, except those of published models.
+    """Return the rounds of a job, in which only messages of published models are observed.
 
     Args:
         steps: the job's steps.
@@ -612,7 +612,7 @@ def epsilon_in_float64(
         mu: parameter μ of the Gaussian pairs.
         draws: number of normal variates that the adversary does not draw; broadcasts with μ.
         bits: number of bits of the grid of the noise.
-        delta: δ.
+        delta: δ of the guarantee.
         total_epsilon: ε of all messages; broadcasts with μ.
         target: bound to try in addition to one near the result.
     """
