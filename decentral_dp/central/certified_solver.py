@@ -376,7 +376,7 @@ def inverse_product(objective: PenalisedObjective, f: SolveFacts, y: Array, targ
         f: public facts of the objective.
         y: point of the Hessian, (q,).
         target: right-hand side, (q,).
-        s: the certificate.
+        s: certificate of the solve.
     """
     with np.errstate(all="ignore"):
         correction, _ = _correction(objective, y)
@@ -391,7 +391,7 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
         correction: residual → approximate correction of any accuracy.
         target: right-hand side, (q,).
         mu, smooth: bounds with μ ⪯ H ⪯ smooth.
-        s: the certificate.
+        s: certificate of the solve.
     """
 
     def is_solved(_: Array, residual: Array) -> bool:

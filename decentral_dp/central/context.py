@@ -117,7 +117,7 @@ class CoordinatorContext(_Context):
     """Public facts of a bilevel problem.
 
     Args:
-        problem: bilevel or minimax problem.
+        problem: bilevel problem.
         counts: split → number of records of all agents together.
         agents: number of agents.
         clip: clipping norms that the agents apply.
@@ -181,7 +181,7 @@ class CoordinatorContext(_Context):
         return self.problem.p if CLIP_OF_TERM[term] == "x" else self.problem.q
 
     def split_of(self, term: str) -> Split:
-        """Return the split that a term reads. Raises KeyError if it reads none."""
+        """Return the split that a term reads. Raises KeyError if it reads no record."""
         return split_read(term, self.problem.reads_records)
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedSum:
@@ -319,7 +319,7 @@ class MinimaxContext(_Context):
     """Public facts of a minimax problem.
 
     Args:
-        problem: bilevel or minimax problem.
+        problem: minimax problem.
         counts: split → number of records of all agents together.
         agents: number of agents.
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.

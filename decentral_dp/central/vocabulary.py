@@ -72,8 +72,8 @@ class Charge(NamedTuple):
         mechanism: noise mechanism, "gaussian", "laplace", "exponential" or "uncertified".
         width: number of coordinates of one release.
         indices: indices of the releases, (R,), ascending, from 1.
-        weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor
-            meets the target.
+        weight: split → privacy cost of each release (μ, or pure ε), (R,), relative to the other releases and channels.
+            One common factor meets the target.
         rate: split → rate of the Poisson sample.
         distortion: distortion of the mechanism, as in the ledger.
         reason: reason why a mechanism is uncertified.

@@ -19,8 +19,8 @@ The module maps a batch (n, n_features) to (n, outputs), and is converted to flo
 first. The trainable parameters are x. They start with the values that the function sets, drawn with the public seed if
 torch's generator draws them. The module stays in training mode, for gradients and for scores.
 
-Tests on synthetic records in [−1, 1], the declared range after scaling, check that its state does not change, and that
-outputs and gradients of torch.func equal the batch's. This excludes batch normalisation, dropout, recurrent
+Tests on synthetic records in [−1, 1], the declared range after scaling, check that the module's state does not change,
+and that outputs and gradients of torch.func equal the batch's. This excludes batch normalisation, dropout, recurrent
 layers and hooks on gradients. Forward hooks and parametrizations are allowed. The tests do not detect a module that
 reads the clock, or that keeps records in a buffer.
 """

@@ -68,7 +68,7 @@ class WeakScore:
 
     Args:
         name: score "test_auc", "test_accuracy" or "test_r2".
-        value: the score.
+        value: value of the score.
         baseline: score of a random ranking, the majority class or the mean label.
         margin: least excess over the baseline that counts.
         interval: 95 % interval of an accuracy.

@@ -17,7 +17,7 @@ class Interval(NamedTuple):
     """Number with its confidence interval. Both ends equal an exact number; an unknown number is NaN.
 
     Args:
-        value: the number.
+        value: value of the number.
         low: lower end of the interval; NaN without an interval.
         high: upper end of the interval; NaN without an interval.
 

@@ -231,7 +231,7 @@ def noise_gain(k: PublicFacts, steps: int | None) -> float:
     """Compute the noise gain of a solve.
 
     Args:
-        k: public facts of the solve.
+        k: public facts of the objective.
         steps: K of "dp_gd"; None for "output_perturbation".
 
     Returns:

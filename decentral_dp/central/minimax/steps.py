@@ -143,9 +143,9 @@ class Estimating(dp.Coordinated, Protocol):
             context: public facts of the run.
             s: state, for programs whose clipping norms depend on it.
             estimate: the term and its channels.
-            last: the previous estimate, (width of the term,).
-            point: the current point.
-            previous: the previous point.
+            last: previous estimate, (width of the term,).
+            point: current point.
+            previous: previous point.
 
         Returns:
             The next estimate, of the same shape.
@@ -180,7 +180,7 @@ def plan_estimates(
         context: public facts of the run.
         period: number of rounds T from one anchor to the next; the anchors have the whole share if there are no
             differences.
-        indices: estimate → (rounds,) indices of its releases.
+        indices: estimate → indices of its releases, (rounds,).
         rate: rate of the Poisson samples.
         share: share of Σμ² of each estimate, relative to other parts, default 1.
 

@@ -324,7 +324,7 @@ def is_unbounded(job: Any) -> bool:
 
 
 def _seconds_of_colluders(job: GossipJob) -> float:
-    """Return the approximate seconds that ε against every set of colluders takes to compute."""
+    """Return the approximate time, in seconds, to compute ε against every set of colluders."""
     m = job.n_agents
     return math.comb(m, job.scenario.privacy.colluders) * m * job.rounds * (PER_ROUND + m**3 * PER_CUBE)
 
