@@ -33,7 +33,7 @@ class NestedLoops(dp.Algorithm, Protocol):
     """Algorithm whose rounds send x once, then y of K inner steps, then messages of N inverse iterations.
 
     Args:
-        y: β; all are fields of the algorithm.
+        y: step size β.
         inner: K.
         inverse: N.
     """
@@ -60,10 +60,10 @@ class NestedLoops(dp.Algorithm, Protocol):
             dataset: records of the agents.
             x: upper variable, (b, p).
             y: the agents' own values, (b, q).
-            y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
+            y_near: Σ_j w_ij ỹ_j of the last message, (b, q).
 
         Returns:
-            y^K, and Σ_j w_ij ỹ_j of the message that sent it.
+            Tuple of y^K and Σ_j w_ij ỹ_j of the message that sent it.
         """
         a = 1.0 - dataset.neighbour_weight
         for k in range(self.inner):
@@ -84,7 +84,7 @@ U_TERMS = ("upper_grad_x", "lower_jvp")
 
 
 def solve_neumann(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
-    """Compute w at (x, y) of every agent by itself.
+    """Compute w at (x, y) for every agent separately.
 
     Args:
         batches: list of b batches; v_k is computed from batches[k] and released on channel "v".
@@ -120,7 +120,7 @@ def planned_series(
         t: round of each release, (R,).
         k: position of each release in the series, (R,).
         smoothness: L.
-        kept: whether a batch is used after its first release; default False.
+        kept: whether a batch is used after its first release.
     """
     reads = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
     is_charged = np.where(k == 0, *reads)
