@@ -31,17 +31,17 @@ LARGEST_CLIP = 1e250
 class Clip:
     """Clipping norms of one record's contribution to each channel. `inf` disables clipping and the certificate.
 
-    Every term is clipped with the norm of its channel: `lower_grad_y` of y; `lower_hvp` and `upper_grad_y`, separately,
-    of z; `upper_grad_x` and `lower_jvp`, separately, of x.
+    Every term is clipped with the norm of its channel: `lower_grad_y` with that of y, `lower_hvp` and `upper_grad_y`
+        each with that of z, and `upper_grad_x` and `lower_jvp` each with that of x.
 
     Args:
-        norm: "l1" or "l2".
+        norm: norm of the clipping, "l1" or "l2".
         x: C of channel x.
         y: C of channel y.
         z: C of channel z.
-        shares: (channel, C_t/C by round) of clipping norms with a schedule.
-        envelope: whether gradients of cross-entropy in a linear model are those of envelopes (`models.envelope`);
-            default False, scaled gradients.
+        shares: (channel, C_t/C by round) for clipping norms with a schedule.
+        envelope: whether linear models with cross-entropy use envelope gradients (`models.envelope`) instead of scaled
+            gradients.
 
     Raises:
         InputError: a clipping norm is NaN, or positive and below `SMALLEST_CLIP`.
@@ -68,7 +68,7 @@ class Clip:
         return float(getattr(self, channel))
 
     def bounds(self, channel: str, rounds: NDArray[np.int64]) -> Array:
-        """Return (T,) C_t of a channel at T rounds."""
+        """Return C_t of a channel at T rounds, (T,)."""
         share = dict(self.shares).get(channel)
         return self.bound(channel) * (np.ones(rounds.size) if share is None else share.at(rounds))
 
@@ -124,7 +124,7 @@ def clip_factors(norms: Array, bound: float) -> Array:
 
 
 def row_norms(rows: Array, norm: Norm) -> Array:
-    """Compute (N,) norms of the rows of an (N, d) array."""
+    """Compute the norms, (N,), of the rows of an (N, d) array."""
     if norm == "l1":
         return np.asarray(np.abs(rows).sum(axis=1))
     with np.errstate(over="ignore"):
@@ -151,7 +151,7 @@ class Unit(NamedTuple):
 
     Args:
         records: number of records k; None for all records of an agent.
-        zeroed: whether they contribute nothing in one of the data sets; otherwise they are replaced.
+        zeroed: whether the records contribute nothing in one of the data sets instead of being replaced.
 
     Example:
         >>> bounds = [Unit(k, zeroed).sensitivity(1.0, 100, 10) for k in (1, 5, None) for zeroed in (False, True)]
@@ -214,7 +214,7 @@ class Unit(NamedTuple):
 
     @property
     def sampling(self) -> str:
-        """Name of Poisson sampling for this unit: "poisson" for one replaced record, else "poisson, 2 zeroed" …"""
+        """Name of Poisson sampling for this unit: "poisson" for one replaced record, or such as "poisson, 2 zeroed"."""
         return "poisson" if self == RECORD else f"poisson, {self.records} {'zeroed' if self.zeroed else 'replaced'}"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
