@@ -39,7 +39,7 @@ class Clip:
         x: C of channel x.
         y: C of channel y.
         z: C of channel z.
-        shares: (channel, C_t/C by round) for clipping norms with a schedule.
+        shares: pairs (channel, C_t/C by round) for clipping norms with a schedule.
         envelope: whether linear models with cross-entropy use envelope gradients (`models.envelope`) instead of scaled
             gradients.
 

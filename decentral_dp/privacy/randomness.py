@@ -403,7 +403,7 @@ class Draws:
         """Fill arrays with standard variates, each agent's rows in the order of the arrays.
 
         Args:
-            arrays: (distribution, array) pairs. The array, (b, …) for b agents, is overwritten. In an array of more
+            arrays: pairs (distribution, array). The array, (b, …) for b agents, is overwritten. In an array of more
                 than two axes, all but the first axis are contiguous.
         """
         module = _compiled

@@ -68,13 +68,13 @@ class ProblemFacts(NamedTuple):
     Args:
         n_features: number of columns d of a record.
         n_classes: number of classes c; 0 if labels are numbers.
-        image: (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
+        image: shape (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
         agents: number of agents m.
         seed: public seed for draws of the problem.
         device: "cpu" or "cuda".
         module: function (n_features, outputs) → custom torch model; None if problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None without a bound.
-        trajectory: (L, d) if records are trajectories, as in `Dataset`.
+        trajectory: shape (L, d) if records are trajectories, as in `Dataset`.
         clip: variable → bound on its gradients.
     """
 

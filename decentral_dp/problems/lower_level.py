@@ -281,7 +281,7 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
     Args:
         problem: any bilevel problem.
         x: upper variable, (p,).
-        agents: unclipped (train, validation) records of each agent.
+        agents: unclipped train and validation records of each agent.
         tolerance: relative tolerance of the solve.
     """
     return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)

@@ -115,7 +115,7 @@ class ReferenceObjective(NamedTuple):
         Args:
             published: published values "x" (m, p) and "y" (m, q) of the agents.
             names: names of the measures; others are ignored.
-            agents: (train, validation) records of each agent.
+            agents: train and validation records of each agent.
             key: key of the problem and its records in the cache of solutions; "" caches nothing.
         """
         values = published["y" if self.one_level else "x"]

@@ -47,7 +47,7 @@ class ChannelCharges(NamedTuple):
         loss: cost of every release before amplification, in the mechanism's unit, (T, g).
         rate: sampling rates, (T, g).
         column: column of each group of agents, (G,).
-        variates: (ε, δ) of float64 samplers in each column, (g,) each, or normal variates by group.
+        variates: slack (ε, δ) of float64 samplers in each column, (g,) each, or normal variates by group.
         sampling: sampling of batches, as in `ChannelLedger`.
         distortion: bound on the distortion, as in `ChannelLedger`.
     """

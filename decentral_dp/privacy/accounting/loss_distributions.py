@@ -366,7 +366,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     """Discretise profiles by connecting the dots.
 
     Args:
-        pairs: (profile, reach) of each pair, which is its own mirror image. The profile is δ(ε) for arrays (n,) of ε ≥
+        pairs: profile and reach of each pair, which is its own mirror image. The profile is δ(ε) for arrays (n,) of ε ≥
             0. Losses beyond ±reach are rounded up to −reach and to infinity.
         step: grid step.
 

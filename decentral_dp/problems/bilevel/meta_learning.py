@@ -225,8 +225,8 @@ class MetaLearning(Ridged, Problem):
         Args:
             n_features: number of columns of the records.
             n_classes: number of classes of their labels.
-            image: (height, width, channels) of image records; None (the default) means other records and one hidden
-                layer.
+            image: shape (height, width, channels) of image records; None (the default) means other records and one
+                hidden layer.
             tasks, ways: numbers of tasks and of their classes, as in `draw_tasks`.
             width: number of channels per block, or of hidden units, at least 1.
             ridge: strength of R, above 0.
