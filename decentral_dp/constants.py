@@ -47,21 +47,21 @@ class ProblemConstants(NamedTuple):
     """Bounds on per-record functions and on R, in l2 and spectral norms.
 
     Args:
-        radius: of a ball around `centre` that holds every minimiser y_Z(x).
+        radius: radius of a ball around `centre` that contains every minimiser y_Z(x).
         mu: strong convexity of G in y.
         l_fx: sup |∇_x f|.
         l_fy: sup |∇_y f|.
         l_gy: sup |∇_y G|.
         d_fx: sup over two records of the change of ∇_x f; what is data-independent cancels.
-        d_fy: the same of ∇_y f.
-        d_gy: the same of ∇_y g.
+        d_fy: the same bound for ∇_y f.
+        d_gy: the same bound for ∇_y g.
         b_fxx: sup |∇²_xx f|.
         b_fxy: sup |∇²_xy f|.
         b_fyy: sup |∇²_yy f|.
         b_gxy: sup |∇²_xy G|.
         b_gyy: sup |∇²_yy G|.
         d_hxy: sup over two records of the change of ∇²_xy g.
-        d_hyy: the same of ∇²_yy g.
+        d_hyy: the same bound for ∇²_yy g.
         c_gxy: Lipschitz constant in y of ∇²_xy G.
         c_gyy: Lipschitz constant in y of ∇²_yy G.
         m_gxy: Lipschitz constant in x of ∇²_xy G.
@@ -210,7 +210,7 @@ class ClassLoss(NamedTuple):
 
     Args:
         radius: R ≥ ‖a‖₂.
-        classes: their number.
+        classes: number of classes.
         spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for separate rows, 1 if the score is the
             margin.
 
@@ -552,7 +552,7 @@ class Regularised(LossFamily):
     Args:
         problem: the bilevel problem.
         loss: bounds of l = h.
-        scale: of R, default 1.
+        scale: scale of R; default 1.
     """
 
     problem: Problem
@@ -663,11 +663,11 @@ def worst_case(
     """Bound a function of the constants over x of a box.
 
     Args:
-        family: with the constants.
+        family: family that has the constants.
         low: (p,) of x.
         high: (p,) of x.
         bound: constants → number.
-        record_mass: as in `Family.constants`.
+        record_mass: see `Family.constants`.
         cells: pieces of the box, default 64.
 
     Returns:

@@ -223,7 +223,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:

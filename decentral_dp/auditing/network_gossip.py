@@ -326,7 +326,7 @@ def certified_epsilon(
         mu: (o, m) exact, NaN (as the result) if the victim is a member of the observer.
         nu: (o,) of `rounding`.
         draws: (o,) number of normal variates outside the observer.
-        dimension: of a message.
+        dimension: dimension of a message.
         delta: δ.
         total_epsilon: (m,) ε of all messages.
 

@@ -76,7 +76,7 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     """Return the pairs whose μ gives those of others, by symmetries of all public numbers except those of records.
 
     Args:
-        steps: of the job.
+        steps: the job's steps.
         observers: sets of agents.
 
     Returns:
@@ -131,9 +131,9 @@ def observer_mu(
     """Compute μ of every pair for float64 messages, (o, m), NaN if the victim is an observer.
 
     Args:
-        steps: of the job.
+        steps: the job's steps.
         observers: sets of agents.
-        first: of `first_of_equal_pairs`.
+        first: result of `first_of_equal_pairs`.
         view: models that the observers receive, too; "all_messages" (default) for none.
         progress: called with the number of observers done, and of all.
     """
@@ -202,7 +202,7 @@ class NetworkView:
         epsilon: (o, m) ε at δ in real arithmetic with ideal noise.
         certified: (o, m) ε at δ for float64 messages.
         epsilon_total, certified_total: (m,) the same against an adversary that observes all messages.
-        name: of the graph.
+        name: name of the graph.
         labels: names of the agents.
         linear: (o, m) μ of linear gossip, for training only.
         published: models that the adversary receives, too; "all_messages" for none (`privacy.adversary`).
@@ -322,8 +322,8 @@ class Unpriced:
         observers: o sets of agents.
         system: arguments of `network.pairwise`.
         nu, draws: (o,) arguments of `network.certified_epsilon`.
-        steps: of training, which `system` is no bound for.
-        price_classes: of `first_of_equal_pairs`, for training.
+        steps: steps of training, which `system` does not bound.
+        price_classes: result of `first_of_equal_pairs`, for training.
         compares: whether μ of linear gossip is computed for comparison, for training.
         has_equal_noise: whether `steps` are those of `with_equal_noise`.
     """

@@ -213,7 +213,7 @@ def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: 
     """Load a scenario and resolve its components.
 
     Args:
-        scenario: as in `load`. Records and a graph passed as objects need no entry.
+        scenario: see `load`. Records and a graph passed as objects need no entry.
         overrides: "table.key=value" with a TOML value.
         **objects: Python objects instead of components.
 

@@ -58,8 +58,8 @@ class ComparedRun:
 
     Args:
         name: the shortest end of the folder's path that is unique; long names lose the keys that all have.
-        folder: of the run.
-        result: of `result.json`.
+        folder: folder of the run.
+        result: content of `result.json`.
         settings: dotted key → value, with all defaults.
         metrics: rows (round, agent, name, value), up to the last saved state of a run that is not complete.
         complete: whether the run is complete.
@@ -105,7 +105,7 @@ class ComparisonTable(NamedTuple):
     """A table with a column for each run.
 
     Args:
-        title: of the table.
+        title: title of the table.
         rows: name and text in each run.
         numbers: whether texts are numbers.
         note: below the rows, or instead of them.
@@ -122,7 +122,7 @@ class Comparison:
     """A comparison of runs.
 
     Args:
-        runs: in their order.
+        runs: runs in the order of the columns.
 
     Example:
         >>> import decentral_dp
@@ -211,7 +211,7 @@ class Comparison:
 
         Args:
             folder: created if it does not exist.
-            formats: of files of the figure: "svg", "png", "pdf". Default: none.
+            formats: formats of the figure's files: "svg", "png", "pdf". Default: none.
 
         Returns:
             The path of the page.

@@ -75,7 +75,7 @@ def conduct(
         jobs: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
         progress: function of a `Progress` of "cells".
-        budget: with a file, charged for the run of every cell; default none.
+        budget: `Budget` with a file, charged for the run of every cell; default none.
 
     Returns:
         Tables and verdicts. A failed cell is recorded.
