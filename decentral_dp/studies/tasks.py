@@ -197,7 +197,7 @@ def in_processes(
         jobs: number of processes.
 
     Returns:
-        As `in_ray`.
+        See `in_ray`.
     """
     waiting, outcomes = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
     for item in items:

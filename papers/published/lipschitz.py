@@ -127,7 +127,7 @@ def penalty_constants(penalty: Penalty, box: Mapping[str, float]) -> Array | Non
 
     Args:
         penalty: R.
-        box: variable → bound, as of `lipschitz_constants`.
+        box: variable → bound, see `lipschitz_constants`.
     """
     if isinstance(penalty, Pull):
         # Linear everywhere: no box is needed.
