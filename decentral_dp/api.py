@@ -244,7 +244,7 @@ class Job:
                 return value is the `Run`.
 
         Raises:
-            InputError: `every` is no positive number, the folder cannot be written, the run exceeds the budget, or
+            InputError: `every` is not a positive number, the folder cannot be written, the run exceeds the budget, or
                 privacy.adversary publishes the final models only, whose ε assumes a fixed number of rounds.
 
         Example:

@@ -469,7 +469,7 @@ class LocalDataset:
             kept: whether a state keeps results beyond the first release, so that sampling gives no amplification.
 
         Raises:
-            TypeError: t or draw is no integer.
+            TypeError: t or draw is not an integer.
             ValueError: t or draw is out of range.
         """
         # Keyed draws truncate: t = 0.5 would read the minibatch of round 0 under another number.
@@ -690,7 +690,7 @@ class Batch:
     """Records of each agent and split, with one query per clipped mean.
 
     Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which there
-    is no proof. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
+    is not a proof. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
 
     Args:
         _problem: evaluates the terms.

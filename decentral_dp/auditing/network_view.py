@@ -11,7 +11,8 @@ It supports `ldp_single_level` and `dp_dsgd` with Gaussian noise on released sta
 
 An observer sees the messages of its neighbours, and its members have s = ∞. With `privacy.adversary` it also receives
 the published models. The message of round t is sent on the graph of round t + 1, and the observer may see a message
-that is lost there. All graphs and losses are public before the run, so no agent can choose its neighbours by received messages.
+that is lost there. All graphs and losses are public before the run, so no agent can choose its neighbours by received
+messages.
 
 Pairs that a symmetry of the network maps to each other have one ε: on a ring or a hypercube with equal noise, one for
 each distance. If their numbers of records differ, μ is between those of the victims with most and fewest records, since
@@ -184,7 +185,7 @@ OF_TRAINING = (
     "Certified ε holds for float64 messages and noise, for all records of hidden agents: features are clipped to "
     "declared bounds, so a step moves hidden states apart by bounded factors. No model, metric or checkpoint is "
     "shared, and the graph and batches do not depend on noise. Published calculators state the ε of linear gossip for "
-    "training. It is no bound if gradients depend on hidden states."
+    "training. It is not a bound if gradients depend on hidden states."
 )
 # Observers of more agents are named by their number.
 _MOST_LISTED = 4

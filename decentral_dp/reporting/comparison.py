@@ -242,7 +242,7 @@ def compare(*runs: str | Path | Any) -> Comparison:
         Tables of all of these; `write` makes a page.
 
     Raises:
-        InputError: one of them is no run folder, or they are fewer than two.
+        InputError: one of them is not a run folder, or they are fewer than two.
 
     Example:
         >>> import decentral_dp
@@ -310,7 +310,7 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values that are no table."""
+    """Yield (dotted key, value) of all values that are not tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{key}.")

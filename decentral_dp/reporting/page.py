@@ -244,7 +244,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         # A page is rendered once, and folding constants takes longer than it saves.
         optimized=False,
-        # Only markup of templates and of this module is no text.
+        # Only markup of templates and of this module is not text.
         finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
     )
     functions = vars(formatting) | vars(privacy)
