@@ -166,7 +166,7 @@ def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
     """Join callbacks to one; None without callbacks. A single `Callbacks` is returned unchanged.
 
     Raises:
-        InputError: it is no list of functions.
+        InputError: it is not a list of functions.
     """
     is_list = isinstance(callbacks, Iterable) and not callable(callbacks)
     callback_list: list[Any] = list(callbacks) if is_list else [None]

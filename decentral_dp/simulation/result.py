@@ -222,7 +222,7 @@ class RunResult(Mapping[str, Any]):
         """Parse the text of `to_json`.
 
         Raises:
-            ValueError: the text is no result of this format.
+            ValueError: the text is not a result of this format.
         """
         content = json.loads(text)
         if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -181,7 +181,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         The graph, its agents in the order of `numbering`. Labels that repeat are replaced by the names of the nodes.
 
     Raises:
-        InputError: the object is no networkx graph, has no nodes or equal names, a self loop, or an invalid weight.
+        InputError: the object is not a networkx graph, has no nodes or equal names, a self loop, or an invalid weight.
     """
     import networkx as nx
 

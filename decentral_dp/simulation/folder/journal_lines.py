@@ -107,7 +107,7 @@ def first_digest(path: Path) -> str | None:
         The digest; None without a journal.
 
     Raises:
-        ValueError: the line was changed, or the path is no regular file.
+        ValueError: the line was changed, or the path is not a regular file.
     """
     try:
         with regular(path, "resume").open("rb") as journal:
