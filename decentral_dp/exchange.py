@@ -278,7 +278,7 @@ class Reply(NamedTuple):
     Args:
         released: public release of this agent. For a silent agent it is the last release, initially its start (zeros
             for a channel that is not a variable of the program).
-        neighbour_sum: Σ_{j≠i} w_ij · (release of j), over the neighbours that sent.
+        neighbour_sum: weighted sum Σ_{j≠i} w_ij · (release of j) over the neighbours that sent.
     """
 
     released: Bundle

@@ -297,7 +297,7 @@ class LocalDataset:
     Attributes:
         agents: indices of the agents, (b,).
         network: public facts of all agents.
-        neighbour_weight: |w_ii|, (b, 1).
+        neighbour_weight: total weight |w_ii| of the neighbours, (b, 1).
         kept_weight: share of an agent's value that it keeps, (b, 1).
         counts: split → public numbers of records, (b,).
         p: number of coordinates of x.
@@ -369,7 +369,7 @@ class LocalDataset:
         """Return the start of all agents: a constant plus the problem's public start.
 
         Args:
-            channel: "x", "y" or "z".
+            channel: name of the variable, "x", "y" or "z".
             constants: channel → number, by default 0.
 
         Returns:

@@ -3,7 +3,7 @@
     x: StepSize = option("step size of x")                               required
     rate: float = option("share of a sample", default=1.0, above=0, at_most=1)
 
-A plain field, `x: StepSize` or `rate: float = 1.0`, is a key as well, without a description. Every field of `__init__`
+A plain field, `x: StepSize` or `rate: float = 1.0`, is also a key, without a description. Every field of `__init__`
 is a key, except those of `RESERVED` and those declared by `internal`. Functions at the end of this module declare keys
 that several algorithms share.
 """

@@ -32,13 +32,13 @@ class Public(NamedTuple):
         rounds: number of rounds, T.
         averaged_counts: split → number of records averaged in each round, (T, g).
         rate: split → sampling rate of a round, (g,).
-        neighbour_weight: |w_ii|, (g,).
+        neighbour_weight: total weight |w_ii| of the neighbours, (g,).
         reads_records: term → split that it reads.
         clip: clipping norms of the queries.
         p, q: dimensions of x and y.
         network: public part of the network.
         unit: difference between neighbouring data sets.
-        sampling: "fixed" or "poisson".
+        sampling: sampling of batches, "fixed" or "poisson".
         weights: public factors of the means over records, (g,) or 1.
     """
 
@@ -186,7 +186,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return dataset.start("x", self.start), dataset.start("y", self.start)
 
     def own_value(self, released: Value, mine: Value) -> Value:
-        """Return the value that an agent continues from after sending it: the released one.
+        """Return the value from which an agent continues after sending it, the released value.
 
         The published variant of an algorithm may continue from the noiseless value.
 

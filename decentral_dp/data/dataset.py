@@ -36,7 +36,7 @@ class Dataset:
         feature_names: names of the d features.
         source: bundled name or path.
         agent: owner of each record, (n,), from a column of the data.
-        split: "train", "validation" or "test" for each record, (n,), from a column of the data.
+        split: split of each record, "train", "validation" or "test", (n,), from a column of the data.
         image: shape (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
         bounds: declared (low, high) of every feature of every possible record.
         own_test: size of the test set at the end of the data.

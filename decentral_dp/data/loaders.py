@@ -71,7 +71,7 @@ def load_bundled(name: str) -> Dataset:
     """Read a data set that scikit-learn bundles.
 
     Args:
-        name: "breast_cancer", "wine" or "digits".
+        name: name of the data set, "breast_cancer", "wine" or "digits".
 
     Returns:
         All records, in file order.
@@ -110,7 +110,7 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     """Load a data set of OpenML, from the cache of scikit-learn or the network.
 
     Args:
-        data: "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
+        data: name "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
         column_spec: declarations of the scenario. Without a label, OpenML's target column is the label.
 
     Returns:

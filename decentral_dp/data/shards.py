@@ -392,7 +392,7 @@ class Shards:
         has_records: whether records exist. A plan of synthetic data needs none, so features and labels are zeros.
         features_cut: feature → fraction of values outside its declared range, computed from records.
         placeholders: sentence about ranges that are still placeholders, or "".
-        bounds: (low, high) of every feature before scaling, as in `Dataset`.
+        bounds: range (low, high) of every feature before scaling, as in `Dataset`.
         test_parts: indices of each agent's own held-out records, by the rule of the partition, for scores per site. It
             is empty for a custom function, and for more than 256 agents.
     """

@@ -68,7 +68,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     The features of agent i are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
 
     Args:
-        name: "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
+        name: name of the family, "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
         n_agents: number of agents.
         seed: public seed. The records of agent i depend on (seed, i, d, records) only.
         d: number of features.

@@ -36,9 +36,9 @@ class Clip:
 
     Args:
         norm: norm of the clipping, "l1" or "l2".
-        x: C of channel x.
-        y: C of channel y.
-        z: C of channel z.
+        x: clipping norm C of channel x.
+        y: clipping norm C of channel y.
+        z: clipping norm C of channel z.
         shares: pairs (channel, C_t/C by round) for clipping norms with a schedule.
         envelope: whether linear models with cross-entropy use envelope gradients (`models.envelope`) instead of scaled
             gradients.
@@ -132,7 +132,7 @@ def row_norms(rows: Array, norm: Norm) -> Array:
 
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
-    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), of rows (N, d); a row that is not finite counts as zero."""
+    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), of rows (N, d). A row that is not finite counts as zero."""
     return np.asarray(clipped_row_sums(rows[None], bound, norm)[0])
 
 
@@ -163,7 +163,7 @@ class Unit(NamedTuple):
     zeroed: bool = False
 
     def clips(self, counts: Array | NDArray[np.int64] | int) -> Array:
-        """Return the sensitivity of a sum over N records in units of C: 2·min(k, N), or half of that.
+        """Return the sensitivity of a sum over N records in units of C, 2·min(k, N) or half of this.
 
         Args:
             counts: number of records N, any shape.
@@ -176,9 +176,9 @@ class Unit(NamedTuple):
         """Bound the sensitivity of a mean of clipped contributions, float64 included.
 
         Args:
-            clip: C, times the public factor of the mean; broadcasts with N.
-            counts: N, a number or an array of any shape.
-            width: coordinates of the mean.
+            clip: clipping norm C, times the public factor of the mean; broadcasts with N.
+            counts: number of records N, any shape.
+            width: number of coordinates of the mean.
 
         Returns:
             The sensitivity in the norm of the clip, with the broadcast shape of C and N.
@@ -203,10 +203,10 @@ class Unit(NamedTuple):
         rounded (docs/proofs/01).
 
         Args:
-            clip: C, times the public factor of the mean; broadcasts with N.
-            pool: N, an array of any shape.
-            width: coordinates of the sum.
-            rate: q; broadcasts with N.
+            clip: clipping norm C, times the public factor of the mean; broadcasts with N.
+            pool: number of records N, any shape.
+            width: number of coordinates of the sum.
+            rate: sampling rate q; broadcasts with N.
         """
         if self.records is None:
             return np.full(np.shape(pool), np.inf)
@@ -214,15 +214,15 @@ class Unit(NamedTuple):
 
     @property
     def sampling(self) -> str:
-        """Name of Poisson sampling for this unit: "poisson" for one replaced record, or such as "poisson, 2 zeroed"."""
+        """Name of Poisson sampling for this unit, such as "poisson" for one replaced record or "poisson, 2 zeroed"."""
         return "poisson" if self == RECORD else f"poisson, {self.records} {'zeroed' if self.zeroed else 'replaced'}"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
         """Bound the sensitivity of one clipped vector that an agent computes from all its records; ∞ for records.
 
         Args:
-            clip: C.
-            width: coordinates of the vector.
+            clip: clipping norm C.
+            width: number of coordinates of the vector.
         """
         return float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf
 

@@ -133,7 +133,7 @@ class _Files:
 # Files are read for every job, and parsing is slow.
 @functools.lru_cache(maxsize=256)
 def _names_in(text: bytes) -> tuple[str, ...]:
-    """Return the modules that a source may import, sorted; none if it is not Python."""
+    """Return the modules that a source may import, sorted, or none if it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

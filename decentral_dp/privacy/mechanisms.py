@@ -117,7 +117,7 @@ class Mechanism(ABC):
         Args:
             sensitivity: sensitivity in `norm`, any shape.
             scale: scale of the noise, broadcastable.
-            width: coordinates of the release.
+            width: number of coordinates of the release.
 
         Returns:
             The cost: +inf where the sensitivity is infinite, or positive without noise, and 0 where it is 0.
@@ -305,9 +305,9 @@ class Laplace(NoiseMechanism):
         """Compute ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1).
 
         Args:
-            sensitivity: Δ₁, a number or an array.
-            scale: b; broadcasts with Δ₁.
-            width: d.
+            sensitivity: sensitivity Δ₁, a number or an array.
+            scale: scale b; broadcasts with Δ₁.
+            width: number of coordinates d.
         """
         delta, b = broadcast(sensitivity, scale)
         g = self.grid(b, width)
@@ -413,9 +413,9 @@ class Gaussian(NoiseMechanism):
         """Compute μ = (Δ₂ + √d·g)/s, or √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s for wide releases.
 
         Args:
-            sensitivity: Δ₂, a number or an array.
-            scale: s; broadcasts with Δ₂.
-            width: d.
+            sensitivity: sensitivity Δ₂, a number or an array.
+            scale: scale s; broadcasts with Δ₂.
+            width: number of coordinates d.
         """
         delta, sd = broadcast(sensitivity, scale)
         g = self.grid(sd, width)
@@ -431,8 +431,8 @@ class Gaussian(NoiseMechanism):
         """Return the kind of float64 variates, whose errors accountants bound (docs/proofs/09).
 
         Args:
-            loss: μ of releases, any shape.
-            width: d.
+            loss: costs μ of releases, any shape.
+            width: number of coordinates d.
         """
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 

@@ -439,7 +439,7 @@ class PairDraws:
             index: index of the release.
             t: round of the release.
             tag: tag of its channels.
-            ratio: σ/g of each column, (1, D).
+            ratio: ratio σ/g of each column, (1, D).
 
         Returns:
             Noise, (b, D).

@@ -297,7 +297,7 @@ class Recorder:
 
     @property
     def columns(self) -> dict[str, _ChannelColumn]:
-        """Channel → its releases."""
+        """Channel → column of its releases."""
         for column in self._columns.values():
             column.settle()
         return self._columns

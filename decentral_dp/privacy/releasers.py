@@ -54,8 +54,8 @@ class NoiseSchedule:
     """Standard deviation σ/(t+1)^ς · f(t) of the noise on the release with index t, per agent.
 
     Args:
-        scale: σ of each agent, (m,).
-        decay: ς of each agent, (m,).
+        scale: scale σ of each agent, (m,).
+        decay: exponent ς of each agent, (m,).
         points: points of f, as in `factor_at`, equal for all agents.
     """
 

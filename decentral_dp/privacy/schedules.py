@@ -37,7 +37,7 @@ class StepSize:
     """Learning rate λ_t = scale/(t+1)^decay · f(t) of rounds t = 0, 1, ….
 
     Args:
-        scale: λ_0 without points, at least 0.
+        scale: value λ_0 without points, at least 0.
         decay: exponent, at least 0; 0 (the default) gives a constant.
         points: points (round, factor) of f, as in `factor_at`; by default f = 1.
 

@@ -196,7 +196,7 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     """Compute the factor of a custom C⁻¹.
 
     Args:
-        inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
+        inverse: matrix C⁻¹, (T, T), lower-triangular with ones on its diagonal.
         reads: whether each round reads a record, (P, T), one row per pattern of reads. None (the default) means that
             every round reads every record.
 

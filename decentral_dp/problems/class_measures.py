@@ -64,7 +64,7 @@ class _Predictions:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Per model and class: records, predictions, and correct predictions, (3, b, c)."""
+        """Numbers of records, predictions, and correct predictions per model and class, (3, b, c)."""
         answer = self.share.argmax(axis=2)[..., None] == np.arange(self.share.shape[2])
         parts = np.broadcast_to(self.true, answer.shape), answer, answer & self.true
         return np.stack([part.sum(axis=1) for part in parts])

@@ -71,7 +71,7 @@ class ProblemFacts(NamedTuple):
         image: shape (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
         agents: number of agents m.
         seed: public seed for draws of the problem.
-        device: "cpu" or "cuda".
+        device: name of the device, "cpu" or "cuda".
         module: function (n_features, outputs) → custom torch model; None if problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None without a bound.
         trajectory: shape (L, d) if records are trajectories, as in `Dataset`.

@@ -197,7 +197,7 @@ class LowerLevel(NamedTuple):
         return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
-        """Return (∇²_yy g)⁻¹ target, (q,): by elimination for a small Hessian, otherwise by conjugate gradients.
+        """Return (∇²_yy g)⁻¹ target, (q,), by elimination for a small Hessian, otherwise by conjugate gradients.
 
         The preconditioner is the diagonal of the regulariser, because exp(x) spans many decades.
 

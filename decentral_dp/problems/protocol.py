@@ -329,7 +329,7 @@ class StepFacts(NamedTuple):
         start: root mean square of a network's random initial weights; 0 for a linear model.
         linear: whether the model is linear.
         features: number of features d if the model supports centring, otherwise 0.
-        centred_curvature: L for features minus a centre as long as a record, infinite by default.
+        centred_curvature: curvature L for features minus a centre as long as a record, infinite by default.
     """
 
     classes: int

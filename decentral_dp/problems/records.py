@@ -150,9 +150,9 @@ class RegulariserMatrices(NamedTuple):
     """Second derivatives of a regulariser R at b points, data-independent.
 
     Args:
-        hessian: ∇²_yy R, (b, q, q).
-        jacobian: ∇²_xy R, (b, p, q).
-        product: ∇²_yy R·Z, (b, q, p), or None without Z.
+        hessian: Hessians ∇²_yy R, (b, q, q).
+        jacobian: Jacobians ∇²_xy R, (b, p, q).
+        product: products ∇²_yy R·Z, (b, q, p), or None without Z.
     """
 
     hessian: Array

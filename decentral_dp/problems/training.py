@@ -181,7 +181,7 @@ _CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train",
 
 
 class Examples(NamedTuple):
-    """Records: features (N, d), multiplied by the model's gain, and label (N,), a class index or a number."""
+    """Records: `features` (N, d), multiplied by the model's gain, and `label` (N,), class indices or numbers."""
 
     features: Array
     label: Array

@@ -54,7 +54,7 @@ class AdaSspState(NamedTuple):
         x: empty upper variable, (b, 0).
         y: initial model, (b, q).
         s: statistics, (b, width); before round K + 1 only the last entry, the mean label, is not 0.
-        centre: β_i/γ of the release of s, (b, 1).
+        centre: centre β_i/γ of the release of s, (b, 1).
     """
 
     x: dp.Array
@@ -68,10 +68,10 @@ class AdaSsp(dp.Algorithm):
     """Least squares from one noisy release of sufficient statistics, averaged by gossip (AdaSSP; Wang, 2018).
 
     Args:
-        label_rounds: K, half of the rounds between the first and the last.
-        noise: σ.
+        label_rounds: number of rounds K, half of the rounds between the first and the last.
+        noise: standard deviation σ.
         l2: strength of the problem's ridge l2/2 ‖y‖².
-        bias: γ, the constant feature of the intercept in the model.
+        bias: constant feature γ of the intercept in the model.
     """
 
     label_rounds: int = dp.internal(default=1)

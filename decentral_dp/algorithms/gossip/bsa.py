@@ -48,7 +48,8 @@ class Bsa(dp.Algorithm):
 
     Args:
         x, y: step sizes α, β.
-        inner, inverse, smoothness: K, b, L.
+        inner, inverse: numbers K of inner steps and b of terms.
+        smoothness: smoothness L.
     """
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")

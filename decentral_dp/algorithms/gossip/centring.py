@@ -43,8 +43,8 @@ class Centring(Wrapper, dp.Algorithm):
 
     Args:
         program: gossip algorithm of one-level training, with a state of the fields x and y.
-        averaging_rounds: K, the number of rounds in which agents send x; 1 for a server.
-        noise: ν².
+        averaging_rounds: number K of rounds in which agents send x; 1 for a server.
+        noise: expected square ν² of the noise of x.
         radius: largest norm of x, infinite by default.
     """
 

@@ -37,8 +37,8 @@ Without noise, and with N large, the algorithm converges to the optimum for deca
 error of y grows with the differences of the g_i, since y is not tracked. With one agent, this is double-loop bilevel
 descent, stable for γ_t H < 2. Several agents need a far smaller γ, or D diverges within the round.
 
-Noise: the mean of the D_i is that of the S_i plus the sum of all noise since the round began, a random walk of N steps.
-Z integrates it once more, and mixing does not remove it. It restarts in every round.
+Noise: the mean of the D_i equals the mean of the S_i plus the sum of all noise since the round began, a random walk of
+N steps. Z integrates it once more, and mixing does not remove it. It restarts in every round.
 
 The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
 that are Lipschitz, bounded ∇_y f_i, unbiased samples of bounded variance, γ below a bound from the spectral gap and the
@@ -67,7 +67,7 @@ class DsboJhipState(NamedTuple):
     Args:
         x: upper variable, (b, p).
         y: lower variable, (b, q).
-        y_near: Σ_j w_ij ỹ_j of the last message, (b, q).
+        y_near: sum Σ_j w_ij ỹ_j of the last message, (b, q).
     """
 
     x: dp.Value
@@ -81,7 +81,7 @@ class DsboJhip(NestedLoops):
 
     Args:
         x, y, z: step sizes η, β, γ.
-        inner, inverse: K, N.
+        inner, inverse: numbers of iterations K, N.
     """
 
     x: dp.StepSize = dp.option("η, of x along the hypergradient")

@@ -74,9 +74,10 @@ class Gbdsbo(dp.Algorithm):
     """Single-time-scale bilevel gossip of gradients, Jacobians and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022).
 
     Args:
-        x, y, averaging: α, γ, β.
-        inverse: b.
-        smoothness: L.
+        x, y: step sizes α, γ.
+        averaging: weight β.
+        inverse: number b of factors.
+        smoothness: smoothness L.
     """
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")

@@ -34,8 +34,8 @@ class NestedLoops(dp.Algorithm, Protocol):
 
     Args:
         y: step size β.
-        inner: K.
-        inverse: N.
+        inner: number of inner steps K.
+        inverse: number of inverse iterations N.
     """
 
     y: dp.StepSize
@@ -60,7 +60,7 @@ class NestedLoops(dp.Algorithm, Protocol):
             dataset: records of the agents.
             x: upper variable, (b, p).
             y: the agents' own values, (b, q).
-            y_near: Σ_j w_ij ỹ_j of the last message, (b, q).
+            y_near: sum Σ_j w_ij ỹ_j of the last message, (b, q).
 
         Returns:
             Tuple of y^K and Σ_j w_ij ỹ_j of the message that sent it.
@@ -90,7 +90,7 @@ def solve_neumann(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothn
         batches: list of b batches; v_k is computed from batches[k] and released on channel "v".
         x: upper variable, (agents, p).
         y: lower variable, (agents, q).
-        smoothness: L.
+        smoothness: smoothness L.
 
     Returns:
         w, (agents, q).
@@ -119,7 +119,7 @@ def planned_series(
         index: index of each release, (R,).
         t: round of each release, (R,).
         k: position of each release in the series, (R,).
-        smoothness: L.
+        smoothness: smoothness L.
         kept: whether a batch is used after its first release.
     """
     reads = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]

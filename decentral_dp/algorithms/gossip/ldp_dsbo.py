@@ -119,10 +119,10 @@ def step_along(
     """Compute a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
 
     Args:
-        steps: λ_x, λ_y and λ_z at this round.
+        steps: step sizes λ_x, λ_y and λ_z of this round.
         a: 1 − |w_ii|, (b, 1).
         own_values: own x, y and z of the agent.
-        neighbour_sum: Σ_j w_ij ṽ_j of x, y and z.
+        neighbour_sum: sums Σ_j w_ij ṽ_j of x, y and z.
         d: averaged terms at the points of the protocol.
 
     Returns:

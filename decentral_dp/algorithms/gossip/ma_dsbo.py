@@ -55,7 +55,7 @@ class MaDsboState(NamedTuple):
         x: upper variable, (b, p).
         y, z: lower variable and inverse-Hessian-vector product, (b, q).
         r: average of hypergradient estimates, (b, p).
-        y_near: Σ_j w_ij ỹ_j of the last message, (b, q).
+        y_near: sum Σ_j w_ij ỹ_j of the last message, (b, q).
     """
 
     x: dp.Value
@@ -71,7 +71,7 @@ class MaDsbo(NestedLoops):
 
     Args:
         x, y, z: step sizes α, β, γ.
-        inner, inverse: K, N.
+        inner, inverse: numbers of iterations K, N.
     """
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")

@@ -61,8 +61,9 @@ class Spdb(dp.Algorithm):
 
     Args:
         x, y: step sizes α, β.
-        penalty, dual: ρ, ρ'.
-        smoothness, inverse: L, b.
+        penalty, dual: step sizes ρ, ρ'.
+        smoothness: smoothness L.
+        inverse: number b of terms.
     """
 
     x: dp.StepSize = dp.option("α, of x")

@@ -53,7 +53,7 @@ class VrdsboState(NamedTuple):
         last_x, last_y: messages of the previous round.
         u, v: noiseless U (b, p) and V (b, q).
         zf, zg: own Z^F and Z^G, (b, p) and (b, q).
-        zf_near, zg_near: Σ_j w_ij Z_j of the received Z^F and Z^G.
+        zf_near, zg_near: sums Σ_j w_ij Z_j of the received Z^F and Z^G.
     """
 
     x: dp.Value
@@ -74,8 +74,9 @@ class Vrdsbo(dp.Algorithm):
 
     Args:
         x, y: step sizes β.
-        averaging, recursive_momentum: η, α.
-        smoothness, inverse: L, b.
+        averaging, recursive_momentum: weights η, α.
+        smoothness: smoothness L.
+        inverse: number b of terms.
     """
 
     x: dp.StepSize = dp.option("β of x")

@@ -78,7 +78,7 @@ class AgentCosts:
     """Privacy cost of a ledger per agent, +inf without a proof.
 
     Attributes:
-        delta: δ.
+        delta: privacy parameter δ.
         epsilon: smallest certified ε at δ, (m,).
         epsilon_pure: ε at δ = 0, (m,).
         channels: channel → cost of its releases only.
@@ -105,7 +105,7 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
 
     Args:
         ledger: recorded or planned releases.
-        delta: δ, in [0, 1).
+        delta: privacy parameter δ, in [0, 1).
 
     Returns:
         The budget of each agent, by channel and by split.
@@ -163,7 +163,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 
     Args:
         ledger: recorded or planned releases.
-        delta: δ, in [0, 1).
+        delta: privacy parameter δ, in [0, 1).
 
     Returns:
         ε(δ) of every agent, (m,).
@@ -185,7 +185,7 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
 
     Args:
         ledger: recorded or planned releases.
-        delta: δ, in [0, 1).
+        delta: privacy parameter δ, in [0, 1).
         rounds: rounds in ascending order, (T,).
 
     Returns:
@@ -216,7 +216,7 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
 
     Args:
         mu: distance of the pair in standard deviations, any shape.
-        delta: δ, broadcastable.
+        delta: privacy parameter δ, broadcastable.
 
     Returns:
         ε, elementwise; +inf if μ is infinite or δ is 0, and 0 if μ is 0.
@@ -253,7 +253,7 @@ def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
 
     Args:
         releases: costs of the releases.
-        delta: δ; 0 gives the pure ε.
+        delta: privacy parameter δ; 0 gives the pure ε.
         factor: factor on all noise scales.
     """
     return float(_epsilon_by_segment([releases.divide(factor)], delta)[-1])
@@ -349,7 +349,7 @@ def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon:
     Args:
         composition: composition of the releases.
         added_epsilon: addition of float64 samplers to ε, (G,) or a number.
-        epsilon: ε, (G,) or a number.
+        epsilon: current ε, (G,) or a number.
     """
     worth = _WORTH_A_FORMULA if composition.has_only(DominatingPair.GAUSSIAN) else _WORTH
     return bool((np.isfinite(epsilon) & (added_epsilon <= worth * epsilon)).all())
@@ -395,7 +395,7 @@ def calibrate(
     Args:
         ledger: releases with initial scales.
         epsilon: target ε, above 0.
-        delta: δ; 0 for pure ε.
+        delta: privacy parameter δ; 0 gives the pure ε.
         shares: channel → share of the budget, with sum 1: a share of the pure ε for Laplace channels (weighted by the
             sampling rate) and of μ² for Gaussian channels. None (the default) keeps the ratios of the scales. In
             addition, one factor per agent meets the target.

@@ -123,7 +123,7 @@ def charges(ledger: Ledger) -> Charges:
 
 
 def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
-    """Return split → charges of a channel; splits with equal charges share one object."""
+    """Return split → charges of a channel. Splits with equal charges share one object."""
     channel_charges: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
         for kind, line in channel_charges.items():
@@ -295,7 +295,7 @@ class Fresh(NamedTuple):
 
     Attributes:
         rounds: indices, (R,).
-        base: Σε of Laplace releases or √Σμ² of Gaussian releases, (R, G).
+        base: cost Σε of Laplace releases or √Σμ² of Gaussian releases, (R, G).
         rate: sampling rates, (R, G).
     """
 

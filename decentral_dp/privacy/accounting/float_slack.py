@@ -81,7 +81,8 @@ class Slack(NamedTuple):
     Attributes:
         epsilon: addition to ε, (G,).
         delta: addition to δ, (G,).
-        ratio: τ of distributions within factors e^{±τ} of the ideal distributions, (G,); 2τ is part of `epsilon`.
+        ratio: bound τ for distributions within factors e^{±τ} of the ideal distributions, (G,); 2τ is part of
+            `epsilon`.
         exponent: exponents of bounds b ≤ (exponent + ε)/order on the sum of errors, one bound per row, (K, G).
         order: orders of these bounds, (K, G).
     """
@@ -116,7 +117,7 @@ class DrawnVariates(NamedTuple):
     """Numbers of normal variates on one kind of grid, by group.
 
     Attributes:
-        unit: u of the grid.
+        unit: relative unit u of the grid.
         coordinates: number of coordinates N, (G,).
         sensitivities: numbers of releases with a μ of each size, weighted by their pairs of centres (1 for a pair and
             its mirror image), (G, B).
@@ -180,8 +181,8 @@ class _ExactTable(NamedTuple):
     """Contributions of one variate or one release to τ and to an exponent, by rows of cuts.
 
     Attributes:
-        outside_mass: F(0), (K, 1).
-        sensitivity: F(μ), (B, K).
+        outside_mass: mass F(0), (K, 1).
+        sensitivity: masses F(μ), (B, K).
         exponent: exponent, (K, 1).
     """
 
@@ -207,7 +208,7 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
 
     Args:
         parts: variates by kind of grid.
-        delta: δ; exponents are infinite if it is too small.
+        delta: privacy parameter δ; exponents are infinite if it is too small.
         ratio: log ratio of distributions from other sources, (G,).
     """
     groups = parts[0].coordinates.size

@@ -87,7 +87,7 @@ class HiddenRounds(NamedTuple):
 
 
 class _System(NamedTuple):
-    """Rounds among n cells of agents; the victim is the first cell.
+    """Rounds among n cells of agents, of which the victim is the first.
 
     Args:
         rounds: rounds of one agent of each cell, with the largest sums of factors over a cell's agents.
@@ -192,8 +192,8 @@ def add_release(mu: Array, earlier: Array) -> Array:
         √(μ_0² + μ²)
 
     Args:
-        mu: μ of the rounds for every released value, (V,).
-        earlier: μ_0 of its release, (V,).
+        mu: bounds μ of the rounds for every released value, (V,).
+        earlier: costs μ_0 of its release, (V,).
 
     References:
         docs/proofs/37.
@@ -221,7 +221,7 @@ def _system(
 
     Args:
         rounds: rounds of all agents.
-        precision: |C⁻¹|, rounded up; None for independent noise.
+        precision: matrix |C⁻¹|, rounded up; None for independent noise.
         victim: agent v.
         shift: movement of its message, (T,).
         roles: numbers that differ if weights or observed rounds differ, (m,).

@@ -158,7 +158,7 @@ def price_endless(
         warm_start: number of records before round 0.
         records: total number of records; None (the default) means an endless stream.
         mechanism: noise mechanism, "laplace" (the default) or "gaussian".
-        delta: δ; 0 (the default) gives the pure ε.
+        delta: privacy parameter δ; 0 (the default) gives the pure ε.
 
     Returns:
         The smaller of Σε and ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 for Laplace noise, and the exact ε for Gaussian noise;

@@ -62,8 +62,8 @@ def amplify(loss: Array | float, rate: Array | float) -> Array:
     """Compute log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch with sampling rate η.
 
     Args:
-        loss: E, a number or an array.
-        rate: η, broadcastable.
+        loss: pure ε before sampling (E), a number or an array.
+        rate: sampling rate η, broadcastable.
     """
     e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -272,7 +272,7 @@ def smallest_epsilon(mu: Array, target: Array) -> Array:
     """Find the smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection.
 
     Args:
-        mu: μ > 0, any shape.
+        mu: distances μ > 0 of the pairs, any shape.
         target: target log δ, of the same shape.
     """
     if mu.ndim == 0:
@@ -516,7 +516,7 @@ def epsilon_of_masses(total: LossMasses, delta: float) -> float:
 
     Args:
         total: distribution of the loss x.
-        delta: δ minus the errors.
+        delta: privacy parameter δ minus the errors.
     """
     if total.infinite > delta:
         return math.inf
@@ -567,13 +567,14 @@ class Releases(NamedTuple):
 
     Attributes:
         laplace: pure ε of Laplace releases in which every record takes part, (n,).
-        mu: √Σμ² of such Gaussian releases.
+        mu: total cost √Σμ² of such Gaussian releases.
         sampled_laplace: base pure ε and sampling rate, one column per round with a fresh batch, (2, k).
         sampled_gaussian: base μ and sampling rate, (2, k).
         pure: pure ε of other releases in which every record takes part, (n,).
         bounded_range: pure ε of exponential mechanisms, (n,).
         poisson: base μ of one replaced record and sampling rate of Gaussian releases on a Poisson sample, (2, k).
-        poisson_groups: μ of all records of other units, sampling rate, number of records, and 1 if zeroed out, (4, k).
+        poisson_groups: base μ of all records of other units, sampling rate, number of records, and 1 if zeroed out, (4,
+            k).
     """
 
     laplace: Array = _EMPTY
@@ -706,7 +707,7 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
 
     Args:
         releases: releases to be composed.
-        delta: δ.
+        delta: privacy parameter δ.
         points: approximate limit on the points of the composed losses.
     """
     squares = _squares(releases)
@@ -736,7 +737,7 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
 
 
 def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[ReleaseProfile]:
-    """Yield dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
+    """Yield dominating pairs of the releases. No loss beyond the reach has a probability above `tail`."""
     for bucket in _buckets(_merge_small(releases.laplace, step), share, _LAPLACE):
         yield bucket.pair(partial(laplace_profile, rate=1.0), float)
     pure = np.concatenate([releases.pure, releases.bounded_range])
@@ -846,7 +847,7 @@ class _Kind(NamedTuple):
 
 
 def _rare_variance(mu: Array) -> Array:
-    """Approximate e^{μ²} − 1, for few drawn records; large losses are too rare to count in full."""
+    """Approximate e^{μ²} − 1, for few drawn records. Large losses are too rare to count in full."""
     return np.asarray(np.square(mu) * np.exp(np.minimum(np.square(mu), _RARE)))
 
 

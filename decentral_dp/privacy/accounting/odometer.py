@@ -141,7 +141,7 @@ def compose_runs(runs: Iterable[Sequence[RecordCost]], delta: float) -> float:
 
     Args:
         runs: costs of every run, from `record_costs`.
-        delta: δ.
+        delta: privacy parameter δ.
 
     Returns:
         Upper bound on ε; 0 without runs.

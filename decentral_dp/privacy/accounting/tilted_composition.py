@@ -53,7 +53,7 @@ class ReleaseProfile(NamedTuple):
     """Dominating pair that is its own mirror image, and the number of its releases.
 
     Attributes:
-        profile: δ(ε) for arrays of ε ≥ 0.
+        profile: privacy profile δ(ε) for arrays of ε ≥ 0.
         reach: loss that is rarely exceeded.
         number: number of releases.
     """
@@ -88,7 +88,7 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
     Args:
         pairs: dominating pairs of the releases.
         step: grid step for the accuracy. A coarser step is used if the grid would be too long.
-        delta: δ > 0.
+        delta: privacy parameter δ > 0.
     """
     reach = max(pair.reach for pair in pairs)
     step = max(min(step, _COARSEST), 2.0 * reach * len(pairs) / _MOST_POINTS)
@@ -242,7 +242,7 @@ class _Tilted(NamedTuple):
     """Tilted distribution.
 
     Attributes:
-        masses: e^{θL}P/M, (2n + 1,).
+        masses: tilted masses e^{θL}P/M, (2n + 1,).
         relative: bound on their relative errors.
         log_moment: log M.
     """

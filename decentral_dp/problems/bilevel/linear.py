@@ -241,7 +241,7 @@ _STRENGTHS = Strengths()
 
 
 class LogisticRecords(NamedTuple):
-    """Records: signed features b·a (N, d), their norms l1 and l2 (N,), and class index label (N,)."""
+    """Records: features times sign `signed` (N, d), their norms `l1` and `l2` (N,), and class indices `label` (N,)."""
 
     signed: Array
     l1: Array
@@ -330,7 +330,7 @@ def _shares(score: Array) -> Array:
 
 
 class SoftmaxRecords(NamedTuple):
-    """Records: features (N, p), class index label (N,) from 0 to c − 1, and norms l1 and l2 (N,)."""
+    """Records: `features` (N, p), class indices `label` (N,) from 0 to c − 1, and norms `l1` and `l2` (N,)."""
 
     features: Array
     label: NDArray[np.int64]
@@ -487,7 +487,7 @@ def _select_labels(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[An
 
 
 class QuadraticRecords(NamedTuple):
-    """Records: features (N, d), numeric label (N,), and norms l1 and l2 (N,)."""
+    """Records: `features` (N, d), numbers `label` (N,), and norms `l1` and `l2` (N,)."""
 
     features: Array
     label: Array

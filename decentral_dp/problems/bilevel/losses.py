@@ -260,7 +260,7 @@ class LossProblem:
             yield features, labels if self.classes is None else labels.long()
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN if R raises."""
+        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without R, NaN if R raises."""
         if self.penalty is None:
             return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         from torch.func import vmap
@@ -480,7 +480,7 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
 
     Args:
         problem: result of `from_losses`.
-        device: "cpu" or "cuda".
+        device: name of the device, "cpu" or "cuda".
 
     Returns:
         The problem on the device, or the same object if it is already there.

@@ -18,7 +18,7 @@ from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
 
 class MeanRecords(NamedTuple):
-    """Records: features (N, d) and norms l1 and l2 (N,)."""
+    """Records: `features` (N, d) and norms `l1` and `l2` (N,)."""
 
     features: Array
     l1: Array

@@ -154,7 +154,7 @@ USUAL_WIDTH = 8
 
 
 class MetaRecords(NamedTuple):
-    """Records: features (N, d) and class index label (N,)."""
+    """Records: `features` (N, d) and class indices `label` (N,)."""
 
     features: Array
     label: NDArray[np.int64]
@@ -257,7 +257,7 @@ class MetaLearning(Ridged, Problem):
 
     @cached_property
     def start(self) -> Mapping[str, Array]:
-        """Public random weights to start from, added to the scenario's constants: channel → (d,)."""
+        """Public random initial weights, channel → (d,), which are added to the scenario's constants."""
         return {"x": self.network.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
