@@ -68,7 +68,7 @@ class AdaSsp(dp.Algorithm):
     """Least squares from one noisy release of sufficient statistics, averaged by gossip (AdaSSP; Wang, 2018).
 
     Args:
-        label_rounds: number of rounds K, half of the rounds between the first and the last.
+        label_rounds: number K of rounds for the mean label, half of the rounds between the first and the last.
         noise: standard deviation σ.
         l2: strength of the problem's ridge l2/2 ‖y‖².
         bias: constant feature γ of the intercept in the model.

@@ -61,7 +61,7 @@ class Spdb(dp.Algorithm):
 
     Args:
         x, y: step sizes α, β.
-        penalty, dual: step sizes ρ, ρ'.
+        penalty, dual: penalty ρ and dual step size ρ'.
         smoothness: smoothness L.
         inverse: number b of terms.
     """

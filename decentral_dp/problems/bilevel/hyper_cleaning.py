@@ -33,7 +33,7 @@ Corruption = Literal["random", "shifted"]
 
 
 class CleaningRecords(NamedTuple):
-    """Records: `features` (N, d), class indices `label` (N,), norms `l1`, `l2` (N,), and indices `group` (N,) or NO_GROUP."""
+    """Records: `features` (N, d), class `label` (N,), norms `l1`, `l2` (N,), and index `group` (N,) or NO_GROUP."""
 
     features: Array
     label: NDArray[np.int64]
