@@ -166,7 +166,7 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
                 stack.pop_all()
                 return interruption, lock
             shutil.rmtree(place)
-    state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
+    state = "is complete" if (folder / RESULT).is_file() else "is not a run folder"
     raise InputError(f"resume: {folder} {state}. Fix: use the folder of an interrupted run.")
 
 
@@ -471,7 +471,7 @@ def begin(folder: Path, job: PlannedJob) -> RunInProgress:
         copy_inputs(job.components, folder)
         scenario = resolved_toml(job.components, job.topology, folder).encode()
         write_synced(folder / SCENARIO, scenario)
-        # The digest of 256 random bits is no help in guessing them.
+        # The digest of 256 random bits is of no help in guessing them.
         line, _ = next_line("", {"format": FORMAT, "scenario": digest(scenario), "noise_key": digest(key)})
         # Last: a run that has a journal can resume.
         write_synced(place / JOURNAL, line, OWNERS)

@@ -545,7 +545,7 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
     """
     if isinstance(problem, PlannedTraining):
         facts = problem.step_facts()
-        # The usual curvature of a network is no bound.
+        # The usual curvature of a network is not a bound.
         return facts.curvature if facts.linear else math.inf
     if radius is None:
         return math.inf
