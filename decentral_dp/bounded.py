@@ -263,7 +263,7 @@ def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> di
     return union
 
 
-def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
+def summation_slack(records: NDArray[np.int64] | Array | int, dimension: Array | float) -> Array:
     """Bound the rounding error of float64 summation and clipping relative to 2C/N, for any order and any FMA.
 
     One replaced record changes the rounding errors of a sum, so the exact bound 2C/N is false in floating point.

@@ -186,6 +186,8 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     """Return the problem, its size, the public record counts, and the facts that predictions need."""
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    # Both objectives are the same for equal counts.
+    is_weighted = table.weights == "records" or (c.one_level and not job.central)
     reading: dict[str, Any] = {}
     if isinstance(job.posed_problem, Predictor):
         reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
@@ -207,8 +209,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
         "sampling": _sampling(job),
-        # Both objectives are the same for equal counts.
-        **({"weights": table.weights} if c.one_level and not job.central and len(set(counts["train"])) > 1 else {}),
+        **({"weights": table.weights} if is_weighted and max(map(len, map(set, counts.values()))) > 1 else {}),
     }
 
 

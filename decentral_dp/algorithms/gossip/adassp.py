@@ -95,7 +95,7 @@ class AdaSsp(dp.Algorithm):
             matrix, vector = unpack_statistics(released.s, dataset.q, self.bias**2)
             mean = matrix[:, :, -1] / self.bias
             # Records may have a public factor of the agent.
-            mean[:, -1:] = self.bias * (1.0 if dataset.weights is None else dataset.weights)
+            mean[:, -1:] = self.bias * (dataset.weights["train"][:, None] if dataset.weights else 1.0)
             return s._replace(s=pack_statistics(matrix, vector + s.centre * mean))
         average = (1.0 - dataset.neighbour_weight) * released.s + neighbour_sum.s
         average = average / LABEL_FACTOR if t == 1 else average

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
-from decentral_dp.bounded import SPLITS, Array
+from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Sampling
@@ -82,7 +83,7 @@ def plan_releases(
     noise: PlannedNoise,
     network: Network | None = None,
     unit: Unit = RECORD,
-    weights: Array | None = None,
+    weights: Mapping[Split, Array] = MappingProxyType({}),
 ) -> Ledger:
     """Plan all releases of T rounds.
 
@@ -101,7 +102,7 @@ def plan_releases(
         noise: noise of the charged releases.
         network: public network; None (the default) means agents without neighbours.
         unit: difference of neighbouring data sets, default one replaced record.
-        weights: public factors of the means, functions of the counts, (m,); None (the default) weights agents equally.
+        weights: split → public factors of the means, functions of the counts, (m,); by default agents count equally.
 
     Returns:
         The ledger.
@@ -146,7 +147,7 @@ def plan_releases(
         network,
         unit,
         "poisson" if sampling.kind == "poisson" else "fixed",
-        1.0 if weights is None else weights[representative],
+        {k: w[representative] for k, w in weights.items()},
     )
     # A sensitivity that overflows is infinite, and accounted or refused as such.
     with np.errstate(over="ignore"):
@@ -369,7 +370,7 @@ def _unused_text(r: Resolved, budget: AgentCosts) -> str:
     """Name the agent that sets the shared noise if an agent with twice its records spends less than half, else ""."""
     target, counts = r.privacy.epsilon, r.shards.train_counts
     # Noise that is not shared has a scale for each agent.
-    if target is None or r.pairs is None or r.weights is not None or unweighted_reason(r):
+    if target is None or r.pairs is None or r.weights or unweighted_reason(r):
         return ""
     epsilon = budget.epsilon
     most, least = int(epsilon.argmax()), int(epsilon.argmin())
@@ -448,7 +449,7 @@ def gossip_job(c: Components) -> GossipJob:
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     if not r.algorithm.central:
-        curvature *= largest_weight(r.weights)
+        curvature *= largest_weight(r.weights.get("train"))
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""
     average, averaged = r.s.run.average, ""
