@@ -9,8 +9,8 @@ releases of a channel and m agents,
     all releases    Σ_t n Δ_t/2 / √(Σ_t σ_t² d / m)
 
 Below a ratio of 1 over all releases, noise moves the average farther than all records together can. Most records do not
-agree that well, so a run may learn nothing at several times 1. At a fixed ε, σ_t grows as √T: more rounds hardly change
-this ratio.
+agree that well, so a run may learn nothing even at a ratio above 1. At a fixed ε, σ_t grows as √T: more rounds hardly
+change this ratio.
 """
 
 from __future__ import annotations
