@@ -254,8 +254,8 @@ def _print_table(out: Console, table: TextTable) -> None:
     out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
 
 
-# Width of the column of keys and metrics, for any number of runs.
-_KEY_WIDTH = 29
+# Width of the column of keys and metrics, for any number of runs, unless a word is wider.
+_KEY_WIDTH = 26
 _LEAST_WIDTH = 6
 
 
@@ -286,8 +286,8 @@ def print_comparison(comparison: Comparison) -> None:
         out.print(Text(words.title, style="bold"))
         if words.rows:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-            longest = max(len(name) for name, _ in words.rows)
-            keys = min(longest, _KEY_WIDTH)
+            rows = [name for name, _ in words.rows]
+            keys = max(min(max(map(len, rows)), _KEY_WIDTH), *map(len, " ".join(rows).split()))
             # Without a bound, the last columns would be cut.
             most = max(_LEAST_WIDTH, (out.width - keys) // len(runs) - 2)
             table.add_column("", overflow="fold", min_width=keys, max_width=keys)
