@@ -668,7 +668,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
             parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-", "−"))
-    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"{seeds} runs each"
+    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"Means of {seeds} runs each"
     sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""
 
     noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]

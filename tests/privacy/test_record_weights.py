@@ -221,7 +221,7 @@ def test_a_plan_advises_weights_of_records_for_unequal_agents(
 ) -> None:
     source = content(weights, **privacy)
     del source["privacy"]["y"]
-    advice = 'Agents with few records add the most noise. Fix: set problem.weights = "records".'
+    advice = 'Small agents add more noise. Fix: set problem.weights = "records".'
     assert (advice in decentral_dp.plan(source, **objects()).setting_warnings) == advises
 
 

@@ -373,7 +373,7 @@ def _weights_text(r: Resolved, budget: AgentCosts) -> str:
     if not r.is_private or target is None or r.weights is not None or unweighted_reason(r):
         return ""
     if r.pairs is None:
-        text = 'Agents with few records add the most noise. Fix: set problem.weights = "records".'
+        text = 'Small agents add more noise. Fix: set problem.weights = "records".'
         return text if counts.max() > _UNEQUAL * counts.min() else ""
     epsilon = budget.epsilon
     most, least = int(epsilon.argmax()), int(epsilon.argmin())
