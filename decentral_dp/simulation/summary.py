@@ -68,8 +68,8 @@ def baselines(job: PlannedJob) -> dict[str, float]:
     """Compute the scores of constant predictions on the held-out records.
 
     Returns:
-        The test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label;
-        empty without held-out records.
+        test_auc and test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean
+        label. Empty without held-out records.
     """
     shards = job.shards
     if not shards.test.size:
@@ -84,7 +84,7 @@ def baselines(job: PlannedJob) -> dict[str, float]:
         return {name: value for name, value in scores.items() if math.isfinite(value)}
     labels = labels.astype(np.int64)
     commonest = int(np.argmax(np.bincount(labels, minlength=len(shards.classes))))
-    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+    return {"test_auc": 0.5, "test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
 def title_of(s: Scenario) -> str:

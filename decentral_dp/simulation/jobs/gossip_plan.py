@@ -50,6 +50,8 @@ from decentral_dp.simulation.jobs.settings import (
 _LARGEST_INTEGER = 2.0**52
 # Largest ratio of the noise of a second calibration to that of the first.
 _LARGEST_NOISE_RATIO = 1.25
+# Ratio of the agents' numbers of records above which weights of records are advised.
+_UNEQUAL = 1.5
 # Exponential variates of float64 samplers are below 45 means.
 _LARGEST_VARIATE = 45.0
 
@@ -366,12 +368,14 @@ def clips_of_record(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> 
     return unit.clips(n if batch is None else np.minimum(n, batch))
 
 
-def _unused_text(r: Resolved, budget: AgentCosts) -> str:
-    """Name the agent that sets the shared noise if an agent with twice its records spends less than half, else ""."""
+def _weights_text(r: Resolved, budget: AgentCosts) -> str:
+    """Advise weights of records if agents with few records add more noise, or set the shared noise; "" otherwise."""
     target, counts = r.privacy.epsilon, r.shards.train_counts
-    # Noise that is not shared has a scale for each agent.
-    if target is None or r.pairs is None or r.weights or unweighted_reason(r):
+    if not r.is_private or target is None or r.weights or unweighted_reason(r):
         return ""
+    if r.pairs is None:
+        text = 'Small agents add more noise. Fix: set problem.weights = "records".'
+        return text if counts.max() > _UNEQUAL * counts.min() else ""
     epsilon = budget.epsilon
     most, least = int(epsilon.argmax()), int(epsilon.argmin())
     if not (epsilon[least] < 0.5 * target and counts[most] == counts.min() <= 0.5 * counts[least]):
@@ -444,7 +448,7 @@ def gossip_job(c: Components) -> GossipJob:
             pools_records=r.pools,
             weights=r.weights,
             settings_text=text,
-            setting_warnings=tuple(filter(None, (*warnings, _unused_text(r, budget)))),
+            setting_warnings=tuple(filter(None, (*warnings, _weights_text(r, budget)))),
         )
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))

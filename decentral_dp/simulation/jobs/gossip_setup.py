@@ -611,9 +611,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it",
     ),
     Refusal(
-        lambda r: r.algorithm.conserves_mass and r.privacy.domain,
+        lambda r: (r.algorithm.conserves_mass or isinstance(r.algorithm, AdaSsp)) and r.privacy.domain,
         "privacy.box",
-        "{of.kind} sends numerators, which a box for their ratios does not bound",
+        "{of.kind} sends numerators or statistics, which a box for the model does not bound",
         "remove the box",
     ),
     Refusal(
