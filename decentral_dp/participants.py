@@ -133,7 +133,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
 
         Args:
             query: query, in which a rate below 1 marks a Poisson sample.
-            batch: records, possibly none.
+            batch: records; may be empty.
 
         Returns:
             times · Σ_i clip(v_i, C/times), (d,).
@@ -142,8 +142,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         clip = self.clip.divide(query.times)
         if query.rate == 1.0:
             return query.times * self._contributions(query, batch, clip)
-        # Record by record: matrix products round a record by its index in the batch. At a jump of a derivative such a
-        # bit changes a whole contribution, so that a drawn record would move the contributions of others.
+        # Record by record, since the rounding of matrix products depends on the index in the batch. At a jump of a
+        # derivative, one such bit changes a whole contribution, so a drawn record would change those of others.
         total = self._contributions(query, take(batch, slice(0)), clip)
         for row in self._record_contributions(query, batch, clip):
             total = total + row
@@ -208,8 +208,8 @@ class Network(NamedTuple):
     """Public facts of the network: mixing weights, and public randomness.
 
     Args:
-        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. A changing network
-            has every edge of any round.
+        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. For a changing
+            network, it has the edges of all rounds.
         seed: seed of public randomness, which is the scenario's seed, or 0 with secret noise.
         over_time: changes by round, or None.
 
@@ -274,7 +274,7 @@ class Network(NamedTuple):
 
         Args:
             t: round.
-            agent: index of an agent with separate public randomness; None (the default) means shared by all.
+            agent: index of an agent with separate public randomness; None (the default) means that all agents share it.
         """
         if agent is None:
             return public_generator(self.seed, "algorithm", t)
@@ -436,8 +436,8 @@ class LocalDataset:
             step: learning rate.
 
         Sensitivity:
-            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification; infinite to a record or a
-            group (docs/proofs/36).
+            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification. It is infinite to a record
+            or a group of records (docs/proofs/36).
 
         Limits:
             A difference that is not finite counts as 0.
@@ -514,7 +514,7 @@ class LocalDataset:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
 
         Sensitivity:
-            2Cκ/N, without amplification, with N the number of records, times the weight of the agent.
+            2Cκ/N times the weight of the agent, without amplification, where N is the number of records.
         """
         problem: Any = self._problem
         return self._mean_of_all("x", self.p, lambda rows, records, clip: problem.feature_mean(records, clip))
@@ -523,8 +523,8 @@ class LocalDataset:
         """Compute the mean sufficient statistics of all train records (`problems.statistics`), for least squares.
 
         Args:
-            centre: public number subtracted from the labels, (b, 1). None (the default) means the labels without
-                features.
+            centre: public number subtracted from the labels, (b, 1). None (the default) means only the
+                mean label.
 
         Returns:
             Mean statistics, (b, width).
@@ -704,7 +704,7 @@ class Batch:
         _unit: unit of privacy.
         _client_block: block that evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and
             a mean is a sum over the sample divided by qN.
-        _sensitivities: term → sensitivity, as far as computed.
+        _sensitivities: term → sensitivity, for the terms computed so far.
         _weights: public factors of the means, (b, 1); None if agents count equally.
     """
 
