@@ -517,7 +517,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
 
     Args:
         scenario: loaded scenario.
-        salt: at most 64 random bytes. Only the owner of the files may read them.
+        salt: random bytes, at most 64. Only the owner of the files may read them.
 
     Returns:
         16 hexadecimal digits, equal for all scenarios without inputs.

@@ -236,7 +236,7 @@ def compare(*runs: str | Path | Any) -> Comparison:
     """Compare runs: settings that differ, budgets, last metrics and curves.
 
     Args:
-        runs: at least two run folders, or runs that have written a folder.
+        runs: two or more run folders, or runs that have written a folder.
 
     Returns:
         The comparison, whose tables have these values. `write` makes a page.

@@ -209,7 +209,7 @@ def make_report(
         scenario: see `Report`.
         metrics: see `Report`.
         x: see `Report`.
-        compared: for each seed, the result of the run, and "alone", "central", "none" → result of that baseline.
+        compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed.
         text: scenario as TOML, if there is a folder.
     """
     problem, trusted = result.problem, result.privacy.is_trusted
@@ -622,8 +622,8 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
     """Compare a run with its baselines; return None if it has none.
 
     Args:
-        compared: for each seed, the result of the run, and "alone", "central", "none" → result. Scores are means over
-            seeds.
+        compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed. Scores are
+            means over seeds.
     """
     result, baselines = compared[0]
     if not baselines:
