@@ -690,8 +690,9 @@ class Group(NamedTuple):
 class Batch:
     """Records of each agent and split, with one query per clipped mean.
 
-    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, for which
-    there is no proof. A query returns a `Bounded` of norm `clip.norm` if it reads records, otherwise a plain array.
+    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, but then no
+    finite sensitivity is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, otherwise a plain
+    array.
 
     Args:
         _problem: problem that evaluates the terms.

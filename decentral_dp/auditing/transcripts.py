@@ -538,7 +538,7 @@ def runs_at_once(job: PlannedJob) -> int:
     """Return the number of runs of a job that are computed together; 1 if they run one by one.
 
     The runs are agents of one network without edges between runs. The bits of an agent do not depend on other agents of
-    its block, and noise is keyed by run and agent. So each transcript and replay is bitwise that of a single run.
+    its block, and noise is keyed by run and agent. So each transcript and replay is bitwise identical to a single run.
     Jobs whose network or noise changes over rounds, and custom algorithms, run one by one. Large complete graphs are
     summed in another order.
     """

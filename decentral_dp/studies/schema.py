@@ -50,7 +50,7 @@ class Variant(Table):
 
 
 class Plot(Table):
-    """Figure."""
+    """Figure of a study."""
 
     name: FigureName
     title: Line = ""
@@ -198,7 +198,7 @@ class Gain(Table):
 
 
 class Study(Table):
-    """Study; see `decentral_dp.studies`."""
+    """A study; see `decentral_dp.studies`."""
 
     title: Line = ""
     """Title of tables and figures."""
