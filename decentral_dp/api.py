@@ -454,7 +454,7 @@ def resume(
     """
     if changed := objects.keys() - Records.__annotations__.keys():
         raise TypeError(f"resume() got an unexpected keyword argument {min(changed)!r}")
-    # `progress_in` also removes what a kill has left of a complete run, but runs without a release as well.
+    # `progress_in` removes files that a killed process left in a complete run, but also any run without a release.
     if (Path(folder) / RESULT).is_file() and is_complete(Path(folder)) and progress_in(Path(folder)) == "complete":
         return runner.Run.load(folder)
     _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))

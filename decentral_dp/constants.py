@@ -49,24 +49,24 @@ class ProblemConstants(NamedTuple):
     Args:
         radius: radius of a ball around `centre` that contains every minimiser y_Z(x).
         mu: strong convexity of G in y.
-        l_fx: sup |∇_x f|.
-        l_fy: sup |∇_y f|.
-        l_gy: sup |∇_y G|.
-        d_fx: sup over two records of the change of ∇_x f; data-independent terms cancel.
+        l_fx: supremum of |∇_x f|.
+        l_fy: supremum of |∇_y f|.
+        l_gy: supremum of |∇_y G|.
+        d_fx: largest change of ∇_x f between two records; data-independent terms cancel.
         d_fy: the same bound for ∇_y f.
         d_gy: the same bound for ∇_y g.
-        b_fxx: sup |∇²_xx f|.
-        b_fxy: sup |∇²_xy f|.
-        b_fyy: sup |∇²_yy f|.
-        b_gxy: sup |∇²_xy G|.
-        b_gyy: sup |∇²_yy G|.
-        d_hxy: sup over two records of the change of ∇²_xy g.
+        b_fxx: supremum of |∇²_xx f|.
+        b_fxy: supremum of |∇²_xy f|.
+        b_fyy: supremum of |∇²_yy f|.
+        b_gxy: supremum of |∇²_xy G|.
+        b_gyy: supremum of |∇²_yy G|.
+        d_hxy: largest change of ∇²_xy g between two records.
         d_hyy: the same bound for ∇²_yy g.
         c_gxy: Lipschitz constant in y of ∇²_xy G.
         c_gyy: Lipschitz constant in y of ∇²_yy G.
         m_gxy: Lipschitz constant in x of ∇²_xy G.
         m_gyy: Lipschitz constant in x of ∇²_yy G.
-        m: sup |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
+        m: supremum of |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
 
     References:
         Lowy & Liu 2025, Assumption 2.2, and differences of two records.

@@ -149,7 +149,7 @@ def graph_text(graph: Mapping[str, Any]) -> str:
 
 
 def over_time_text(graph: Mapping[str, Any]) -> str:
-    """Write how a graph changes over time; "" for a fixed graph.
+    """Describe the changes of a graph over time; "" for a fixed graph.
 
     Args:
         graph: entry "topology" of `result.json`.

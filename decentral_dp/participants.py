@@ -55,7 +55,7 @@ from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
-# Numbers of copied points at which records are evaluated together.
+# Largest number of floats in the copied points at which records are evaluated together.
 _NUMBERS = 2**16
 
 
@@ -370,7 +370,7 @@ class LocalDataset:
 
         Args:
             channel: name of the variable, "x", "y" or "z".
-            constants: channel → number, by default 0.
+            constants: channel → constant of its start, by default 0.
 
         Returns:
             The start, (b, p) for x and (b, q) otherwise.

@@ -44,7 +44,7 @@ class UserCodeError(RuntimeError):
 
 
 def in_module(kind: str) -> tuple[str, str] | None:
-    """Split "module:Name" into module and name; None for any other text.
+    """Split "module:Name" into module and name; return None for any other text.
 
     Example:
         >>> in_module("my_package.my_steps:Descent"), in_module("ldp_dsbo"), in_module("openml:iris")
@@ -62,7 +62,7 @@ def module_file(module: str, folders: Sequence[Path]) -> Path | None:
 
 
 def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
-    """Import the component that "module:Name" names; None for any other text.
+    """Import the component that "module:Name" names; return None for any other text.
 
     Args:
         kind: value in the scenario.

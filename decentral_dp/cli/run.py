@@ -150,7 +150,7 @@ _REPORTED = ("consensus_", "stationarity", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 # Number of rows of the table of scores without --verbose.
 _MOST_SCORES = 4
-# x with more coordinates is not printed.
+# Largest number of coordinates of x that are printed.
 _MOST_COORDINATES = 4
 
 

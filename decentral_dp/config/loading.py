@@ -509,7 +509,7 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
 
 
 def _table_hint(name: str, content: Any, root: type[BaseModel]) -> str:
-    """Suggest our table for an unknown one, and our keys for its keys; "" if there are none."""
+    """Suggest our table and keys for those of an unknown table; "" if there are none."""
     if not isinstance(content, Mapping):
         return ""
     table = OTHER_TABLES.get(name)

@@ -171,7 +171,7 @@ def place_of_shards(s: Scenario) -> str:
 
 
 def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
-    """Read the manifest, and return the files of the agents; None if the scenario has no manifest.
+    """Read the manifest, and return the files of the agents, or None if the scenario has no manifest.
 
     Raises:
         InputError: a key does not apply with a manifest, or the manifest has a different number of agents.

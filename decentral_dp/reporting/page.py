@@ -31,7 +31,7 @@ from decentral_dp.simulation.result import mode_of
 # A number and its name: "δ = 1e-5", "0.590 ± 0.02".
 _NUMBERS = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?)")
 _NUMERALS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"]
-# x of more coordinates is drawn, not listed.
+# Largest number of coordinates of x that are listed; more are drawn.
 _LISTED_COORDINATES = 4
 
 

@@ -211,7 +211,7 @@ def upper_variable(figure: Figure, r: Report) -> bool:
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
-# More edges are drawn as pixels, since their paths would make a page too large.
+# Above this number, edges are drawn as pixels, since their paths would make a page too large.
 _DRAWN_EDGES = 1000
 
 

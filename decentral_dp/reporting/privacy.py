@@ -279,7 +279,7 @@ def unverified_texts(unverified: Mapping[str, str]) -> list[str]:
 
 
 def threat_model(p: PrivacyStatement) -> list[str]:
-    """Describe what a trusted coordinator, the agents and the adversary observe; empty without a coordinator."""
+    """Describe the observations of a trusted coordinator, the agents and the adversary; empty without one."""
     if not p.is_trusted:
         return []
     out = ["The coordinator is trusted: the adversary observes what it publishes, not what it receives."]

@@ -253,7 +253,7 @@ def scenario_text(folder: Path) -> str:
 
 
 def parse_scenario(text: str) -> dict[str, Any]:
-    """Parse the scenario of a run folder; empty if it is damaged, since a page does not need it."""
+    """Parse the scenario of a run folder; return an empty dict if it is damaged, since a page does not need it."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -152,9 +152,9 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("svg",
     return paths
 
 
-# Most steps between ticks; placing ticks takes most of the time of a figure.
+# Largest number of steps between ticks; placing ticks takes most of the time of a figure.
 _TICKS = 5
-# Most points of a line. More of them enlarge pages, and no screen shows them.
+# Largest number of points of a line. More points enlarge pages, and no screen shows them.
 MOST_POINTS = 400
 
 

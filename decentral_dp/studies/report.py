@@ -142,7 +142,7 @@ def study_page(
     )
 
 
-# A longer table is not printed on a terminal; summary.parquet contains it.
+# Largest number of rows of a table on a terminal; summary.parquet contains longer tables.
 _MOST_ROWS = 40
 _MOST_REASONS = 8
 
