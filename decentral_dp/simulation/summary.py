@@ -194,6 +194,12 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     x_names = []
     if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
+    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
+    if job.central and isinstance(rate, float):
+        sampled: dict[str, Any] = {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
+    else:
+        numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
+        sampled = {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})
     return {
         "kind": table.kind,
         "solves": "one-level" if c.one_level else job.solves,
@@ -206,16 +212,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
-        "sampling": _sampling(job),
+        "sampling": sampled,
         # Both objectives are the same for equal counts.
         **({"weights": table.weights} if c.one_level and not job.central and len(set(counts["train"])) > 1 else {}),
     }
-
-
-def _sampling(job: PlannedJob) -> dict[str, Any]:
-    """Return how a round samples records: its kind, and the batch size or the rate."""
-    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
-    if job.central and isinstance(rate, float):
-        return {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
-    numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
-    return {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})
