@@ -237,14 +237,14 @@ class Job:
         Args:
             out: a new or empty folder; by default nothing is written.
             every: rounds between two steps; the start and the last round are always steps.
-            budget: of all runs on these records, charged for all rounds before the first step. Default: none.
+            budget: `Budget` of all runs on these records, charged for all rounds before the first step. Default: none.
 
         Returns:
             Generator of a `Step` (round, released, epsilon, bits) for the start and after each of these rounds. Its
                 return value is the `Run`.
 
         Raises:
-            InputError: `every` is no positive number, the folder cannot be written, the run exceeds the budget, or
+            InputError: `every` is not a positive number, the folder cannot be written, the run exceeds the budget, or
                 privacy.adversary publishes the final models only, whose ε assumes a fixed number of rounds.
 
         Example:
@@ -341,8 +341,8 @@ def plan(scenario: Source | Job | None = None, *, budget: Budget | None = None, 
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
-        budget: of several runs, which is not charged; `plan.quote` has ε before and after this run.
-        **options: as in `build`; a job takes none.
+        budget: `Budget` of several runs, which is not charged; `plan.quote` has ε before and after this run.
+        **options: see `build`; a job takes none.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the privacy statement.
@@ -380,7 +380,7 @@ def run(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         out: a new or empty folder; by default nothing is written.
-        callbacks: functions of a `Progress` (rounds, loss, ε), called at every evaluation; default none. If a
+        callbacks: callbacks that receive a `Progress` (rounds, loss, ε) at every evaluation; default none. If a
             callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
@@ -389,9 +389,9 @@ def run(
         metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
             rounds; default none. It costs no ε, unless the function reads records.
         stop: function of the last released values that ends the run after an evaluated round if it returns True;
-            default none. ε is that of the plan, since ε of fewer rounds needs a number of rounds fixed in advance.
-        budget: of all runs on these records, charged before the first release. Default: none.
-        **options: as in `build`; a job takes none.
+            default none. ε remains that of the plan: a smaller ε would require a number of rounds fixed in advance.
+        budget: `Budget` of all runs on these records, charged before the first release. Default: none.
+        **options: see `build`; a job takes none.
 
     Returns:
         The run: result, metrics, ledger, and released values. A run that diverges has the status "diverged". If it is
@@ -430,9 +430,9 @@ def resume(
 
     Args:
         folder: folder of the run.
-        callbacks: functions of a `Progress`; default none.
+        callbacks: callbacks that receive a `Progress`; default none.
         trust: whether to run code of the folder that this machine has not run before.
-        metrics, stop: as in `run`, the same functions again.
+        metrics, stop: the functions passed to `run`.
         budget: charged if the run was not charged at its start, except for a complete run. Default: none.
         **objects: the Python objects of the run, if any, or its X, y and agents.
 
@@ -482,8 +482,8 @@ def audit(
         confidence: confidence level of the lower bound.
         seed: public seed of the audit.
         out: path of a new JSON file.
-        callbacks: functions of a `Progress` of runs; default none.
-        **options: as in `build`; a job and a run folder take none.
+        callbacks: callbacks that receive a `Progress` for "runs"; default none.
+        **options: see `build`; a job and a run folder take none.
 
     Returns:
         The lower bound, the method, and the lower bound for two equal data sets.
@@ -516,8 +516,8 @@ def check(what: Any, **options: Any) -> CheckResult:
         what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all its components are checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: number of neighbouring data sets in the search; seed: public seed of the search; rounds:
-            number of rounds to run, from the first on, by default 24; callbacks: functions of a `Progress` of pairs;
-            default none.
+            number of first rounds to run, by default 24; callbacks: callbacks that receive a
+            `Progress` for "pairs"; default none.
 
     Returns:
         One row per check. A passed check is not a proof; its label is "checked".
@@ -549,9 +549,9 @@ def network_view(
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
-        coalitions: sets of colluding agents, by number, or by name as text; by default each agent is an adversary.
-        callbacks: functions of a `Progress` of adversaries; default none.
-        **options: as in `build`; a job takes none.
+        coalitions: sets of colluding agents, by number or by name; by default each agent is an adversary on its own.
+        callbacks: callbacks that receive a `Progress` for "adversaries"; default none.
+        **options: see `build`; a job takes none.
 
     Returns:
         Distance, certified ε and exact ε, each (adversaries, victims), and ε against an adversary that observes all
@@ -588,8 +588,8 @@ def study(
         set: key → value of the study, or of the scenario in all cells; not supported for a loaded study.
         workers: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
-        callbacks: functions of a `Progress` of cells, including failed ones; default none.
-        budget: with a file, charged for the run of every cell; a cell beyond it fails. Default: none.
+        callbacks: callbacks that receive a `Progress` for "cells", including failed ones; default none.
+        budget: `Budget` with a file, charged for the run of every cell; a cell that exceeds it fails. Default: none.
 
     Returns:
         Tables, verdicts on claims, and figures.
@@ -632,12 +632,12 @@ def sweep(
     A `study` runs scenarios on all cores and resumes, and takes no objects.
 
     Args:
-        scenario: as in `build`; None with X and y.
+        scenario: see `build`; None with X and y.
         grid: keyword of `build`, such as "epsilon", "topology" or "algorithm", or "table.key" → its values, or
             label → value.
         measure: name → function of the `Run`.
         seeds: recorded seeds, so that all runs are simulations; default 1.
-        **options: as in `build`, the same for all runs.
+        **options: see `build`; the same for all runs.
 
     Returns:
         One row for each run: a column for each axis of the grid, `seed`, `status`, `epsilon_max`, and the measures.

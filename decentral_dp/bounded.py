@@ -54,16 +54,17 @@ _LINEAR = (
 
 @dataclass(frozen=True, slots=True, init=False)
 class Bounded:
-    """A value `public + private` whose dependence on the agent's own records is bounded.
+    """Value `public + private` whose dependence on the agent's own records is bounded.
 
     Args:
-        public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
+        public: part that the adversary can compute, (b, d): released values, messages, data-independent terms.
         private: part that depends on records, (b, d).
         sensitivities: split → sensitivity of `private` to one replaced record, in `norm`.
-        norm: "l1" or "l2".
+        norm: norm of the sensitivities, "l1" or "l2".
 
-    Sensitivity: At most the sum for a sum, and the multiple for a multiple (triangle inequality), for each split. A sum
-        of values of different batches has rate 1. The public part has sensitivity 0.
+    Sensitivity:
+        A sum has at most the sum of the sensitivities, and a multiple the multiple, for each split (triangle
+        inequality). A sum of values of different batches has rate 1. The public part has sensitivity 0.
 
     Limits:
         A factor of 0 gives sensitivity 0, also for +inf.
@@ -94,12 +95,12 @@ class Bounded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(b, d)."""
+        """Shape (b, d)."""
         return self.private.shape
 
     @property
     def value(self) -> Array:
-        """(b, d) public + private. It is data-dependent, and is sent only through a release."""
+        """Value public + private, (b, d). It is data-dependent, and is sent only through a release."""
         return self.public + self.private
 
     def __add__(self, other: Array | Bounded) -> Bounded:
@@ -114,9 +115,9 @@ class Bounded:
     __radd__ = __add__
 
     def _sum_sensitivities(self, other: Bounded) -> dict[Split, Sensitivity]:
-        """Return the sensitivities of the sum, which are those of the difference.
+        """Return the sensitivities of the sum, which are also the sensitivities of the difference.
 
-        With different batches there is no amplification: the rate becomes 1.
+        Different batches have no amplification, so the rate becomes 1.
         """
         if other.norm != self.norm:
             raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
@@ -201,7 +202,7 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 
 @lru_cache(maxsize=64)
 def shared_zeros(shape: tuple[int, ...]) -> Array:
-    """Return zeros (shape) for an absent public part, always as the same read-only array."""
+    """Return zeros of a shape for an absent public part, always as the same read-only array."""
     return np.broadcast_to(0.0, shape)
 
 
@@ -216,7 +217,7 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
     """Sensitivities times a public factor, computed on access, since ledgers multiply many at once.
 
     Args:
-        sensitivities: split → sensitivity, as `base`.
+        sensitivities: split → sensitivity, available as `base`.
         factor: public factor, not 0.
 
     Example:
@@ -251,7 +252,7 @@ def _scale_sensitivities(base: Mapping[Split, Sensitivity], factor: float | Arra
 
 
 def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
-    """Multiply a sensitivity by a public number, or by one per agent, (b, 1)."""
+    """Multiply a sensitivity by a public number or by one number per agent, (b, 1)."""
     if isinstance(factor, float) and factor != 0.0:
         return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)
     size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
@@ -288,13 +289,13 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
         records: number of records N of all agents.
         agents: number of agents, each of which sums its records first.
         width: number of coordinates of the mean.
-        rate: sampling rate q; default 1.
+        rate: sampling rate q.
 
     Returns:
         D/(qN), times the slack of the sum.
 
     Sensitivity:
-        The norm is that of the diameter; one record of one agent is replaced.
+        The norm is the norm of the diameter. One record of one agent is replaced.
 
     Example:
         >>> round(mean_sensitivity_bound(2.0, records=100, agents=4, width=5), 9)
@@ -348,14 +349,14 @@ def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounde
 
 
 def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array | Bounded:
-    """Apply a function without a proved sensitivity, row by row; for private states.
+    """Apply a function with no proven sensitivity row by row. Intended for private states.
 
     Args:
         function: function of arrays, independent for each row.
         values: arrays or bounded values, each (b, …) with one row per agent.
 
     Returns:
-        An array if all values are arrays, else a bounded value.
+        An array if all values are arrays, otherwise a bounded value.
 
     Sensitivity:
         Infinite for every split on which a value depends, and zero for the others.

@@ -47,21 +47,21 @@ class ProblemConstants(NamedTuple):
     """Bounds on per-record functions and on R, in l2 and spectral norms.
 
     Args:
-        radius: of a ball around `centre` that holds every minimiser y_Z(x).
+        radius: radius of a ball around `centre` that contains every minimiser y_Z(x).
         mu: strong convexity of G in y.
         l_fx: sup |∇_x f|.
         l_fy: sup |∇_y f|.
         l_gy: sup |∇_y G|.
-        d_fx: sup over two records of the change of ∇_x f; what is data-independent cancels.
-        d_fy: the same of ∇_y f.
-        d_gy: the same of ∇_y g.
+        d_fx: sup over two records of the change of ∇_x f; data-independent terms cancel.
+        d_fy: the same bound for ∇_y f.
+        d_gy: the same bound for ∇_y g.
         b_fxx: sup |∇²_xx f|.
         b_fxy: sup |∇²_xy f|.
         b_fyy: sup |∇²_yy f|.
         b_gxy: sup |∇²_xy G|.
         b_gyy: sup |∇²_yy G|.
         d_hxy: sup over two records of the change of ∇²_xy g.
-        d_hyy: the same of ∇²_yy g.
+        d_hyy: the same bound for ∇²_yy g.
         c_gxy: Lipschitz constant in y of ∇²_xy G.
         c_gyy: Lipschitz constant in y of ∇²_yy G.
         m_gxy: Lipschitz constant in x of ∇²_xy G.
@@ -99,10 +99,10 @@ UP = 1.0 + 1e-12
 
 
 def round_up(value: float) -> float:
-    """Round a non-negative bound up: room for the rounding of a formula of a few dozen float64 operations.
+    """Round a non-negative bound up, by more than the rounding errors of a few dozen float64 operations.
 
     Limits:
-        +inf for what is no number, such as the 0·∞ that declared constants can lead to.
+        The result is +inf for NaN, such as a product 0·∞ of declared constants.
 
     Example:
         >>> 1.0 < round_up(1.0) < 1.0 + 1e-11, round_up(math.nan)
@@ -145,10 +145,10 @@ def box_strengths(low: Array, high: Array) -> tuple[float, float]:
     """Return the smallest and the largest e^{x_s} over the box [low, high].
 
     Args:
-        low (p,), high (p,): as of `box_norm`.
+        low, high: ends of the box, (p,) each.
 
     Raises:
-        InputError: as `box_norm`, and where exp of a bound is no number.
+        InputError: see `box_norm`; or exp of a bound is NaN.
     """
     box_norm(low, high)
     least, most = float(low.min()), float(high.max())
@@ -182,13 +182,13 @@ def box_width(low: Array, high: Array) -> float:
 
 
 def round_up_constants(c: ProblemConstants) -> ProblemConstants:
-    """Round every bound up, and μ down: room for the float64 arithmetic that led to them."""
+    """Round every bound up and μ down, by more than the rounding errors of their computation."""
     sensitivity = ProblemConstants._make(UP * float(v) for v in c)
     return sensitivity._replace(mu=c.mu * (2.0 - UP))
 
 
 def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
-    """Bound how far apart the minimisers y_Z(x), y_Z(x') can be for two x of the box: D_y.
+    """Bound D_y, the distance between the minimisers y_Z(x) and y_Z(x') for two x of the box.
 
     Args:
         c: constants.
@@ -196,8 +196,8 @@ def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
         centred: whether all balls have the same centre.
 
     Returns:
-        M D_x, as ‖dy_Z/dx‖ ≤ M. With one centre also at most 2·radius and L_gy/μ, L_gy being the largest over every x
-        and every y of the ball.
+        M D_x, as ‖dy_Z/dx‖ ≤ M. With one centre, it is also at most 2·radius and L_gy/μ, where L_gy is the
+        largest over all x and all y of the ball.
     """
     along = c.m * width if c.m > 0.0 else 0.0
     return round_up(min(along, 2.0 * c.radius, c.l_gy / c.mu) if centred else along)
@@ -210,7 +210,7 @@ class ClassLoss(NamedTuple):
 
     Args:
         radius: R ≥ ‖a‖₂.
-        classes: their number.
+        classes: number of classes.
         spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for separate rows, 1 if the score is the
             margin.
 
@@ -377,7 +377,7 @@ class Family(Protocol):
 
     @property
     def self_concordance(self) -> float:
-        """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf where nothing is known."""
+        """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf if it is unknown."""
         return math.inf
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
@@ -498,7 +498,7 @@ class Mean(Family):
         return np.asarray(self.problem.ridge / (1.0 + self.problem.ridge) * x)
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)². As of `Family.loss_range`."""
+        """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)². See `Family.loss_range`."""
         return UP * 0.5 * self.constants(low, high).l_fy ** 2
 
 
@@ -536,7 +536,7 @@ class Linear(Family):
     def loss_range(self, low: Array, high: Array) -> float:
         """Bound max f − min f: f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x.
 
-        As of `Family.loss_range`.
+        See `Family.loss_range`.
         """
         return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
 
@@ -552,7 +552,7 @@ class Regularised(LossFamily):
     Args:
         problem: the bilevel problem.
         loss: bounds of l = h.
-        scale: of R, default 1.
+        scale: scale of R; default 1.
     """
 
     problem: Problem
@@ -606,11 +606,11 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
 
     Args:
         problem: a bilevel problem.
-        radius: R with ‖a‖₂ ≤ R, before an intercept is appended, which it is lengthened for.
-        label_bound: B with |b| ≤ B where labels are numbers; default none.
+        radius: bound R ≥ ‖a‖₂ without an intercept.
+        label_bound: bound B ≥ |b| for numeric labels; default none.
 
     Returns:
-        The family, whose constants are theorems.
+        The family, whose constants are proved.
 
     Raises:
         InputError: no family is known for the problem.
@@ -663,16 +663,17 @@ def worst_case(
     """Bound a function of the constants over x of a box.
 
     Args:
-        family: with the constants.
+        family: family that has the constants.
         low: (p,) of x.
         high: (p,) of x.
         bound: constants → number.
-        record_mass: as in `Family.constants`.
+        record_mass: see `Family.constants`.
         cells: pieces of the box, default 64.
 
     Returns:
-        One upper variable: the largest over the pieces. It is far less than the bound at the constants of the whole
-        box, whose largest strength and smallest need not meet. More variables: that one bound.
+        For one upper variable, the largest value over the pieces. It is far less than the bound from the constants of
+        the whole box, since the largest and the smallest strength are not attained at the same x. For more variables,
+        the bound from the whole box.
 
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation

@@ -345,7 +345,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         random_state: None for secret noise. An integer seeds noise and partition; the result is then a simulation.
 
     Attributes:
-        classes_, n_features_in_: as in scikit-learn.
+        classes_, n_features_in_: see scikit-learn.
         coef_, intercept_: weights of a linear model, for unscaled features inside data_range. A score above 0 predicts
             the second of two classes (`decision_function` returns log-odds). More classes have one row each.
         class_weight_: weight of each class, (c,), which coef_, intercept_ and model_ do not include.

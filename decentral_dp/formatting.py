@@ -20,7 +20,7 @@ def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
     """Return the names of agents; none if these are their numbers.
 
     Args:
-        labels: of agents 0, 1, …, as in `result.json`.
+        labels: names of agents 0, 1, …, from `result.json`.
 
     Example:
         >>> agent_names(["Bern", "Zug"]), agent_names(["0", "1"]), agent_names(None)
@@ -236,7 +236,7 @@ def schedule_text(table: Mapping[str, Any]) -> str:
     """Write the factor of a schedule's scale.
 
     Args:
-        table: of a learning rate, of noise or of a clipping norm.
+        table: schedule of a learning rate, of noise or of a clipping norm.
 
     Example:
         >>> schedule_text({"decay": 0.5}), schedule_text({"decay": 0.0, "points": [[0, 0.1], [50, 1.0]]})

@@ -218,7 +218,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call custom code with arguments by name, and convert its errors to InputError. sentence: as of `converting`."""
+    """Call custom code with arguments by name, and convert its errors to InputError. sentence: see `converting`."""
     with converting(USER_ERRORS, sentence):
         return function(**values)
 

@@ -216,8 +216,8 @@ def run(name: str, seed: int = 0, quick: bool = False) -> Finding:
     """Measure one experiment.
 
     Args:
-        name: of `EXPERIMENTS`, or an alias.
-        seed: of all random bits, public; default 0.
+        name: key of `EXPERIMENTS`, or an alias.
+        seed: public seed of all random bits; default 0.
         quick: whether there are fewer points and repetitions, in seconds; default no.
 
     Returns:

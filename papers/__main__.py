@@ -37,8 +37,8 @@ def carry_out(names: Sequence[str], seed: int, quick: bool, out: Path | None) ->
     """Run experiments in turn, print each result, and write it into a folder.
 
     Args:
-        names: of experiments.
-        seed, quick: as of `papers.run`.
+        names: names of experiments.
+        seed, quick: see `papers.run`.
         out: the folder; None writes nothing.
 
     Raises:
@@ -57,7 +57,7 @@ def print_finding(finding: Finding, quick: bool) -> None:
     """Print the numbers, panel by panel, then every claim with its verdict.
 
     Args:
-        finding: as of `papers.run`.
+        finding: see `papers.run`.
         quick: whether to say that it was a quick one.
     """
     out = console()
@@ -93,7 +93,7 @@ def write_finding(finding: Finding, folder: Path) -> list[Path]:
     """Write NAME.parquet, a row for each measured number, and NAME.png.
 
     Args:
-        finding: as of `papers.run`.
+        finding: see `papers.run`.
         folder: where to.
 
     Returns:
@@ -111,7 +111,7 @@ def require_free(names: Sequence[str], folder: Path) -> None:
     """Refuse a folder in which something would be written over.
 
     Args:
-        names: of experiments.
+        names: names of experiments.
         folder: where to.
 
     Raises:
@@ -157,7 +157,7 @@ def print_summary(findings: Sequence[Finding]) -> None:
     """Print one line for each of several experiments.
 
     Args:
-        findings: as of `papers.run`.
+        findings: see `papers.run`.
     """
     out = console()
     out.print()

@@ -44,7 +44,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -103,7 +103,7 @@ def plan() -> _Plan:
 def _losses(rng: np.random.Generator, split: Split, sign: float, factor: float) -> Array:
     """(n,) log-likelihood ratio of +1 over −1, of transcripts drawn where the record is `sign`.
 
-    factor: of the noise; 1 for the planned noise.
+    factor: factor of the noise; 1 for the planned noise.
     """
     scales = [factor * s for s in plan().scales]
     x, loss = np.zeros((_BATCH, 1)), np.zeros((_BATCH, 1))
@@ -149,7 +149,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

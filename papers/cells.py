@@ -74,7 +74,7 @@ class Envelope(NamedTuple):
     Args:
         cells: (n, d) numbers at their depths.
         depths: (n,).
-        law: of the cells.
+        law: distribution of the cells.
         floor: score in units at gap 0.
     """
 
@@ -133,9 +133,9 @@ def sample(generator: np.random.Generator, target: GibbsTarget, envelope: Envelo
     """Draw proposals from an envelope until one is accepted.
 
     Args:
-        generator: of random bits.
+        generator: generator of random bits.
         target: the law.
-        envelope: its cells, as `refine` makes them.
+        envelope: cells of the envelope, from `refine`.
 
     Returns:
         A point (d,).

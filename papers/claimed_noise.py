@@ -55,7 +55,7 @@ def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: flo
     The cost of rounding is not included.
 
     Args:
-        channel: its name.
+        channel: name of the channel.
         indices: (R,) of the releases.
         scale: (R,) standard deviation of the noise.
         sensitivity: (R,) to a train record, in ℓ2.
@@ -91,7 +91,7 @@ def differences(claim: float) -> Ledger:
     """Form the ledger that PrivateDiff would have if y moved by (2C_0²)/(μn) in all, and x by 2C over a sample.
 
     Args:
-        claim: as of `sgda`.
+        claim: see `sgda`.
     """
     program = PublishedPrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
@@ -109,7 +109,7 @@ def worth(ledger: Ledger) -> float:
     """Price a ledger of one agent: the certified ε at `DELTA`.
 
     Args:
-        ledger: of the releases.
+        ledger: ledger of the releases.
     """
     return float(epsilon_of(ledger, DELTA)[0])
 
@@ -137,7 +137,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -158,7 +158,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

@@ -79,7 +79,7 @@ class NeighbourPair:
             states: centre, y and y2, (q,) each.
             records: the replaced record and its replacement, other train records, other validation records; (features,
                 labels) each.
-            counts: of train and validation records; the others are repeated until there are as many.
+            counts: numbers of train and validation records; the other records are repeated up to these numbers.
             role: the kind of the replaced record.
         """
         pair, *others = records
@@ -103,7 +103,7 @@ class NeighbourPair:
             y: (q,).
             side: 0 or 1, which data set.
             wanted: the term.
-            clip: of each record's contribution; by default none.
+            clip: clipping norm of each record's contribution; by default none.
 
         Returns:
             (p,) or (q,); zero where it reads no record.
@@ -119,7 +119,7 @@ class NeighbourPair:
             x: (p,).
             y: (q,).
             side: 0 or 1, which data set.
-            clip: of each record's contribution; by default none.
+            clip: clipping norm of each record's contribution; by default none.
 
         Returns:
             (q, q) and (p, q); zero where they read no record.
@@ -162,9 +162,9 @@ def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
     """Compute argmin_y G(x, y), (q,).
 
     Args:
-        pair: of neighbouring data sets.
+        pair: pair of neighbouring data sets.
         x: (p,).
-        side: which of the two, 0 or 1.
+        side: data set of the pair, 0 or 1.
     """
     return _newton(
         lambda y: pair.lower_gradient(x, y, side), lambda y: pair.second(x, y, side)[0], np.zeros(pair.problem.q)
@@ -175,9 +175,9 @@ def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
     """Compute argmin_y G + F/λ, (q,), at the first x; the Hessian of F by differences.
 
     Args:
-        pair: of neighbouring data sets.
+        pair: pair of neighbouring data sets.
         lam: λ.
-        side: which of the two, 0 or 1.
+        side: data set of the pair, 0 or 1.
     """
     x = pair.x
 
@@ -215,9 +215,9 @@ def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
     """Compute a − J H⁻¹ b, (p,), at the first (x, y), every record's part clipped.
 
     Args:
-        pair: of neighbouring data sets.
-        clips: on the parts.
-        side: which of the two, 0 or 1.
+        pair: pair of neighbouring data sets.
+        clips: clipping norms of the parts.
+        side: data set of the pair, 0 or 1.
     """
     x, y = pair.x, pair.y
     a = pair.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
@@ -231,9 +231,9 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
     """Compute Φ(x) = F(x, y_Z(x)).
 
     Args:
-        pair: of neighbouring data sets.
+        pair: pair of neighbouring data sets.
         x: (p,).
-        side: which of the two, 0 or 1.
+        side: data set of the pair, 0 or 1.
     """
     validation = pair.sides[side][1]
     n = len(validation[0])
@@ -301,7 +301,7 @@ class SearchSpace:
     """Public facts: the family, the domain of its records, the box of x, and the number of records.
 
     Args:
-        family: with its constants, which the search tries to refute.
+        family: family with the constants that the search tries to refute.
         n_features: d of a record.
         radius: bound on ‖a‖₂.
         low: (p,) of x.
@@ -466,7 +466,7 @@ def search(
         space: the public domain.
         target: a name in `TARGETS`.
         role: the kind of the replaced record.
-        seed: of the random instances; the same seed finds the same pair.
+        seed: seed of the random instances; the same seed finds the same pair.
         tries: data sets and changes, default 200.
         bound: replaces the target's bound.
 
@@ -500,9 +500,9 @@ def climb(tried: Callable[[Array], Pair], space: SearchSpace, key: Any, tries: i
 
     Args:
         tried: parameters of a pair → the change found, and its bound.
-        space: which parameters there are.
-        key: of the random instances.
-        tries: their number.
+        space: space of the parameters.
+        key: key of the random instances.
+        tries: number of instances.
 
     Returns:
         The pair of the largest ratio.

@@ -20,7 +20,7 @@ def generator(name: str, seed: int, *place: int) -> np.random.Generator:
     """The random bits of one part of one experiment; equal places get equal bits.
 
     Args:
-        name: of the experiment, its alias.
+        name: alias of the experiment.
         seed: public.
         place: further numbers that distinguish parts.
     """

@@ -36,8 +36,8 @@ def write_finding(finding: Finding, path: Path) -> Path:
     """Draw a figure with a plot for each panel.
 
     Args:
-        finding: as of `papers.run`.
-        path: of a .png.
+        finding: see `papers.run`.
+        path: path of a .png file.
 
     Returns:
         The path.

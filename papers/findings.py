@@ -114,7 +114,7 @@ def table(rows: Iterable[Row]) -> pd.DataFrame:
     """Put measured numbers into a table.
 
     Args:
-        rows: of `measure`.
+        rows: result of `measure`.
 
     Returns:
         A row each, with the columns `COLUMNS`.
@@ -132,9 +132,9 @@ def slope(rows: pd.DataFrame, panel: str, series: str) -> Interval:
     """Fit the exponent of `value` in `at` along one curve, seed by seed.
 
     Args:
-        rows: as of `table`.
-        panel: of which plot.
-        series: of which curve.
+        rows: see `table`.
+        panel: panel of the plot.
+        series: name of the curve.
 
     Returns:
         An interval over the seeds.
@@ -146,7 +146,7 @@ def fit(rows: pd.DataFrame) -> tuple[float, float]:
     """Fit log value against log at.
 
     Args:
-        rows: of one curve and one seed, as of `table`.
+        rows: rows of one curve and one seed, see `table`.
 
     Returns:
         (slope, intercept); NaN where a value is not positive or there is one point.
@@ -162,9 +162,9 @@ def curve(rows: pd.DataFrame, panel: str, series: str) -> pd.DataFrame:
     """Take the rows of one curve.
 
     Args:
-        rows: as of `table`.
-        panel: of which plot.
-        series: of which curve.
+        rows: see `table`.
+        panel: panel of the plot.
+        series: name of the curve.
     """
     return rows[(rows["panel"] == panel) & (rows["series"] == series)]
 
@@ -174,8 +174,8 @@ def values(rows: pd.DataFrame, panel: str, series: str, at: float | None = None)
 
     Args:
         rows: the table of measured numbers.
-        panel: of which plot.
-        series: of which curve.
+        panel: panel of the plot.
+        series: name of the curve.
         at: one point of the curve; default all.
 
     Returns:
@@ -191,7 +191,7 @@ def slope_check(rows: pd.DataFrame, statement: str, place: tuple[str, str], wind
     """Check an exponent.
 
     Args:
-        rows: as of `table`.
+        rows: see `table`.
         statement: the claim, in words.
         place: panel and series of the curve.
         window: where its exponent has to lie, low and high.

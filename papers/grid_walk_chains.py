@@ -63,7 +63,7 @@ def steps(chain: Walk, xi: float) -> int:
     """The fewest steps after which the law from every start is within ξ of the kept one in Dist_∞.
 
     Args:
-        chain: of the walk.
+        chain: chain of the walk.
         xi: ξ.
 
     Raises:

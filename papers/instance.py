@@ -105,7 +105,7 @@ def repeated(
     """Draw an instance and a point for each repetition and lower dimension.
 
     Args:
-        name: of the experiment, which keys the random bits.
+        name: name of the experiment, which keys the random bits.
         seed: keys them too.
         repeats: how many repetitions.
         dimensions: the lower ones.

@@ -85,7 +85,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -157,7 +157,7 @@ def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:
 
     Args:
         rng: whose bits are drawn.
-        epsilon: of the training; infinite without noise.
+        epsilon: ε of the training; infinite without noise.
 
     Returns:
         Kind → AUC.
@@ -199,7 +199,7 @@ def trained(rng: np.random.Generator, problem: SoftmaxHyperparameter, members: A
         rng: random bits of the noise.
         problem: whose lower loss is minimised.
         members: the records, as `prepare` gives them.
-        epsilon: of the budget, at DELTA.
+        epsilon: ε of the budget, at DELTA.
 
     Returns:
         (q,) the weights.
@@ -217,7 +217,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

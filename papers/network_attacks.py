@@ -120,9 +120,9 @@ def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> 
     """Attack claimed and certified privacy costs of honest-but-curious neighbours in training.
 
     Args:
-        runs: of each of two data sets, for the attacks that no quadrature reaches.
-        confidence: of every single bound from runs.
-        seed: of their noise.
+        runs: number of runs on each of two data sets, for the attacks that no quadrature reaches.
+        confidence: confidence level of each bound from runs.
+        seed: seed of the noise of these runs.
 
     Returns:
         The result of each attack, with both privacy costs.
@@ -220,11 +220,11 @@ class OfflineGossip(NamedTuple):
     """Gossip of noise 1 whose agents are offline in some rounds, by public Bernoulli draws.
 
     Args:
-        kind: of the graph.
+        kind: kind of the graph.
         agents: m.
         rounds: T.
-        reads: in how many rounds, the first ones, a record moves the victim's message by 1.
-        seed: of the draws.
+        reads: number of first rounds in which a record changes the victim's message by 1.
+        seed: seed of the draws.
         observer: an agent.
         victim: another one.
         offline: probability of an agent in a round.
@@ -423,7 +423,7 @@ def sign_feedback(variance: float, epsilon: float) -> float:
         y = w u + sign(k + w u) + N(0, 1).
 
     Args:
-        variance: of k: 2/9 if h and o add their noise, 1/9 if o sends 0 instead.
+        variance: variance of k: 2/9 if h and o add their noise, 1/9 if o sends 0 instead.
         epsilon: ε.
     """
     w, spread = 1.0 / 3.0, np.sqrt(10.0) / 3.0

@@ -31,7 +31,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -69,7 +69,7 @@ def pooled(family: Family, train: tuple[Array, Array], validation: tuple[Array, 
     """Pool the records of two roles within the family's bounds.
 
     Args:
-        family: with the constants.
+        family: family that has the constants.
         train, validation: (features (n, d), labels (n,)) each.
     """
     prepared = [family.problem.prepare(*role, "l2") for role in (train, validation)]
@@ -110,7 +110,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

@@ -55,8 +55,8 @@ class Line(NamedTuple):
     """One printed ε.
 
     Args:
-        paper: its short name.
-        setting: of which releases.
+        paper: short name of the paper.
+        setting: setting of the releases.
         protects: what is replaced.
         observer: who sees every message, or what one neighbour receives.
         claimed: ε as published.
@@ -89,7 +89,7 @@ def sampled(mu: float, rate: float, rounds: int, poisson: bool) -> float:
     """Certified ε of Gaussian releases at `DELTA`, on Poisson samples or on batches of fixed size.
 
     Args:
-        mu: of two records exchanged, before sampling.
+        mu: μ of two exchanged records, before sampling.
         rate: q, or the share of the records in a batch.
         rounds: T.
         poisson: whether samples are Poisson samples.
@@ -102,7 +102,7 @@ def laplacian(graph: str, agents: int = AGENTS) -> Array:
     """L of a graph of the package, (m, m).
 
     Args:
-        graph: its kind, which takes no parameter.
+        graph: kind of the graph, which takes no parameter.
         agents: m.
     """
     linked = np.asarray(build_topology(graph, agents).mixing.toarray() > 0.0, dtype=np.float64)
@@ -200,7 +200,7 @@ def first_within(value: Callable[[float], float], target: float, grid: Array, sl
         value: what falls.
         target: ε or ρ that is wanted.
         grid: ascending.
-        slack: by how much it may be missed.
+        slack: amount by which the target may be missed.
         both: whether a target above the first value is refused, too.
     """
     while grid.size > 1:
@@ -329,7 +329,7 @@ def gossip_shown(mixing: Array, victim: int, neighbour: int, rounds: int) -> flo
     """The same exactly, [B⁺B]_uu: B maps the noisy values of all agents to what v receives before round T and has.
 
     Args:
-        mixing, victim, neighbour, rounds: as of `gossip_claim`.
+        mixing, victim, neighbour, rounds: see `gossip_claim`.
     """
     near, power = np.flatnonzero(mixing[neighbour]), np.eye(len(mixing))
     seen = [power[neighbour]]
@@ -384,7 +384,7 @@ def largest_shows(mu: float, reads: int, rounds: int) -> float:
     the mean, they are independent with variance 1. The event is that none exceeds a bound.
 
     Args:
-        mu: as of `sum_shows`.
+        mu: see `sum_shows`.
         reads: releases that the record moves.
         rounds: T.
 
@@ -423,7 +423,7 @@ def densities_show(p: Array, q: Array, step: float) -> float:
 
     Args:
         p, q: (n,) densities on one grid.
-        step: of the grid.
+        step: step of the grid.
     """
 
     def above(epsilon: float) -> float:

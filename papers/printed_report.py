@@ -22,7 +22,7 @@ def in_words(frame: pd.DataFrame) -> TextTable:
     """Make the table of all lines, in words.
 
     Args:
-        frame: a row for each claim, as of `printed_epsilon`.
+        frame: table with a row for each claim, see `printed_epsilon`.
     """
     heads = [("paper", ""), ("setting", ""), ("unit", ""), ("against", "")]
     heads += [("claimed", "ε"), ("certified", "ε at most"), ("shown", "ε at least"), ("claim", "")]

@@ -171,7 +171,7 @@ def as_published(rate: float) -> Audit:
     """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn.
 
     Args:
-        rate: of the sample; 1 for all records.
+        rate: rate of the sample; 1 for all records.
     """
     ascent = StepSize(1.0 / _STRENGTH, 1.0)
     program = PublishedPrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate)
@@ -225,8 +225,8 @@ def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
     """log of the likelihood ratio of +1 over −1, of a transcript on all records: Gaussians around known numbers.
 
     Args:
-        releases: of the transcript, by channel.
-        problem: that they are of.
+        releases: releases of the transcript, by channel.
+        problem: problem of the releases.
     """
     total = 0.0
     for release in releases:
@@ -240,7 +240,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -307,7 +307,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

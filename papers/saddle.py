@@ -99,7 +99,7 @@ def walk(
     """Run a program on all n records, its releases together one Gaussian pair at distance μ.
 
     Args:
-        program: of a coordinator for minimax problems.
+        program: program of a coordinator for minimax problems.
         problem: the hard one.
         n: how many records.
         mu: μ.

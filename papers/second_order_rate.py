@@ -35,7 +35,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -90,7 +90,7 @@ def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> 
     """Draw private gradients of one of the same number of rounds, each at a private minimiser.
 
     Args:
-        rng, instance, x, n: as of `second_order`.
+        rng, instance, x, n: see `second_order`.
     """
     c = instance.constants(x)
     each = mu_of() / math.sqrt(2.0 * rounds(instance, x, n))
@@ -106,7 +106,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

@@ -69,7 +69,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -95,7 +95,7 @@ def double_spider(epsilon: float, period: int) -> dict[str, list[Line]]:
     """The releases of DP Double-SPIDER, per-record clips assumed.
 
     Args:
-        epsilon: that its noise is printed for.
+        epsilon: ε that the paper states for its noise.
         period: T.
 
     Returns:
@@ -124,8 +124,8 @@ def cost(lines: Sequence[Line], factor: float = 1.0) -> float:
     """ε at n^(−1.1) of releases on Poisson samples.
 
     Args:
-        lines: of the releases.
-        factor: on all noise.
+        lines: ledger lines of the releases.
+        factor: factor of all noise.
     """
     columns = [np.repeat([[mu / factor], [rate]], count, axis=1) for mu, rate, count in lines]
     return epsilon_at(Releases(poisson=np.concatenate(columns, axis=1)), delta_of(RECORDS))
@@ -159,8 +159,8 @@ def recursive_anchors(period: int, power: float, epsilon: float = 1.0) -> float:
 
     Args:
         period: T.
-        power: of T in the printed σ_1.
-        epsilon: that the noise is printed for.
+        power: power of T in the printed σ_1.
+        epsilon: ε that the paper states for its noise.
     """
     noise = root_log(RECORDS) * math.sqrt(ROUNDS) / (RECORDS * period**power * epsilon)
     mu = 2.0 / (RECORDS * noise) * math.sqrt(2.0 * ROUNDS / period)
@@ -186,7 +186,7 @@ def shown(rng: np.random.Generator, gap: float, trials: int) -> float:
 
     Args:
         rng: whose bits are drawn.
-        gap: in standard deviations.
+        gap: gap in standard deviations.
         trials: transcripts of each.
     """
     rate, found = 1.0 / S_RECORDS, 0.0
@@ -201,7 +201,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

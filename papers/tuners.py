@@ -52,7 +52,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     """Measure every point of the experiment.
 
     Args:
-        seed: of all random bits, public.
+        seed: public seed of all random bits.
         quick: whether there are fewer points and repetitions, in seconds.
 
     Returns:
@@ -193,7 +193,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """Hold the claims against what was measured.
 
     Args:
-        rows: a measured number each, as of `findings.table`.
+        rows: table of measured numbers, see `findings.table`.
 
     Returns:
         A check for each claim, and sentences about the numbers.

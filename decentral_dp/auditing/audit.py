@@ -348,7 +348,7 @@ class AuditResult:
         null_shown: lower bound for two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
         sentences: result in words.
-        privacy: guarantee of the audited run, as of `reporting.privacy.summary_text`.
+        privacy: guarantee of the audited run, from `reporting.privacy.summary_text`.
 
     Example:
         >>> import decentral_dp
@@ -503,7 +503,7 @@ def play_game(
     Args:
         plan: result of `plan_audit`.
         out: path of a new JSON file.
-        progress: function of a `Progress` of "runs".
+        progress: callback that receives a `Progress` for "runs".
         null: function that returns the second of the two equal data sets; by default the first one.
 
     Raises:
@@ -597,7 +597,7 @@ def _bound_by_difference(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
 
 
 def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbours) -> LowerBound | None:
-    """Bound ε by the distribution of the likelihood ratio, if it is the same on all transcripts; else None."""
+    """Bound ε by the distribution of the likelihood ratio, or return None if it depends on the transcript."""
     delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
     for k in range(COMPARED_RUNS):

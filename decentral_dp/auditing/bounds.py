@@ -23,7 +23,7 @@ def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float)
 
     Args:
         first: log-likelihood ratios of the first data set over the second, (n,), in runs on the first.
-        second: same ratios, in runs on the second.
+        second: the same ratios, (n,), in runs on the second.
         delta: δ.
         risk: probability of failure.
 

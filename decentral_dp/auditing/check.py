@@ -3,7 +3,7 @@
 The component must build, release its planned values, and repeat them on the same records. No row of its problem may
 depend on another record. Noiseless values must be bitwise equal on neighbouring data sets. In a search for the worst
 pair, one record must not change a noisy value by more than its sensitivity. The search ends with an ascent under
-smaller clips, which records of a bounded domain attain, too. For a gossip algorithm, both comparisons are repeated on a
+smaller clips, which records of a bounded domain also attain. For a gossip algorithm, both comparisons are repeated on a
 network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom partition
 have additional checks.
 
@@ -429,7 +429,7 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
-    """Place a component in the first small scenario that builds, else the first that loads.
+    """Place a component in the first small scenario that builds, or else in the first that loads.
 
     Args:
         name: name of the component, "module:Name" unless it is an object.

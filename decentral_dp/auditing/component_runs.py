@@ -359,7 +359,7 @@ class WatchedRun:
 
         Args:
             shards: other records, of the same sizes.
-            replacement: the only record that differs; None if all do.
+            replacement: the only record that differs; None if all records differ.
 
         Raises:
             InputError: a noiseless value differs.
@@ -674,7 +674,7 @@ class PairComparison:
 
     @property
     def problem(self) -> str:
-        """Error of a change beyond its sensitivity, else of a leak; "" without either."""
+        """Error of a change beyond its sensitivity, or of a leak; "" without either."""
         change = next((c for c in self.changes if not c.is_within), None)
         return self.leak if change is None else self.describe(change)
 
@@ -779,7 +779,7 @@ def check_rows(job: PlannedJob) -> int:
 
 
 def _nested_parts(part: Any, depth: int = _DEPTH) -> Iterator[Any]:
-    """Yield a problem, the values of its fields, and of theirs."""
+    """Yield a problem, the values of its fields, and recursively the values of their fields."""
     yield part
     if depth == 0 or isinstance(part, type):
         return

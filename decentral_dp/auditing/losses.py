@@ -237,7 +237,7 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
 
 
 def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
-    """Return Σ (first − second) of log-likelihoods; ±inf if one is impossible, without those where both are."""
+    """Return Σ (first − second) of log-likelihoods, without terms where both are impossible; ±inf if only one is."""
     total = sum(first - second for first, second in logs if not (np.isneginf(first) and np.isneginf(second)))
     # A run that overflows scores 0.
     return 0.0 if np.isnan(total) else float(total)
@@ -343,7 +343,7 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
 
     Args:
         transcript: transcript of a run on either data set.
-        first, second: key → query in each data set; keys that one of them lacks are left out.
+        first, second: key → query in each data set; keys that are missing in one of them are left out.
     """
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
     certain, chosen = False, [np.zeros(0)]
@@ -679,7 +679,7 @@ def are_close(first: LossDistribution, second: LossDistribution, rtol: float) ->
 
 
 def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> LossDistribution | None:
-    """Return the distribution of the privacy loss, if movements are the same on every transcript; else None.
+    """Return the distribution of the privacy loss; None if movements depend on the transcript.
 
     Args:
         transcript: transcript of a run.

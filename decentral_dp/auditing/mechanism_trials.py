@@ -5,8 +5,8 @@ several coordinates:
 
 keys        one key determines the noise, and two keys have different noise
 deviation   the mean square of the noise is that of `deviation`
-cost        two queries at the distance of a sensitivity, along one coordinate, along all, and along all with
-            alternating signs: no event is likelier under one than its cost allows under the other
+cost        two queries differ by a sensitivity, along one coordinate, along all, or along all with alternating
+            signs: no event is likelier under one query than its cost allows under the other
 
 A sound mechanism fails with probability below 10⁻³:
 

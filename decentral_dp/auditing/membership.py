@@ -210,7 +210,7 @@ def within_run(epsilon: float, delta: float) -> float:
 
         (e^ε + δ)/(1 + e^ε) = 1 − (1 − δ)/(1 + e^ε)
 
-    Let z ∈ D be a member, z' none, and D' = D with z' instead of z. A = E f(S(M(D), z), S(M(D), z')) is at most
+    Let z ∈ D be a member, z' a non-member, and D' = D with z' instead of z. A = E f(S(M(D), z), S(M(D), z')) is at most
     e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the distribution of the records, and
     reverses their roles in D': the last expectation is that of an excluded record against a member, 1 − A. So
     A ≤ e^ε(1 − A) + δ. This holds for each pair, so also for the mean over all pairs of a run.
@@ -220,8 +220,8 @@ def within_run(epsilon: float, delta: float) -> float:
         delta: δ in [0, 1].
 
     Limits:
-        Attained: of two records in random order, M publishes the first with probability δ, and otherwise by
-        randomised response. See docs/proofs/31.
+        The bound is attained: M receives two records in random order, publishes the first with probability δ, and
+        otherwise uses randomised response. See docs/proofs/31.
 
     Example:
         >>> round(within_run(epsilon=1.0, delta=0.0), 4), within_run(epsilon=0.0, delta=0.0)
@@ -239,7 +239,7 @@ class Inference:
         scores: scores of each run, the run folder first.
         epsilon, delta: certified values of the worst agent.
         adjacency: the neighbouring relation: "replace one record of one agent".
-        privacy: guarantee of the runs, as of `reporting.privacy.summary_text`.
+        privacy: guarantee of the runs, from `reporting.privacy.summary_text`.
         ceiling: largest expected AUC at (epsilon, delta).
         claimed: (ε, δ, ceiling) of a paper's claim; None without one.
         auc: mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
@@ -309,7 +309,7 @@ def infer_membership(
     Args:
         folder: folder of a run.
         runs: number of runs, including that of the folder.
-        progress: function of a `Progress` of "runs".
+        progress: callback that receives a `Progress` for "runs".
         out: path of a new JSON file for all numbers.
 
     Returns:

@@ -10,7 +10,7 @@ chosen.
 
 In a batch of fixed size another record replaces one that is not drawn. The bound for such batches is attained if that
 record equals the replaced record of one data set. `add_copies` makes all other records copies of it. A guarantee holds
-for all data sets, so an audit may choose the other records, too.
+for all data sets, so an audit may also choose the other records.
 
 `component_runs` searches other pairs: extreme floats in synthetic data sets. Here the job must be able to load both
 records.

@@ -10,11 +10,11 @@ do not depend on ṽ. The observer, a set O of agents, follows the protocol and 
 t = 1..T, of its neighbours N, its own noise, records and released values, W, k, c, λ, s and counts. It may know all
 records except one. Its own releases add nothing: given n_O, ṽ_O is a function of the received messages.
 
-Replacing one record of agent v, read from round τ on, moves λ_t u_{v,t} by λ_t (a' − a)/N_{v,t} for t ≥ τ: along one
-direction of R^d, the same in all rounds, by at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise is independent and identically
-distributed over coordinates, so only that direction counts. Along it the messages are Gaussian, with a covariance Σ
-without records and a mean that moves by L g_v. Such a pair of distributions is exactly a Gaussian pair (Dong, Roth &
-Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022) with
+Replacing one record of agent v, read from round τ on, moves λ_t u_{v,t} by λ_t (a' − a)/N_{v,t} for t ≥ τ. This is one
+direction of R^d, the same in all rounds, and a distance of at most λ_t·2C/N_{v,t} =: g_{v,t}. Noise is independent and
+identically distributed over coordinates, so only that direction counts. Along it the messages are Gaussian, with a
+covariance Σ without records and a mean that moves by L g_v. Such a pair of distributions is exactly a Gaussian pair
+(Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022) with
 
     μ² = (L g_v)ᵀ Σ⁻¹ (L g_v),
 
@@ -128,7 +128,7 @@ def pairwise(
         observers: sets of agents; by default every agent.
         arrivals: (T, m), whether a record of an agent is first read in round t; by default all in round 0.
         share: k, (T,) or (T, m); default 1.
-        progress: called with the number of observers done, and of all.
+        progress: called with the number of observers completed and the total.
 
     Raises:
         InputError: noise that is not positive, or more than MOST_SECONDS.
@@ -168,7 +168,7 @@ def pairwise(
 
 
 def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Array:
-    """Compute μ of each victim for all messages, (m,); arguments as in `pairwise`.
+    """Compute μ of each victim for all messages, (m,); see `pairwise` for the arguments.
 
     Example:
         >>> first = np.array([[True], [False]])
@@ -326,7 +326,7 @@ def certified_epsilon(
         mu: (o, m) exact, NaN (as the result) if the victim is a member of the observer.
         nu: (o,) of `rounding`.
         draws: (o,) number of normal variates outside the observer.
-        dimension: of a message.
+        dimension: dimension of a message.
         delta: δ.
         total_epsilon: (m,) ε of all messages.
 

@@ -1,18 +1,18 @@
 """Network DP: ε of each agent's records against honest-but-curious neighbours.
 
-For `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
+It supports `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
 
-- Exact if all received messages are a linear image of that noise: a problem whose per-record gradient does not depend
-  on the state (`mean_estimation`), averaged over all records so far. `auditing.network_gossip` has the formulas, and
-  the bound for float64.
-- Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
-  `privacy.accounting.hidden_states`, with the numbers of `simulation.jobs.published`. The ε of linear gossip is
-  reported for comparison. It is no bound for training.
+- ε is exact if all received messages are a linear image of that noise: a problem whose per-record gradient does not
+  depend on the state (`mean_estimation`), averaged over all records so far. `auditing.network_gossip` has the formulas
+  and the bound for float64.
+- ε is an upper bound for linear models in training (`classification`, `regression`), whose hidden states depend on
+  records: `privacy.accounting.hidden_states`, with the numbers of `simulation.jobs.published`. The ε of linear
+  gossip is reported for comparison. It is not a bound for training.
 
 An observer sees the messages of its neighbours, and its members have s = ∞. With `privacy.adversary` it also receives
-the published models. The message of round t travels on the graph
-of round t + 1, and the observer may see a message that is lost there. All graphs and losses are public before the run,
-so no agent can choose its neighbours by received messages.
+the published models. The message of round t is sent on the graph of round t + 1, and the observer may see a message
+that is lost there. All graphs and losses are public before the run, so no agent can choose its neighbours by received
+messages.
 
 Pairs that a symmetry of the network maps to each other have one ε: on a ring or a hypercube with equal noise, one for
 each distance. If their numbers of records differ, μ is between those of the victims with most and fewest records, since
@@ -76,7 +76,7 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     """Return the pairs whose μ gives those of others, by symmetries of all public numbers except those of records.
 
     Args:
-        steps: of the job.
+        steps: the job's steps.
         observers: sets of agents.
 
     Returns:
@@ -122,11 +122,11 @@ def observer_mu(
     """Compute μ of every pair for float64 messages, (o, m), NaN if the victim is an observer.
 
     Args:
-        steps: of the job.
+        steps: the job's steps.
         observers: sets of agents.
-        first: of `first_of_equal_pairs`.
-        view: models that the observers receive, too; "all_messages" (default) for none.
-        progress: called with the number of observers done, and of all.
+        first: result of `first_of_equal_pairs`.
+        view: models that the observers also receive; "all_messages" (default) for none.
+        progress: called with the number of observers completed and the total.
     """
     m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
@@ -176,7 +176,7 @@ OF_TRAINING = (
     "Certified ε holds for float64 messages and noise, for all records of hidden agents: features are clipped to "
     "declared bounds, so a step moves hidden states apart by bounded factors. No model, metric or checkpoint is "
     "shared, and the graph and batches do not depend on noise. Published calculators state the ε of linear gossip for "
-    "training. It is no bound if gradients depend on hidden states."
+    "training. It is not a bound if gradients depend on hidden states."
 )
 # Observers of more agents are named by their number.
 _MOST_LISTED = 4
@@ -193,10 +193,10 @@ class NetworkView:
         epsilon: (o, m) ε at δ in real arithmetic with ideal noise.
         certified: (o, m) ε at δ for float64 messages.
         epsilon_total, certified_total: (m,) the same against an adversary that observes all messages.
-        name: of the graph.
+        name: name of the graph.
         labels: names of the agents.
         linear: (o, m) μ of linear gossip, for training only.
-        published: models that the adversary receives, too; "all_messages" for none (`privacy.adversary`).
+        published: models that the adversary also receives; "all_messages" for none (`privacy.adversary`).
         has_equal_noise: whether all agents are accounted with the smallest noise of any, which takes less time.
 
     Example:
@@ -309,12 +309,12 @@ class Unpriced:
     """The public numbers of a job, from which `view` computes every ε.
 
     Args:
-        job: planned.
-        observers: o sets of agents.
+        job: planned job.
+        observers: sets of agents, o in number.
         system: arguments of `network.pairwise`.
         nu, draws: (o,) arguments of `network.certified_epsilon`.
-        steps: of training, which `system` is no bound for.
-        price_classes: of `first_of_equal_pairs`, for training.
+        steps: steps of training, which `system` does not bound.
+        price_classes: result of `first_of_equal_pairs`, for training.
         compares: whether μ of linear gossip is computed for comparison, for training.
         has_equal_noise: whether `steps` are those of `with_equal_noise`.
     """

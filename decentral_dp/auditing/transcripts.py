@@ -52,7 +52,7 @@ from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 @dataclass(frozen=True)
 class Membership:
-    """Membership of the first record of a split in the samples: in all, in none, or in each by a fair draw."""
+    """Whether the samples contain the first record of a split: all do, none does, or each does by a fair draw."""
 
     split: Split
     inclusion: Literal["in", "out", "by coin"]

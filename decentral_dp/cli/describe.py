@@ -74,7 +74,7 @@ class Description(NamedTuple):
         keys: keys that it reads.
         notes: sentences about it.
         facts: facts for the reference, in Markdown.
-        usage: its entry in a scenario, in TOML.
+        usage: entry in a scenario, as TOML.
     """
 
     name: str

@@ -453,8 +453,8 @@ def invoke_check(
 ) -> None:
     """Test the privacy contract of a component on synthetic data.
 
-    A search looks for a record that exceeds the stated sensitivity. A passed check is no proof. Exit code 1 if a check
-    fails.
+    A search looks for a record that exceeds the stated sensitivity. A passed check is not a proof. Exit code 1 if a
+    check fails.
     """
     _exit_with_1_unless(annex("check_command")(what, pairs, seed, rounds))
 

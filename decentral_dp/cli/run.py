@@ -126,7 +126,7 @@ def run_with_progress(
 
     Args:
         make: function from callbacks to the run.
-        log: as in `open_log`.
+        log: see `open_log`.
         quiet: whether to hide the progress bar.
         folder: folder of the run.
     """

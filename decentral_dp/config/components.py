@@ -192,7 +192,7 @@ class Components:
         return {part.role: digest_of(part.value) for part in (*self._custom, *of_messages)}
 
     def without_records(self) -> Components:
-        """Return components for a plan that draws no synthetic data, if their numbers suffice; else unchanged.
+        """Return components for a plan that draws no synthetic data, if their numbers suffice.
 
         Records are needed if custom code reads them, if labels or features decide the partition or the scaling, or if a
         coordinator's problem reads labels.
@@ -213,7 +213,7 @@ def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: 
     """Load a scenario and resolve its components.
 
     Args:
-        scenario: as in `load`. Records and a graph passed as objects need no entry.
+        scenario: see `load`. Records and a graph passed as objects need no entry.
         overrides: "table.key=value" with a TOML value.
         **objects: Python objects instead of components.
 
@@ -453,7 +453,7 @@ def _records(
         files: data files of the scenario.
         agents: m.
         certified: whether undeclared classes raise InputError.
-        draws_records: whether synthetic data are drawn; else only their number is known.
+        draws_records: whether synthetic data are drawn; otherwise only their number is known.
     """
     table = s.problem
     if part.value is not None:

@@ -102,7 +102,7 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
 
     Args:
         problem: class, function or object of the problem.
-        keys: of the [problem] table, except those that every problem has.
+        keys: keys of the [problem] table, except those that every problem has.
 
     Returns:
         The object; for a function, a partial that still needs public facts of the data.

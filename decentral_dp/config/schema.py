@@ -461,12 +461,12 @@ class AggregationTable(CustomKindTable):
     optional = MappingProxyType({"self_centred_clipping": ["trim"], "trimmed_mean": ["trim"]})
 
     kind: str
-    """ "clipped_gossip": differences to the own value, clipped to a radius; "self_centred_clipping": clipped to the
-    distance of the farthest neighbour but `trim`; "trimmed_mean": without the largest and smallest values; "median"; or
-    a custom rule, "module:Name"."""
+    """ "clipped_gossip": differences from the agent's own value, clipped to a radius; "self_centred_clipping": the
+    same, clipped to the distance of the farthest neighbour except `trim` of them; "trimmed_mean": without the largest
+    and smallest values; "median"; or a custom rule, "module:Name"."""
 
     radius: Positive | None = None
-    """Largest ℓ2 distance of a neighbour's message to the own value. Read by clipped_gossip."""
+    """Largest ℓ2 distance of a neighbour's message from the agent's own value. Read by clipped_gossip."""
 
     trim: Annotated[int, Field(ge=0)] = 1
     """Number of wrong neighbours. Read by self_centred_clipping and trimmed_mean."""
@@ -482,11 +482,12 @@ class AttackTable(CustomKindTable):
     """Numbers of the attackers, from 0. Metrics are those of the other agents."""
 
     kind: str
-    """ "sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": mean
-    of the honest releases − s standard deviations; "ipm": −s times their mean; or a custom attack, "module:Name"."""
+    """ "sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": the
+    mean of the honest releases minus s standard deviations; "ipm": −s times their mean; or a custom attack,
+    "module:Name"."""
 
     strength: Positive | None = None
-    """s. Default: 1 of sign_flip and noise, 1.5 of alie, 0.5 of ipm."""
+    """s. Default: 1 for sign_flip and noise, 1.5 for alie, 0.5 for ipm."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -515,8 +516,8 @@ class TopologyTable(Table):
     `list weights` lists them."""
 
     directed: bool | None = None
-    """Whether edges are directed, from the first agent of a line or pair to the second, for push_sum. Default: as the
-    graph is."""
+    """Whether edges are directed, from the first agent of a line or pair to the second, for push_sum. Default: as in
+    the graph."""
 
     seed: Seed | None = None
     """Public seed of random graphs. Default: the seed of the scenario."""
@@ -612,17 +613,19 @@ class CorrelationTable(Table):
     """Correlated Gaussian noise: pairwise between agents (DECOR), or over rounds (matrix factorisation)."""
 
     between_agents: Literal["pairwise", "optimised", "zero_sum"] | None = None
-    """ "pairwise": two neighbours add noise of opposite sign, from a seed that only they have. "optimised": the same
-    with scales per agent and edge of least gossip error at equal ε. "zero_sum": the same for all pairs of agents."""
+    """ "pairwise": two neighbours add noise of opposite sign, from a seed that only they have. "optimised": the same,
+    with the scales per agent and edge that minimise the gossip error at equal ε. "zero_sum": the same for all pairs of
+    agents."""
 
     ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = None
-    """c/σ, standard deviation of the noise of a pair over that of an agent's independent noise. Default: the ratio of
-    least gossip error at equal ε on a fixed network, at most 4. Not read by "optimised"."""
+    """c/σ, standard deviation of the noise of a pair over that of an agent's independent noise. Default: the ratio
+    that minimises the gossip error at equal ε on a fixed network, at most 4. Not read by "optimised"."""
 
     over_rounds: Count | Literal["banded_square_root"] | Rows | None = None
     """Factor C⁻¹ of noise correlated over rounds; independent noise by default. "banded_square_root": C has the first
-    coefficients of (1 − x)^(−1/2), x the shift by a round: one for each round between two reads of a record. A
-    number sets this length. A custom C⁻¹ is a list of numbers for each round, in Python also an array."""
+    coefficients of (1 − x)^(−1/2), where x shifts by one round, and one coefficient for each round between two reads of
+    a record. A number sets this length. A custom C⁻¹ is a list of rows, one for each round; in Python it may be an
+    array."""
 
     checks: ClassVar[Checks] = {
         'ratio needs between_agents; expected between_agents, such as "pairwise", or over_rounds': lambda table: (
@@ -651,8 +654,8 @@ class PrivacyTable(Table):
     zero, which needs half the noise and is a weaker guarantee. Read by gossip algorithms without noiseless state."""
 
     adversary: Literal["all_messages", "final_models", "final_average"] = "all_messages"
-    """Adversary of epsilon: it observes "all_messages"; or, of dp_dsgd and ldp_single_level with linear models,
-    only the "final_models" of all agents, or their "final_average"."""
+    """Adversary that epsilon holds against. It observes "all_messages"; or, for dp_dsgd and ldp_single_level with
+    linear models, only the "final_models" of all agents, or their "final_average"."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
     """q: ε holds against an adversary that also colludes with any q agents. With "final_models" or "final_average",

@@ -6,7 +6,7 @@ reads one file. It raises an error before any release if the file differs from t
 The manifest:
 
     source = "breast_cancer"        # name of the data in results
-    features = ["radius", "area"]   # names, or their number
+    features = ["radius", "area"]   # names of the features, or their number
     classes = [0, 1]                # all possible labels; [] for a numeric target
     range = [0.0, 16.0]             # optional, of all features of all possible records; values outside are clipped
     image = [8, 8, 1]               # optional: height, width and channels of images
@@ -16,7 +16,7 @@ The manifest:
     train = 40
     validation = 40
     test = 10                       # optional
-    sha256 = "…"                    # of the agent's file
+    sha256 = "…"                    # SHA-256 of the agent's file
 
 Counts, names, classes and ranges must be public. The digest of a file with guessable content confirms a guess, so a
 file should hold a random secret in addition to its records.
@@ -149,11 +149,11 @@ class AgentShards:
         place: path of a file on the machine of the agent, with {agent} for the number of the agent.
         manifest: public facts of the records.
         label: label column of CSV and Parquet files, or None.
-        split: split column; None for "split" if it exists.
-        ranges: public ranges of the features; None for unscaled features.
-        normalisation: as in `make_shards`.
-        label_range: as in `make_shards`.
-        levels: 2 if every agent has train and validation records, 1 for train records only.
+        split: split column; None means "split" if it exists.
+        ranges: public ranges of the features; None means unscaled features.
+        normalisation: kind of normalisation, as in `make_shards`.
+        label_range: public range (low, high) of numeric labels, as in `make_shards`.
+        levels: number of levels: 2 if every agent has train and validation records, 1 for train records only.
         rules: rules that convert the columns of the manifest to features, or None.
         csv: format of CSV files, or None.
     """
@@ -174,7 +174,7 @@ class AgentShards:
         return Path(self.place.replace(AGENT, str(agent))).expanduser()
 
     def public(self) -> Shards:
-        """Return the public description of all records; reads no file.
+        """Return the public description of all records, without reading a file.
 
         Raises:
             InputError: an agent has no train or no validation records.
@@ -274,7 +274,7 @@ class AgentShards:
         )
 
     def _scaled_records(self, dataset: Dataset) -> tuple[FloatArray | IntArray, Normalised]:
-        """Return labels and features after the public rules, each record separately."""
+        """Return labels and features after the public rules, which convert each record separately."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
         scaled_records = scale(dataset, self.ranges or "none")

@@ -58,8 +58,8 @@ class ComparedRun:
 
     Args:
         name: the shortest end of the folder's path that is unique; long names lose the keys that all have.
-        folder: of the run.
-        result: of `result.json`.
+        folder: folder of the run.
+        result: content of `result.json`.
         settings: dotted key → value, with all defaults.
         metrics: rows (round, agent, name, value), up to the last saved state of a run that is not complete.
         complete: whether the run is complete.
@@ -105,7 +105,7 @@ class ComparisonTable(NamedTuple):
     """A table with a column for each run.
 
     Args:
-        title: of the table.
+        title: title of the table.
         rows: name and text in each run.
         numbers: whether texts are numbers.
         note: below the rows, or instead of them.
@@ -122,7 +122,7 @@ class Comparison:
     """A comparison of runs.
 
     Args:
-        runs: in their order.
+        runs: runs in the order of the columns.
 
     Example:
         >>> import decentral_dp
@@ -211,7 +211,7 @@ class Comparison:
 
         Args:
             folder: created if it does not exist.
-            formats: of files of the figure: "svg", "png", "pdf". Default: none.
+            formats: formats of the figure's files: "svg", "png", "pdf". Default: none.
 
         Returns:
             The path of the page.
@@ -242,7 +242,7 @@ def compare(*runs: str | Path | Any) -> Comparison:
         Tables of all of these; `write` makes a page.
 
     Raises:
-        InputError: one of them is no run folder, or they are fewer than two.
+        InputError: one of them is not a run folder, or they are fewer than two.
 
     Example:
         >>> import decentral_dp
@@ -307,7 +307,7 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values that are no table."""
+    """Yield (dotted key, value) of all values that are not tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{key}.")

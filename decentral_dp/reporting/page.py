@@ -39,8 +39,8 @@ def draw_run(folder: Path, report: Report | None = None) -> None:
     """Write the figures and the page of a complete run.
 
     Args:
-        folder: of the run.
-        report: its content; by default it is read.
+        folder: folder of the run.
+        report: report of the run; by default it is read from the folder.
 
     Raises:
         Stopped: interrupted.
@@ -64,8 +64,8 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
     """Write `folder/report.html` with the figures `plots/*.svg` in it, and return its path.
 
     Args:
-        folder: of the run.
-        report: its content; by default it is read.
+        folder: folder of the run.
+        report: report of the run; by default it is read from the folder.
 
     Raises:
         InputError: `folder` holds no readable result.json.
@@ -111,7 +111,7 @@ def run_view(report: Report, figures: Mapping[str, bytes]) -> str:
     """Return the markup of a run for a notebook.
 
     Args:
-        report: of the run.
+        report: report of the run.
         figures: name → SVG file.
     """
     return render("run_view", **vars(report), figures=figures)
@@ -121,8 +121,8 @@ def render(template: str, **values: Any) -> str:
     """Render a template of this package.
 
     Args:
-        template: its name without the ending.
-        values: of its variables.
+        template: name of the template without the ending.
+        values: values of its variables.
     """
     return _environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
 
@@ -170,7 +170,7 @@ def inline_svg(content: bytes, name: str, label: str) -> Markup:
     Another person may have written the file. Only shapes and text are kept, without scripts and addresses.
 
     Args:
-        content: of the file.
+        content: content of the file.
         name: prefix of its identifiers, unique on the page.
         label: text for screen readers.
 
@@ -244,7 +244,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         # A page is rendered once, and folding constants takes longer than it saves.
         optimized=False,
-        # Only markup of templates and of this module is no text.
+        # Only markup of templates and of this module is not text.
         finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
     )
     functions = vars(formatting) | vars(privacy)

@@ -316,9 +316,9 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = (), report: Repo
     Figures without numbers are removed.
 
     Args:
-        folder: of the run.
-        formats: of more files; the page shows the SVG files.
-        report: of the run; by default it is read from the folder.
+        folder: folder of the run.
+        formats: endings of further files; the page shows the SVG files.
+        report: report of the run; by default it is read from the folder.
 
     Raises:
         InputError: `folder` holds no readable result.json.
@@ -339,7 +339,7 @@ class Picture:
     """A figure that notebooks show.
 
     Args:
-        figure: of matplotlib.
+        figure: matplotlib figure.
     """
 
     figure: Figure
@@ -365,8 +365,8 @@ def draw(name: str, report: Report) -> Picture | None:
     """Draw a figure of a run; None if the run has no numbers for it.
 
     Args:
-        name: of `FIGURES`.
-        report: of the run.
+        name: key of `FIGURES`.
+        report: report of the run.
     """
     with style.package_style():
         figure = style.new_figure(*SIZE)

@@ -263,7 +263,7 @@ def unverified_texts(unverified: Mapping[str, str]) -> list[str]:
     """Return the unchecked assumptions on custom components, as sentences after `UNVERIFIED`.
 
     Args:
-        unverified: as of `PrivacyStatement`.
+        unverified: see `PrivacyStatement`.
     """
     out = [_ASSUMPTIONS[part].format(quoted(name)) for part, name in unverified.items()]
     if unverified.keys() - {"topology", "mechanism"}:
@@ -305,7 +305,7 @@ def protocol_text(p: PrivacyStatement, graph: Mapping[str, Any]) -> str:
 
     Args:
         p: the statement.
-        graph: as in `result.json`.
+        graph: entry "topology" of `result.json`.
     """
     if p.is_trusted:
         return _COORDINATOR_PROTOCOLS[p.protocol] if p.is_noisy else "trusted coordinator, without noise"

@@ -85,7 +85,7 @@ class ScoreTable(NamedTuple):
     Args:
         columns: heads.
         rows: name and texts of each metric of the published values.
-        others: the same of other values, if the published ones have this metric too.
+        others: the same for other values, if the published ones also have this metric.
         notes: head and sentences of each group of notes.
     """
 
@@ -132,9 +132,9 @@ class Report:
     """A run as every medium shows it.
 
     Args:
-        result: of `result.json`.
+        result: content of `result.json`.
         scenario: all keys with their values; empty if the folder has no readable scenario.
-        scenario_text: the same as TOML.
+        scenario_text: the same keys as TOML.
         metrics: columns round, agent, name, value.
         x: (m, p) last published values; None if the run has none.
         task: the problem that was solved, as a verb phrase.
@@ -205,10 +205,10 @@ def make_report(
     """Make the report of a run from its numbers.
 
     Args:
-        result: of the run.
-        scenario: as of `Report`.
-        metrics: as of `Report`.
-        x: as of `Report`.
+        result: result of the run.
+        scenario: see `Report`.
+        metrics: see `Report`.
+        x: see `Report`.
         compared: for each seed, the result of the run, and "alone", "central", "none" → result of that baseline.
         text: the scenario as TOML, if there is a folder.
     """
@@ -294,7 +294,7 @@ def curve(metrics: Columns, name: str) -> Curve | None:
 
     Args:
         metrics: columns round, agent, name, value.
-        name: of the metric.
+        name: name of the metric.
     """
     stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
@@ -361,7 +361,7 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
 
     Args:
         method: name of the algorithm.
-        topology: as in `result.json`.
+        topology: entry "topology" of `result.json`.
         privacy: the statement of privacy.
         rounds: number of rounds.
     """
@@ -422,7 +422,7 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
     """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
 
     Args:
-        result: of the run.
+        result: result of the run.
         brief: whether baselines are left out and features outside their range are only counted.
     """
     notes = []
@@ -537,8 +537,8 @@ def tabulate_budgets(
     """Tabulate ε of every agent by channel and split; of many agents a summary and the most expensive.
 
     Args:
-        privacy: of the run or plan; without noise the table is None.
-        graph: as in `result.json`, for the names of agents.
+        privacy: privacy statement of the run or plan; without noise the table is None.
+        graph: entry "topology" of `result.json`, for the names of agents.
         most_rows: number of different rows above which the table is a summary.
         worst_agents: number of agents in a summary.
     """

@@ -136,10 +136,10 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("svg",
     """Write a figure in some formats, remove it in all others, and return the paths.
 
     Args:
-        figure: to write.
-        path: without an ending.
+        figure: figure to write.
+        path: path without an ending.
         formats: endings.
-        mode: of the files, less the umask.
+        mode: file mode, less the umask.
     """
     paths = []
     for ending in FORMATS:
@@ -201,7 +201,7 @@ def log_axis(ax: Axes, axis_name: str, values: Array | Sequence[float], narrow: 
     Args:
         ax: the axes.
         axis_name: "x" or "y".
-        values: of any shape.
+        values: array of any shape.
         narrow: whether there is room for four labels instead of nine.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -250,7 +250,7 @@ def scale_axis(ax: Axes, scale: str, values: Array) -> None:
     Args:
         ax: the axes.
         scale: "log", "flat" (linear), or "values": logarithmic if all values are positive and differ by a factor 30.
-        values: of any shape.
+        values: array of any shape.
     """
     finite = values[np.isfinite(values)]
     if scale == "log" or (scale == "values" and finite.size and finite.max() > 30 * finite.min() > 0):

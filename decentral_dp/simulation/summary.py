@@ -25,10 +25,10 @@ class Setting(NamedTuple):
     """Functions of a setting.
 
     Args:
-        build: components → planned job, without a noise key.
-        statement: job → its privacy statement.
-        claim: job → ε that a paper claims.
-        settings: job → hyper-parameters as they run; None if the scenario has them all.
+        build: function components → planned job, without a noise key.
+        statement: function job → privacy statement.
+        claim: function job → ε that a paper claims.
+        settings: function job → hyper-parameters of the run; None if the scenario sets them all.
     """
 
     build: Callable[[Components], PlannedJob]
@@ -60,7 +60,7 @@ def claim_of(job: PlannedJob) -> PaperClaim | None:
 
 
 def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
-    """Return the hyper-parameters as they run; None if the scenario has them all."""
+    """Return the hyper-parameters of the run; None if the scenario sets them all."""
     return setting_of(job.setting).settings(job)
 
 
@@ -68,8 +68,8 @@ def baselines(job: PlannedJob) -> dict[str, float]:
     """Compute the scores of constant predictions on the held-out records.
 
     Returns:
-        test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label. Empty
-        without held-out records.
+        The test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label;
+        empty without held-out records.
     """
     shards = job.shards
     if not shards.test.size:
@@ -134,7 +134,7 @@ _METHODS = {
 
 
 def method_name(job: PlannedJob) -> str:
-    """Return the name of a job's algorithm with every part that is on.
+    """Return the name of a job's algorithm with every enabled part.
 
     Example:
         >>> import decentral_dp
@@ -183,7 +183,7 @@ _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyper
 
 
 def problem_summary(job: PlannedJob) -> dict[str, Any]:
-    """Return the problem, its size, the public record counts, and what a prediction needs besides the weights."""
+    """Return the problem, its size, the public record counts, and the facts that predictions need."""
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     reading: dict[str, Any] = {}

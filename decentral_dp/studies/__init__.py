@@ -62,7 +62,7 @@ study resumes, and a changed one computes only its new cells.
     right = { measure = "test_accuracy", where = { variant = "without privacy", topology = "ring" } }   # or a number
     # round = 100                       # in left or right: at that round instead of at the end
 
-A value of the grid replaces its key in the scenario, including whole tables: a seed for "topology" belongs into each of
+A value of the grid replaces its key in the scenario, including whole tables: a seed for "topology" must be in each of
 its tables. In set, tables are merged, but a topology, partition, stream or weights with its own kind or file replaces
 the old table. A study is refused before any run if the grid replaces a key that is set, if a key to unset is missing,
 or if all its cells are refused.
@@ -87,5 +87,5 @@ low, high), cells.parquet (guarantee, δ, status and reason of every cell), clai
 and cells/, from which the same study resumes.
 
 A saved cell is used while its settings, the contents of the files of its scenario, and the sources of this package stay
-unchanged. Cells of other settings stay, too. Delete the folder to remove them.
+unchanged. Cells of other settings also stay. Delete the folder to remove them.
 """

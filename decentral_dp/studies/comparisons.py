@@ -105,7 +105,7 @@ class ClaimVerdict(NamedTuple):
         held: number of combinations for which the claim holds.
         refuted: number that do not hold.
         missing: number without a measured side; all others are undecided.
-        numbers: of the least certain combination.
+        numbers: means and margin of the least certain combination.
 
     Example:
         >>> found = ClaimVerdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, numbers="")

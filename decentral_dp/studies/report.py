@@ -105,7 +105,7 @@ def study_page(
         findings: finished study.
         plots: folder of its figures.
         captions: name of a figure → caption.
-        unverified: custom components of each cell, as of `PrivacyStatement`.
+        unverified: custom components of each cell, see `PrivacyStatement`.
         files: names of the files in the folder.
     """
     study, cells = findings.study, findings.cells

@@ -58,8 +58,8 @@ class Task(NamedTuple):
         folder: start of relative paths.
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
-        requested: measures that are computed on request, as of `requested_measures`; default none.
-        budget: charged for every run; default none.
+        requested: measures that are computed on request, see `requested_measures`; default none.
+        budget: `Budget` charged for every run; default none.
     """
 
     key: str

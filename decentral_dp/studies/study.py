@@ -67,15 +67,15 @@ def conduct(
     progress: Callback | None = None,
     budget: Budget | None = None,
 ) -> Findings:
-    """Compute the cells that `out` lacks, and write all tables and figures there.
+    """Compute the missing cells of `out`, and write all tables and figures there.
 
     Args:
         study: loaded study.
         out: output folder.
         jobs: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
-        progress: function of a `Progress` of "cells".
-        budget: with a file, charged for the run of every cell; default none.
+        progress: callback that receives a `Progress` for "cells".
+        budget: `Budget` with a file, charged for the run of every cell; default none.
 
     Returns:
         Tables and verdicts. A failed cell is recorded.

@@ -83,7 +83,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band:
         frame: table of `results`.
         axes: names of the axes.
         cells: table of `cell_table`.
-        band: interval, as of `comparisons.interval`; default Student's t.
+        band: interval, see `comparisons.interval`; default Student's t.
 
     Returns:
         Columns: the axes, round, last, name, n (cells of the mean), cells (of the combination), failed (of these),

@@ -191,13 +191,13 @@ def in_processes(
     multiprocessing would import the user's main module again, and its pools lose all items if one process is killed.
 
     Args:
-        work: as in `in_ray`. An exception ends its process.
-        items: as in `in_ray`.
-        outcome_of_crash: as in `in_ray`.
+        work: see `in_ray`. An exception ends its process.
+        items: see `in_ray`.
+        outcome_of_crash: see `in_ray`.
         jobs: number of processes.
 
     Returns:
-        As `in_ray`.
+        See `in_ray`.
     """
     waiting, outcomes = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
     for item in items:

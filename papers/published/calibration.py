@@ -47,8 +47,8 @@ def published_noise(
         context: what the coordinator knows.
         factors: term → its factor in a release.
         width: coordinates of a release.
-        rate: of the Poisson sample that is read, which the noise ignores.
-        rounds: of the run.
+        rate: rate of the Poisson sample that is read, which the noise ignores.
+        rounds: number of rounds of the run.
         releases: how many a round.
         target: (ε, δ) of a round's releases together.
 

@@ -102,7 +102,7 @@ def track_unreleased(
     moves.
 
     Args:
-        channels: of z and of d.
+        channels: channels of z and of d.
         keep: (b, 1) a_i, the agents' own weights.
         step: γ.
         iterations: N.
@@ -133,7 +133,7 @@ class PublishedLdpDsbo(dp.Algorithm):
     Args:
         x, y, z: step sizes λ.
         box: variable → bound on the points at which directions are evaluated.
-        constants: of the problem inside the box; None if there are none.
+        constants: constants of the problem inside the box; None if there are none.
 
     With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's noiseless
     point:

@@ -65,7 +65,7 @@ def lipschitz_constants(problem: Any, box: Mapping[str, float], radius: float | 
     """Return the constants for arguments inside a box, x_s ≤ box["x"] and |y_s| ≤ box["y"], |z_s| ≤ box["z"].
 
     Args:
-        problem: of the agents.
+        problem: problem of the agents.
         box: variable → bound; a variable without one is unbounded.
         radius: R ≥ ‖a‖₁ of every record; None if records are unbounded.
 
@@ -127,7 +127,7 @@ def penalty_constants(penalty: Penalty, box: Mapping[str, float]) -> Array | Non
 
     Args:
         penalty: R.
-        box: variable → bound, as of `lipschitz_constants`.
+        box: variable → bound, see `lipschitz_constants`.
     """
     if isinstance(penalty, Pull):
         # Linear everywhere: no box is needed.

@@ -119,7 +119,7 @@ def endless_remainder(
         rounds: where the sum begins.
         batch: records that arrive each round.
         noise: channel → (σ, ς).
-        split: as in `private_state`.
+        split: see `private_state`.
 
     Returns:
         The bound; +inf if there is no such C, or if some decay v_v ≤ ς_v. See docs/proofs/03.

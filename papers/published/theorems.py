@@ -108,7 +108,7 @@ class Condition:
     """One strict inequality.
 
     Args:
-        condition: in words.
+        condition: condition in words.
         margin: left side minus right side.
     """
 
@@ -128,7 +128,7 @@ class Case:
     """One case of a theorem.
 
     Args:
-        case: its name.
+        case: name of the case.
         bounds: what converges at which rate.
         exponent: b in O(T^−b).
         conditions: all of them have to hold.

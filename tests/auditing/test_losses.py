@@ -71,7 +71,7 @@ def test_bounds_hold_at_their_confidence(mu: float) -> None:
 def test_counting_attains_its_limit() -> None:
     most = counting_limit(200, 1e-5, 0.05)
     assert bound_by_counts(np.ones(200), np.zeros(200), 1e-5, 0.05) == most
-    # A score that points the other way is no attack.
+    # A score that points the other way is not an attack.
     assert bound_by_counts(np.zeros(200), np.ones(200), 1e-5, 0.05) == 0.0
     assert 3.0 < most < 3.5
     assert counting_limit(20, 1e-5, 0.05) < most

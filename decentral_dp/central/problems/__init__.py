@@ -1,4 +1,4 @@
-"""Minimax problems: their objectives and per-record terms."""
+"""Objectives and per-record terms of minimax problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decentral_dp.problems.entry import ProblemType
 
 
 def _make_local(problem: Minimax, name: str, kind: str) -> Saddle:
-    """State a problem in bilevel terms. Raises InputError if a gradient is no mean over records."""
+    """State a problem in bilevel terms. Raises InputError if a gradient is not a mean over records."""
     if missing := [term for term in ("grad_x", "grad_y") if not problem.terms.get(term)]:
         raise InputError(
             f"algorithm.kind: {kind} requires {missing[0]} as a mean over records, which {name} does not "

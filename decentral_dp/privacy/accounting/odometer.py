@@ -1,7 +1,7 @@
 """Composition of the ledgers of several runs on the same records.
 
 A run with another partition or split may give a record to another agent. So the adversary chooses, for every run, the
-agent and the split of the record. Every choice is one sequence of costs, and ε is the largest of all sequences. Above
+agent and the split of the record. Every choice is one sequence of costs, and ε is the largest over all sequences. Above
 `MOST_SEQUENCES`, costs are replaced by their elementwise maximum. Gaussian releases then compose with the largest μ of
 every run.
 
@@ -39,15 +39,15 @@ class RecordCost(NamedTuple):
     """Cost of one record in one or several runs, in a form that composes exactly.
 
     Attributes:
-        releases: charges of its releases.
-        counts: samples that protect it, of a single group.
+        releases: charges of the record's releases.
+        counts: samples that protect the record, for a single group.
     """
 
     releases: Releases
     counts: SamplerCounts
 
     def join(self, other: RecordCost) -> RecordCost:
-        """Return the cost of both."""
+        """Return the cost of both together."""
         a, b = self.counts, other.counts
         counts = SamplerCounts(
             a.epsilon + b.epsilon, a.delta + b.delta, a.ratio + b.ratio, tuple(join_by_grid([*a.normals, *b.normals]))
@@ -111,7 +111,7 @@ def record_costs(ledger: Ledger) -> list[RecordCost]:
         ledger: releases of one run.
 
     Returns:
-        Costs; one without charges if no release reads a record.
+        Costs, or one cost without charges if no release reads a record.
 
     Raises:
         InputError: no rule covers an entry of the ledger.
@@ -139,8 +139,8 @@ def compose_runs(runs: Iterable[Sequence[RecordCost]], delta: float) -> float:
     """Compute ε at δ of the worst record over several runs.
 
     Args:
-        runs: for every run, costs as of `record_costs`.
-        delta: δ.
+        runs: costs of every run, from `record_costs`.
+        delta: privacy parameter δ.
 
     Returns:
         Upper bound on ε; 0 without runs.
@@ -166,7 +166,7 @@ def compose_runs(runs: Iterable[Sequence[RecordCost]], delta: float) -> float:
 
 
 def _largest_cost(costs: Sequence[RecordCost]) -> RecordCost:
-    """Return a cost that is at least each of these. Releases are paired in descending order."""
+    """Return a cost that bounds each of these. Releases are paired in descending order."""
     if len(costs) == 1:
         return costs[0]
     fields: dict[str, Any] = {"mu": max(cost.releases.mu for cost in costs)}

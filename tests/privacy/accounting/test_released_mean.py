@@ -63,7 +63,7 @@ def test_no_exact_linear_system_exceeds_the_price_of_clips_apart(m: int, rounds:
     assert best <= 1.0 + 1e-9
     assert best > 0.9
     if m == 1:
-        # Factors of one clip are no bound.
+        # Factors of one clip are not bounds.
         assert too_much > 1.02
 
 

@@ -283,7 +283,7 @@ def test_only_an_interrupted_run_is_resumed(small: dict[str, Any], tmp_path: Pat
 
     run = decentral_dp.run(small, out=folder, callbacks=[meanwhile])
     assert decentral_dp.resume(folder).result.to_json() == run.result.to_json()
-    with pytest.raises(InputError, match="is no run folder"):
+    with pytest.raises(InputError, match="is not a run folder"):
         decentral_dp.resume(tmp_path / "none")
 
 
