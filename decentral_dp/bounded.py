@@ -116,13 +116,27 @@ class Bounded:
     __radd__ = __add__
 
     def _sum_sensitivities(self, other: Bounded) -> dict[Split, Sensitivity]:
-        """Return the sensitivities of the sum, which are also the sensitivities of the difference."""
+        """Return the sensitivities of the sum, which are also the sensitivities of the difference.
+
+        Different batches have no amplification, so the rate becomes 1.
+        """
         if other.norm != self.norm:
             raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
         if other.private.shape != self.private.shape:
             # Broadcasting over more columns would increase the change beyond the sensitivity.
             raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
-        return _merge(self.sensitivities, other.sensitivities)
+        union = dict(self.sensitivities)
+        for split, s in other.sensitivities.items():
+            if split not in union:
+                union[split] = s
+                continue
+            first = union[split]
+            total = first.sensitivity + s.sensitivity
+            if first.batch == s.batch:
+                union[split] = first._replace(sensitivity=total)
+            else:
+                union[split] = Sensitivity(total, np.ones_like(total), MIXED)
+        return union
 
     def __mul__(self, factor: float | Array) -> Bounded:
         """Scale by a public number, or by one public number per agent, shape (b, 1)."""
@@ -246,22 +260,6 @@ def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
     with np.errstate(invalid="ignore"):
         # A factor of 0 gives 0, also for an infinite sensitivity.
         return s._replace(sensitivity=np.where(size == 0.0, 0.0, s.sensitivity * size))
-
-
-def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:
-    """Add sensitivities for each split. Different batches have no amplification, so the rate becomes 1."""
-    union = dict(a)
-    for split, s in b.items():
-        if split not in union:
-            union[split] = s
-            continue
-        first = union[split]
-        total = first.sensitivity + s.sensitivity
-        if first.batch == s.batch:
-            union[split] = first._replace(sensitivity=total)
-        else:
-            union[split] = Sensitivity(total, np.ones_like(total), MIXED)
-    return union
 
 
 def summation_slack(records: NDArray[np.int64] | Array | int, dimension: Array | float) -> Array:

@@ -57,12 +57,18 @@ class Work(NamedTuple):
     @property
     def text(self) -> str:
         """Return one line: authors, title, venue and year."""
-        *before, last = [_initials(name) for name in self.authors.split(" and ")]
+        authors = []
+        for author in self.authors.split(" and "):
+            # "Bai, Er-Wei" becomes "E.-W. Bai".
+            surname, _, first = author.partition(", ")
+            parts = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
+            authors.append(" ".join([*parts, surname]))
+        *before, last = authors
         et_al = last == "others"
         names = f"{', '.join(before)} et al." if et_al else f"{', '.join(before)} and {last}" if before else last
-        parts = [self.venue] if self.venue else []
+        venue = [self.venue] if self.venue else []
         when = [] if str(self.year) in self.venue else [str(self.year)]
-        return f"{', '.join([names, self.title, *parts, *when])}."
+        return f"{', '.join([names, self.title, *venue, *when])}."
 
     @property
     def bibtex(self) -> str:
@@ -107,13 +113,6 @@ def works() -> Mapping[str, Work]:
         key: {name: table.pop(name) for name in Work._fields if name in table} for key, table in tables.items()
     }
     return {key: Work(key, **work_fields[key], fields=further) for key, further in tables.items()}
-
-
-def _initials(name: str) -> str:
-    """Abbreviate "Bai, Er-Wei" as "E.-W. Bai"."""
-    last, _, first = name.partition(", ")
-    initials = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
-    return " ".join([*initials, last])
 
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")

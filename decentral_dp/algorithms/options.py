@@ -138,7 +138,14 @@ def options_of(algorithm: type) -> tuple[Option, ...]:
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
         raise InputError(f"{name} is not a dataclass. Fix: write @dataclass(frozen=True) before it.")
-    hints = _hints(algorithm)
+    # The module of a custom class may be missing from `sys.modules`.
+    scope: dict[str, Any] = {}
+    for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
+        module = sys.modules.get(base.__module__)
+        scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
+    problem = f"{name}: the type of a field is not known"
+    with converting((NameError, TypeError, SyntaxError), lambda error: f"{problem} ({error}). Fix: import it."):
+        hints = get_type_hints(algorithm, scope)
     return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 
 
@@ -148,22 +155,12 @@ def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
             yield field
 
 
-def _hints(algorithm: type) -> dict[str, Any]:
-    """Return the types of the fields. The module of a custom class may be missing from `sys.modules`."""
-    scope: dict[str, Any] = {}
-    for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
-        module = sys.modules.get(base.__module__)
-        scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
-    problem = f"{algorithm.__name__}: the type of a field is not known"
-    with converting((NameError, TypeError, SyntaxError), lambda error: f"{problem} ({error}). Fix: import it."):
-        return get_type_hints(algorithm, scope)
-
-
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
     name = algorithm.__name__
     metadata = field.metadata.get(_METADATA, {})
-    plain = _plain_type(hint)
-    if plain is None:
+    plain: Any = without_none(hint)
+    is_choice = get_origin(plain) is Literal and all(isinstance(a, str) for a in get_args(plain))
+    if not is_choice and plain not in _SCALARS:
         type_name = getattr(field.type, "__name__", field.type)
         raise InputError(
             f"{name}.{field.name}: unsupported type (got {type_name}). Fix: use StepSize, int, float, bool, "
@@ -190,14 +187,6 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
 def _adapter(bounded_type: Any) -> TypeAdapter[Any]:
     """Return the validator of a type, cached because building it is slow and there are few types."""
     return TypeAdapter(bounded_type, config=_STRICT)
-
-
-def _plain_type(hint: Any) -> Any | None:
-    """Return the type without "or None"; None if no scenario value has it."""
-    hint = without_none(hint)
-    if get_origin(hint) is Literal:
-        return hint if all(isinstance(a, str) for a in get_args(hint)) else None
-    return hint if hint in _SCALARS else None
 
 
 def _example(kind: Any, default: Any) -> str:

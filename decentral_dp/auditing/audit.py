@@ -514,8 +514,11 @@ def play_game(
     neighbours = find_neighbours(plan.job, plan.root("search", 0))
     null_pair = neighbours._replace(second=null(neighbours))
     bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
-    privacy = statement_of(plan.job)
-    claim, certified_epsilon = claim_of(plan.job), float(_certified(plan)[neighbours.victim])
+    job, privacy, claim = plan.job, statement_of(plan.job), claim_of(plan.job)
+    certified = job.budget.epsilon
+    if isinstance(job, GossipJob) and job.published is not None and plan.adversary == job.scenario.privacy.adversary:
+        certified = job.published
+    certified_epsilon = float(certified[neighbours.victim])
     claimed_epsilon = None if claim is None else claim.epsilon_max
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified_epsilon else "ok"
     result = AuditResult(
@@ -538,14 +541,6 @@ def play_game(
         # An audit reads the private records.
         write_whole(out, text_of(result.to_dict()).encode(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
-
-
-def _certified(plan: AuditPlan) -> Array:
-    """Return the certified ε of each agent, (m,), for the adversary of an audit."""
-    job = plan.job
-    if isinstance(job, GossipJob) and job.published is not None and plan.adversary == job.scenario.privacy.adversary:
-        return job.published
-    return job.budget.epsilon
 
 
 def add_to_run(audit: AuditResult, folder: Path) -> Path:

@@ -14,7 +14,7 @@ mechanism are not compared with their sensitivity. Topologies and data are not c
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, product
@@ -85,7 +85,11 @@ def try_component(
     else:
         rows = [_check_row_locality(transcript.job)]
         if repeats:
-            ascent_job = _build_with_small_clip(target, transcript.job)
+            # The search uses smaller clips, unless the scenario has none or does not build with them.
+            ascent_job, table = transcript.job, target.scenario.privacy.model_dump(exclude_unset=True)
+            with suppress(InputError):
+                small_clip = {**table, "clip": _scale_clip(table.get("clip", {}))}
+                ascent_job = _build_rounds(target, ascent_job.rounds, privacy=small_clip)
             rows += _check_neighbours(transcript, ascent_job, pairs, seed, progress) + _check_networks(
                 target, pairs, seed, rounds
             )
@@ -119,17 +123,13 @@ def _check_conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRu
         ledger = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
         return _make_row("conformance", requirement, _describe_fault(error, "build")), None, True
-    chance = _catch_refusal(transcript.repeat)
+    chance = ""
+    try:
+        transcript.repeat()
+    except InputError as error:
+        chance = str(error)
     why = chance or compare_to_plan(transcript, ledger)
     return _make_row("conformance", f"{requirement}, twice", why), transcript, not chance
-
-
-def _catch_refusal(attempt: Callable[[], None]) -> str:
-    try:
-        attempt()
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def _make_row(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
@@ -166,14 +166,6 @@ def _check_row_locality(job: PlannedJob) -> CheckRow:
         why = "The problem has no custom rows. The search covers the change by one record."
         return _skip_row("row locality", requirement, why)
     return _make_row("row locality", requirement)
-
-
-def _build_with_small_clip(target: Target, job: PlannedJob) -> PlannedJob:
-    """Return the job with smaller clips, or the job itself if they are not in the scenario or do not build."""
-    table = target.scenario.privacy.model_dump(exclude_unset=True)
-    with suppress(InputError):
-        return _build_rounds(target, job.rounds, privacy={**table, "clip": _scale_clip(table.get("clip", {}))})
-    return job
 
 
 def _scale_clip(clip: Any) -> Any:
@@ -221,21 +213,15 @@ def _check_neighbours(
         why = f"{unbounded} states no finite sensitivity, so its change has no bound to compare with."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     else:
-        search = replace(search, why=_describe_shares(shares))
+        parts = [
+            f"{share:.0%} ({channel}, {split} record)".replace("%", " %") for (channel, split), share in shares.items()
+        ]
+        why, least = f"Reached {', '.join(parts)} of the planned sensitivity.", min(shares.values())
+        if least < _WEAK:
+            missed = f"by a factor below {1.0 / least:.3g}" if least > 0.0 else "by any factor"
+            why += f" The check is weak: a sensitivity that is planned too low {missed} passes."
+        search = replace(search, why=why)
     return [neighbours, search]
-
-
-def _describe_shares(shares: Mapping[tuple[str, Split], float]) -> str:
-    """Describe the fractions of the planned sensitivities that were reached, and those of a weak search."""
-    parts = [
-        f"{share:.0%} ({channel}, {split} record)".replace("%", " %") for (channel, split), share in shares.items()
-    ]
-    text = f"Reached {', '.join(parts)} of the planned sensitivity."
-    least = min(shares.values())
-    if least >= _WEAK:
-        return text
-    missed = f"by a factor below {1.0 / least:.3g}" if least > 0.0 else "by any factor"
-    return f"{text} The check is weak: a sensitivity that is planned too low {missed} passes."
 
 
 def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:

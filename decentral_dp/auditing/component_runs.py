@@ -533,24 +533,18 @@ class _Log:
                 "other records with the same releases",
                 "send values that read records as the bounded value of a query",
             )
-        elif isinstance(value, Bounded):
-            self._add_changes(channel, t, before, value)
-
-    def _add_changes(self, channel: str, t: int, before: Bounded, value: Bounded) -> None:
-        replacement = self._run.replacement
-        if replacement is None:
-            return
-        first, second = before.private, value.private
-        gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, first - second)
-        distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
-        size = np.abs(first).max(initial=0.0) + np.abs(second).max(initial=0.0)
-        sensitivity = value.sensitivities.get(replacement.split)
-        for row, distance in enumerate(distances):
-            agent = -1 if self._agents is None else int(self._agents[row])
-            holds = agent in (-1, replacement.agent)
-            most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
-            within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
-            self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
+        elif isinstance(value, Bounded) and self._run.replacement is not None:
+            replacement, first, second = self._run.replacement, before.private, value.private
+            gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, first - second)
+            distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
+            size = np.abs(first).max(initial=0.0) + np.abs(second).max(initial=0.0)
+            sensitivity = value.sensitivities.get(replacement.split)
+            for row, distance in enumerate(distances):
+                agent = -1 if self._agents is None else int(self._agents[row])
+                holds = agent in (-1, replacement.agent)
+                most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
+                within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
+                self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
 
     def _sequence_refusal(self) -> InputError:
         if self._run.repeats:

@@ -155,11 +155,6 @@ def _is_partitioned_at_random(job: PlannedJob) -> bool:
     return table.partition == "iid" or (table.partition is None and not names_owners)
 
 
-def _explain_groups(job: PlannedJob) -> str:
-    """Return why members and non-members are not exchangeable, or ""."""
-    return "" if job.shards.exchangeable else job.shards.why_not_exchangeable.rstrip(".")
-
-
 _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
     Refusal(
         lambda job: job.unit != RECORD,
@@ -174,7 +169,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         "set problem.test, for example to 0.3",
     ),
     Refusal(
-        _explain_groups,
+        lambda job: "" if job.shards.exchangeable else job.shards.why_not_exchangeable.rstrip("."),
         "audit",
         "train and test records are not exchangeable, so an attack would not measure membership. {it}",
         "hold out a random share of the data (problem.test)",

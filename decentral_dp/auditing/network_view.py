@@ -102,17 +102,8 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     first = np.unique(classes, return_index=True)[1][classes].reshape(numbers.shape)
     for row, members in enumerate(observers):
         first[row, list(members)] = -1
-    return _ends_of_classes(first, steps.movement)
-
-
-def _ends_of_classes(first: NDArray[np.int64], shift: Array) -> NDArray[np.int64]:
-    """Return the pairs of each class, (2, o, m), whose victims' records move a message least and most.
-
-    Args:
-        first: index of the first pair of each class, (o, m); −1 if the victim is an observer.
-        shift: movement of a message, (T, m).
-    """
-    pairs, movement = first.ravel(), np.tile(shift.max(axis=0), len(first))
+    # The pairs of each class whose victims' records move a message least and most.
+    pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(first))
     order = np.lexsort((movement, pairs))
     _, least, group, sizes = np.unique(pairs[order], return_index=True, return_inverse=True, return_counts=True)
     ends = np.empty((2, pairs.size), dtype=np.int64)
@@ -462,23 +453,19 @@ def with_equal_noise(steps: Steps) -> Steps:
 
 
 def _seconds_of_pairs(steps: Steps, first: NDArray[np.int64]) -> float:
-    """Return the approximate running time of all pairs in seconds; each distinct pair is one system."""
-    rounds, m = steps.noise.shape
+    """Return the approximate seconds of all pairs; each different one is one system."""
+    (rounds, m), radius = steps.noise.shape, _radius(steps)
     different = int(np.unique(first[first >= 0]).size)
-    return float(different * (rounds * _seconds_of_round(steps) + m**2 * _PER_SQUARE))
-
-
-def _seconds_of_round(steps: Steps) -> float:
-    """Return the approximate running time of a pair and round on one core, in seconds."""
-    radius, m = _radius(steps), steps.noise.shape[1]
     if radius is None:
-        return float(PER_ROUND + m**3 * PER_CUBE)
-    hops: Array = shortest_path(
-        (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
-    )
-    cells = int((hops <= radius + 1).sum(axis=1).max())
-    # Half of the rounds have free distances, and the solver stops early.
-    return float(PER_ROUND + 0.1 * cells**3 * PER_CUBE)
+        per_round = float(PER_ROUND + m**3 * PER_CUBE)
+    else:
+        hops: Array = shortest_path(
+            (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
+        )
+        cells = int((hops <= radius + 1).sum(axis=1).max())
+        # Half of the rounds have free distances, and the solver stops early.
+        per_round = float(PER_ROUND + 0.1 * cells**3 * PER_CUBE)
+    return float(different * (rounds * per_round + m**2 * _PER_SQUARE))
 
 
 def _radius(steps: Steps) -> int | None:

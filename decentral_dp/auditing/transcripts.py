@@ -45,7 +45,7 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.privacy.releasers import ScheduledReleaser
-from decentral_dp.privacy.time_factors import TimeFactor, carried_noise, empty_past, next_past
+from decentral_dp.privacy.time_factors import carried_noise, empty_past, next_past
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 
@@ -471,27 +471,21 @@ def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membershi
     host.advance()
     for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
-    return (
-        script.queries if job.factor is None else _add_past_noise(job, job.factor, victim, transcript, script.queries)
-    )
-
-
-def _add_past_noise(
-    job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
-) -> Mapping[Key, Made]:
-    """Add the noise of earlier rounds to the queries, which is known given the data set."""
-    shifted_queries = dict(queries)
+    if job.factor is None:
+        return script.queries
+    # The noise of earlier rounds is known given the data set.
+    shifted_queries = dict(script.queries)
     for channel, schedule in job.noise.items():
         past = None
-        for key in sorted(key for key in queries if key[0] > 0 and key[1] == channel):
-            query, released = queries[key], transcript.releases[key]
+        for key in sorted(key for key in script.queries if key[0] > 0 and key[1] == channel):
+            query, released = script.queries[key], transcript.releases[key]
             if not isinstance(query, Query) or query.private is None:
                 continue
             g = float(GAUSSIAN.grid(schedule.scale[victim], released.size))
-            past = empty_past(factor, released.shape) if past is None else past
-            private = query.private + g * carried_noise(factor, past)
+            past = empty_past(job.factor, released.shape) if past is None else past
+            private = query.private + g * carried_noise(job.factor, past)
             shifted_queries[key] = query._replace(private=private)
-            past = next_past(factor, past, np.rint((released - query.public) / g) - np.rint(private / g))
+            past = next_past(job.factor, past, np.rint((released - query.public) / g) - np.rint(private / g))
     return shifted_queries
 
 

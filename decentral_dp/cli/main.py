@@ -200,25 +200,15 @@ def _upload(folder: Path | None, store: Any) -> None:
         upload(folder, store)
 
 
-def _require_scenario(folder: Path, asked: Scenario) -> None:
-    """Raise InputError for a folder with a run of another scenario."""
-    from decentral_dp.config.loading import load_scenario, read_toml
-    from decentral_dp.simulation.jobs.build import build_job, run_digest
-
-    there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
-    if run_digest(build_job(there)) != run_digest(build_job(asked)):
-        raise option_error(
-            "out", f": {folder} holds a run of another scenario or of other records. Fix: use another folder."
-        )
-
-
 def _resume_in(
     asked: Scenario, folder: Path | None, log: str | None, shown: Output, store: Any, budget: Budget | None
 ) -> bool:
     """Complete a run of this scenario in the folder, and return whether there was one."""
     from decentral_dp.cli.run import run_with_progress
+    from decentral_dp.config.loading import load_scenario, read_toml
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
+    from decentral_dp.simulation.jobs.build import build_job, run_digest
     from decentral_dp.simulation.run import Run
 
     if folder is None:
@@ -226,7 +216,11 @@ def _resume_in(
     progress = progress_in(folder)
     finished = None
     if progress != "none":
-        _require_scenario(folder, asked)
+        there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
+        if run_digest(build_job(there)) != run_digest(build_job(asked)):
+            raise option_error(
+                "out", f": {folder} holds a run of another scenario or of other records. Fix: use another folder."
+            )
     if progress == "under way":
         typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
         finished = run_with_progress(

@@ -260,7 +260,15 @@ def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> 
         table = dict(content.get(name) or {})
         if not table:
             continue
-        texts = _key_comments(name, schema, table)
+        texts, kind = dict.fromkeys(schema.model_fields, "") | schema.key_texts(), str(table.get("kind"))
+        if name == "algorithm" and kind in ALGORITHMS:
+            texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}
+        if name == "problem" and kind in PROBLEMS:
+            texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
+        if name == "topology" and kind in GENERATORS:
+            texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
+        # Greek letters stay lower-case.
+        texts = {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in texts.items()}
         ranges = table.pop("scale") if isinstance(table.get("scale"), Mapping) else None
         columns = table.pop("columns", None)
         lines += [*_comment(head), f"[{name}]"]
@@ -281,17 +289,3 @@ def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> 
 
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(text, 100)]
-
-
-def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> dict[str, str]:
-    """Return key → description for a table, including the keys of its kind."""
-    texts = dict.fromkeys(schema.model_fields, "") | schema.key_texts()
-    kind = str(table.get("kind"))
-    if name == "algorithm" and kind in ALGORITHMS:
-        texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}
-    if name == "problem" and kind in PROBLEMS:
-        texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
-    if name == "topology" and kind in GENERATORS:
-        texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
-    # Greek letters stay lower-case.
-    return {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in texts.items()}

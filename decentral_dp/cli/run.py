@@ -101,7 +101,13 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
                 flow = MLflow(folder.name, {"folder": str(folder)})
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
-            run_log = RunLog(sys.stderr if log == "jsonl" else stack.enter_context(_open_file(log)))
+            stream: IO[str] = sys.stderr
+            if log != "jsonl":
+                path = regular(Path(log), "--log")
+                # Losses are not covered by ε: only the owner may read them.
+                path.touch(OWNERS)
+                stream = stack.enter_context(path.open("a", encoding="utf-8"))
+            run_log = RunLog(stream)
             try:
                 yield [run_log]
             except BaseException as error:
@@ -111,13 +117,6 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
             raise InputError(
                 f'--log: got {quoted(log)}, expected "jsonl", a file that ends in .jsonl, "tensorboard" or "mlflow".'
             )
-
-
-def _open_file(name: str) -> IO[str]:
-    path = regular(Path(name), "--log")
-    # Losses are not covered by ε: only the owner may read them.
-    path.touch(OWNERS)
-    return path.open("a", encoding="utf-8")
 
 
 def run_with_progress(
@@ -337,15 +336,14 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     source = f"the model of agent {agent}" if agent is not None else f"the mean of the models of {m} agents"
     typer.echo(printable(f"{out}: {len(predicted)} predictions by {source if m > 1 else 'the published model'}."))
     result = None if is_published(folder) else read_result(folder)
-    privacy = _published_statement(folder) if result is None else result.privacy
+    if result is not None:
+        privacy = result.privacy
+    else:
+        with refuse_damaged(folder, "predict"):
+            statement = json.loads(own(folder / STATEMENT, folder, "predict").read_text("utf-8"))
+            privacy = PrivacyStatement.from_dict(statement)
     typer.echo(printable(f"Privacy of the published models: {summary_text(privacy)}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {reason_text(result)}"), err=True)
-
-
-def _published_statement(folder: Path) -> PrivacyStatement:
-    """Return the privacy statement of a folder of published models."""
-    with refuse_damaged(folder, "predict"):
-        return PrivacyStatement.from_dict(json.loads(own(folder / STATEMENT, folder, "predict").read_text("utf-8")))

@@ -46,7 +46,7 @@ from decentral_dp.config.schema import (
     table_of,
 )
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
-from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.errors import InputError, converting, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism, mechanism_options, register_outside
@@ -248,11 +248,15 @@ def resolve(s: Scenario) -> Components:
     _check_solved(s, problem, registered, entry)
     if data.value is not None and s.problem.manifest is not None:
         raise InputError("problem.manifest: cannot be combined with custom records. Fix: remove one of the two.")
+    root = create_model("Scenario", algorithm=(table_of(entry), ...))
+    with converting(ValidationError, lambda error: explain(error, root)):
+        tables: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
+    refuse_unread("algorithm", s.algorithm.kind, tables.algorithm.model_extra or {}, own_types(entry), root)
     return Components(
         scenario=s,
         files=files,
         algorithm=entry,
-        keys=_own_keys(s, entry),
+        keys=common_table(tables.algorithm).own_keys(),
         mechanism=_mechanism(s, entry.trusts_coordinator),
         problem=replace(problem, make=partial(instance, problem, s.problem.model_extra or {})),
         model=model,
@@ -374,17 +378,6 @@ def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     keys |= {k: v for k, v in s.algorithm.own_keys().items() if k in around}
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | keys)
-
-
-def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
-    """Return the validated keys of the algorithm. Raises InputError."""
-    root = create_model("Scenario", algorithm=(table_of(entry), ...))
-    try:
-        tables: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
-    except ValidationError as error:
-        raise InputError(explain(error, root)) from None
-    refuse_unread("algorithm", s.algorithm.kind, tables.algorithm.model_extra or {}, own_types(entry), root)
-    return common_table(tables.algorithm).own_keys()
 
 
 def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:

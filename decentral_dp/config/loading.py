@@ -86,7 +86,14 @@ def load_scenario(
     Raises:
         InputError: a key or value is invalid.
     """
-    folder, content = _read_source(scenario, folder)
+    content: dict[str, Any]
+    if isinstance(scenario, Scenario):
+        folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)
+    elif isinstance(scenario, Mapping):
+        folder, content = folder or Path.cwd(), {key: python_value(value) for key, value in scenario.items()}
+    else:
+        path = find(str(scenario))
+        folder, content = path.resolve().parent, read_toml(path)
     problem, graph = content.get("problem"), content.get("topology", {})
     if "data" in objects and isinstance(problem, Mapping):
         content["problem"] = {"data": OBJECT_NAME, **problem}
@@ -193,16 +200,6 @@ def _titled_value(content: Mapping[str, Any], table: str) -> Any:
     """Return the table [topology] or the kind of algorithm; a title may refer to it."""
     value = content.get(table)
     return value.get("kind") if table == "algorithm" and isinstance(value, Mapping) else value
-
-
-def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
-    """Return the folder in which relative paths start, and the keys of a scenario without defaults."""
-    if isinstance(scenario, Scenario):
-        return scenario.folder, scenario.model_dump(exclude_unset=True)
-    if isinstance(scenario, Mapping):
-        return folder or Path.cwd(), {key: python_value(value) for key, value in scenario.items()}
-    path = find(str(scenario))
-    return path.resolve().parent, read_toml(path)
 
 
 def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:

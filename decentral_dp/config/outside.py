@@ -181,22 +181,18 @@ def checked_options(
             raise InputError(
                 f"problem.kind: {name} has an option {key}, which is a key of every problem. Fix: rename it."
             )
-    fields: dict[str, Any] = {
-        key: (_checked_type(option.annotation), ... if option.default is option.empty else None)
-        for key, option in options.items()
-    }
+    fields: dict[str, Any] = {}
+    for key, option in options.items():
+        annotation: Any = Any if option.annotation is option.empty else option.annotation
+        if get_origin(annotation) is tuple:
+            # TOML writes a tuple as a list.
+            annotation = Annotated[annotation, Field(strict=False)]
+        fields[key] = annotation, ... if option.default is option.empty else None
     # pydantic reports a missing key under the name of the model.
     model = create_model("scenario", __base__=_Options, **fields)
     with converting(ValidationError, lambda e: f"{table}.{explain(e, model).rstrip('.')} (an option of {name})."):
         valid = model.model_validate(dict(values))
     return {key: getattr(valid, key) for key in values}
-
-
-def _checked_type(annotation: Any) -> Any:
-    if annotation is inspect.Parameter.empty:
-        return Any
-    # TOML writes a tuple as a list.
-    return Annotated[annotation, Field(strict=False)] if get_origin(annotation) is tuple else annotation
 
 
 class _Options(Table):
@@ -341,23 +337,20 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     }
     for key in (key for key, value in unread.items() if value):
         raise InputError(f"problem.{key}: does not apply to records from {name}. Fix: remove it.")
-    dataset = _convert_frame(records, table, name, certified) if is_frame else None
-    return dataset or _as_dataset(records, name, table.classes, certified)
+    if not is_frame:
+        return _as_dataset(records, name, table.classes, certified)
+    # As in a CSV file, features are all columns but label, agent and split.
+    column_names, location = [str(column) for column in records.columns], f"problem.data: {name!r}"
+    if len(set(column_names)) < len(column_names):
+        raise InputError(f"{location} has two columns with the same name. Fix: rename one.")
+    # pandas reads the first record as the header of a file without one.
+    refuse_values([column for column in records.columns if isinstance(column, str)], location)
+    column_spec = declared_columns(table)._replace(certified=certified)
+    return frame_dataset(records.set_axis(column_names, axis=1), name, column_spec)
 
 
 def _is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "iloc")
-
-
-def _convert_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
-    """Return the data set of a DataFrame. As in a CSV file, features are all columns but label, agent and split."""
-    column_names, location = [str(column) for column in frame.columns], f"problem.data: {name!r}"
-    if len(set(column_names)) < len(column_names):
-        raise InputError(f"{location} has two columns with the same name. Fix: rename one.")
-    # pandas reads the first record as the header of a file without one.
-    refuse_values([column for column in frame.columns if isinstance(column, str)], location)
-    column_spec = declared_columns(table)._replace(certified=certified)
-    return frame_dataset(frame.set_axis(column_names, axis=1), name, column_spec)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:

@@ -229,7 +229,11 @@ class AgentShards:
             rules=self.rules,
             csv=self.csv,
         )
-        words = _kinds(dataset, manifest.agents[agent])
+        entry, words = manifest.agents[agent], dataset.split
+        if words is None:
+            # By index, train records first. If the file has another length, the counts differ, which `_check` reports.
+            words = np.repeat(np.array(SPLITS), [entry.train, entry.validation, entry.test])[: dataset.n]
+            words = np.concatenate([words, np.full(dataset.n - words.size, SPLITS[0])])
         self._check(agent, path, dataset, words)
         labels, final = self._scaled_records(self._with_declared_ranges(dataset))
         train, validation, test = (np.flatnonzero(words == role) for role in SPLITS)
@@ -313,13 +317,3 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, rules: ColumnRules | None
     names = manifest.feature_names(rules)
     none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.range)
     return declared_ranges(with_rules(none, rules), spec)
-
-
-def _kinds(dataset: Dataset, entry: ShardEntry) -> TextArray:
-    """Return the split of each record, from the file or by its index with train records first."""
-    if dataset.split is not None:
-        return dataset.split
-    counts = [entry.train, entry.validation, entry.test]
-    # If the file has another length, the counts differ, which `_check` reports.
-    words = np.repeat(np.array(SPLITS), counts)[: dataset.n]
-    return np.concatenate([words, np.full(dataset.n - words.size, SPLITS[0])])

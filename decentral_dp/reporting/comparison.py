@@ -261,17 +261,14 @@ def compare(*runs: str | Path | Any) -> Comparison:
         raise InputError(f"compare: too few distinct folders ({counts}). Fix: pass at least two different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
-    names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
+    names = next(names for names in named if len(set(names)) == len(names))
+    if max(map(len, names)) > _LONGEST_NAME:
+        # Remove the scenario and the changed keys that all names have.
+        parts = [re.split(r"-(?=[a-z_.]+=)", name) for name in names]
+        shared = set(parts[0]).intersection(*parts)
+        short = ["-".join(part for part in each if part not in shared) for each in parts]
+        names = short if all(short) and len(set(short)) == len(short) else names
     return Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
-
-
-def _shorten_names(names: Sequence[str]) -> list[str]:
-    """Remove the scenario and the changed keys that all names have, if one of the names is long."""
-    parts = [re.split(r"-(?=[a-z_.]+=)", name) for name in names]
-    shared = set(parts[0]).intersection(*parts)
-    short = ["-".join(part for part in each if part not in shared) for each in parts]
-    is_clear = all(short) and len(set(short)) == len(short)
-    return short if is_clear and max(map(len, names)) > _LONGEST_NAME else list(names)
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:

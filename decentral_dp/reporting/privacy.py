@@ -90,7 +90,8 @@ def adversary_text(p: PrivacyStatement) -> str:
     if p.publishes_all:
         return f"observes all that the trusted {'coordinator' if p.is_trusted else 'server'} publishes"
     if p.view != "all_messages":
-        models = _published_text(p)
+        models = f"the {len(p.agents)} final models"
+        models = f"the average of {models}" if p.view == "final_average" else models
         return f"receives {models} and {colluders_text(p)}" if p.colluders else f"receives only {models}"
     return "observes all messages" if p.shared is None else f"observes all messages, {colluders_text(p)}"
 
@@ -100,24 +101,12 @@ def colluders_text(p: PrivacyStatement) -> str:
     return f"colludes with {p.colluders} agent{'s' * (p.colluders > 1)}" if p.colluders else "no agent colludes"
 
 
-def _published_text(p: PrivacyStatement) -> str:
-    models = f"the {len(p.agents)} final models"
-    return f"the average of {models}" if p.view == "final_average" else models
-
-
 def assumptions_text(p: PrivacyStatement) -> str:
     """Return the assumption of ε of published models as a clause; "" if the adversary observes all messages."""
     if p.view == "all_messages":
         return ""
     agents = "all other agents" if p.colluders else "agents"
     return f"if {agents} follow the protocol and keep all else secret"
-
-
-def _others_text(p: PrivacyStatement) -> str:
-    """Return the adversary of ε of all messages. Agents know a part of correlated noise."""
-    if p.shared is not None:
-        return f"one that observes every message, {colluders_text(p)}"
-    return "agents and observers of messages"
 
 
 def stated_epsilons(p: PrivacyStatement) -> list[tuple[str, Number]]:
@@ -156,10 +145,14 @@ def summary_text(p: PrivacyStatement) -> str:
     if p.view == "all_messages":
         budget = [f"{most}ε = {epsilon_text(p.epsilon_max)} {delta} for every agent{pure}"]
     else:
+        others = "agents and observers of messages"
+        if p.shared is not None:
+            # Agents know a part of correlated noise.
+            others = f"one that observes every message, {colluders_text(p)}"
         budget = [
             f"{most_published}ε = {epsilon_text(p.epsilon_published)} {delta} for an adversary that "
             f"{adversary_text(p)}, {assumptions_text(p)}",
-            f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for {_others_text(p)}",
+            f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for {others}",
         ]
     parts = [
         f"{certainty_text(p)}: {'. '.join(budget)}",

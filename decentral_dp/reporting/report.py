@@ -285,12 +285,8 @@ def read_metrics(path: Path) -> pd.DataFrame:
             raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
-        raise _broken_error(path, error) from None
-
-
-def _broken_error(path: Path, error: Exception) -> InputError:
-    why = " ".join(str(error).split()).rstrip(".")
-    return InputError(f"{path}: cannot be read ({why}). Fix: run the scenario again.")
+        why = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{path}: cannot be read ({why}). Fix: run the scenario again.") from None
 
 
 def curve(metrics: Columns, name: str) -> Curve | None:
@@ -387,30 +383,23 @@ def data_text(result: RunResult) -> str:
 
 def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
-    records = problem["records"]
-    counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
-    return (
-        f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
-        f"{objective.get(problem.get('weights', ''), '')}"
-    )
-
-
-def _sampling_text(sampling: Mapping[str, Any]) -> str:
-    """Return the sampling of records in a round, after a comma; "" if it is unknown."""
+    counts = []
+    for split in ("train", "validation"):
+        low, high = min(problem["records"][split]), max(problem["records"][split])
+        if high:
+            counts.append(f"{low:,} {split}" if low == high else f"{low:,}–{high:,} {split}")
+    sampling = problem.get("sampling") or {}
     batch, rate = sampling.get("batch"), sampling.get("rate")
-    return {
+    # Empty if the sampling is unknown.
+    samples = {
         "full": ", full batch",
         "fixed_batch": f", batches of {batch} records",
         "cyclic": f", cyclic batches of {batch} records",
         "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
         "streaming": f", stream of {batch} new records per round",
     }.get(sampling.get("kind", ""), "")
-
-
-def _count_range(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
+    return f"{problem['data']}: {' + '.join(counts)} per agent{samples}{objective.get(problem.get('weights', ''), '')}"
 
 
 def skew_text(label_skew: float) -> str:

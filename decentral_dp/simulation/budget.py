@@ -173,35 +173,32 @@ class Budget:
                 from that of earlier runs.
         """
         try:
-            self._charge(job, is_resumed)
+            with self._locked():
+                content = self._read()
+                key = bytes.fromhex(content["key"])
+                run = new_hmac(key, root_bytes(job.root) + run_digest(job).encode(), "sha256").hexdigest()
+                dataset, unit = self._account(content, job), _adjacency(job)
+                entries = _entries_of(content, dataset, unit)
+                if is_resumed and any(entry["run"] == run for entry in entries):
+                    return
+                costs = record_costs(job.ledger)
+                quote = self._quote(dataset, entries, costs)
+                if not quote.after <= self.epsilon:
+                    raise InputError(
+                        f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
+                    )
+                entry = {
+                    "time": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "title": title_of(job.scenario),
+                    "dataset": dataset,
+                    "run": run,
+                    "adjacency": unit,
+                    "epsilon": quote.cost,
+                    "costs": [cost.to_json() for cost in costs],
+                }
+                self._write({**content, "entries": [*content["entries"], entry]})
         except InputError as error:
             raise BudgetError(str(error)) from error
-
-    def _charge(self, job: PlannedJob, is_resumed: bool) -> None:
-        with self._locked():
-            content = self._read()
-            key = bytes.fromhex(content["key"])
-            run = new_hmac(key, root_bytes(job.root) + run_digest(job).encode(), "sha256").hexdigest()
-            dataset, unit = self._account(content, job), _adjacency(job)
-            entries = _entries_of(content, dataset, unit)
-            if is_resumed and any(entry["run"] == run for entry in entries):
-                return
-            costs = record_costs(job.ledger)
-            quote = self._quote(dataset, entries, costs)
-            if not quote.after <= self.epsilon:
-                raise InputError(
-                    f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
-                )
-            entry = {
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                "title": title_of(job.scenario),
-                "dataset": dataset,
-                "run": run,
-                "adjacency": unit,
-                "epsilon": quote.cost,
-                "costs": [cost.to_json() for cost in costs],
-            }
-            self._write({**content, "entries": [*content["entries"], entry]})
 
     def _quote(self, dataset: str, entries: list[dict[str, Any]], costs: list[RecordCost]) -> Quote:
         with _refusing_damage(self.file):

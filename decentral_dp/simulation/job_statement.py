@@ -320,14 +320,17 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
     noise, releases = smallest_noise(job), job.algorithm.releases(job.problem.p, job.problem.q)
+    has_own_steps = isinstance(algorithm, LdpDsbo | GossipSgda)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
         channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]
-        steps = {c: _MEAN_STEP if releases[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in channels}
-        queries = [
-            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * channels.count(c))
-            for c, step in steps.items()
-        ]
+        queries = []
+        for c in dict.fromkeys(channels):
+            step = _MEAN_STEP
+            if releases[c].terms != ("feature_mean",):
+                # One-level training has one learning rate.
+                step = getattr(algorithm, c if has_own_steps else "learning_rate")
+            queries.append(infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * channels.count(c)))
         records, batch = None, sampling.batch or 1
         if not is_endless:
             fewest = int(job.counts[split].min())
@@ -342,12 +345,6 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
         cost = infinite_horizon.price_endless(queries, batch, sampling.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
-
-
-def _step_of(algorithm: OneStep, channel: str) -> StepSize:
-    """Return the learning rate of a channel; one-level training has only one."""
-    step: StepSize = getattr(algorithm, channel if isinstance(algorithm, LdpDsbo | GossipSgda) else "learning_rate")
-    return step
 
 
 def smallest_noise(job: GossipJob) -> dict[str, StepSize]:

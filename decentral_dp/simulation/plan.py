@@ -117,7 +117,9 @@ class Plan:
     @classmethod
     def from_job(cls, job: PlannedJob, budget: Budget | None = None) -> Plan:
         """Make the plan of a job, without charging the budget of several runs."""
-        quote = None if budget is None else budget.quote(job)
+        quote, hint = None if budget is None else budget.quote(job), ""
+        if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
+            hint = 'privacy.adversary = "final_average" states ε of the published model.'
         return cls(
             title=title_of(job.scenario),
             setting=job.setting,
@@ -134,7 +136,7 @@ class Plan:
             records=job.ledger,
             label_skew=job.shards.label_skew,
             communication=communication(job),
-            adversary_hint=_adversary_hint(job),
+            adversary_hint=hint,
             quote=quote,
             quote_text="" if budget is None or quote is None else f"{capitalise(describe_quote(budget, quote))}.",
         )
@@ -202,13 +204,6 @@ def plan_scenario(
         # The privacy cost is the same on every device.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(plan_job(c.without_records()), budget)
-
-
-def _adversary_hint(job: PlannedJob) -> str:
-    """Return the setting that states ε of the published model, or ""."""
-    if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
-        return 'privacy.adversary = "final_average" states ε of the published model.'
-    return ""
 
 
 def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = False) -> None:

@@ -196,6 +196,12 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     x_names = []
     if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
+    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
+    if job.central and isinstance(rate, float):
+        sampled: dict[str, Any] = {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
+    else:
+        numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
+        sampled = {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})
     return {
         "kind": table.kind,
         "solves": "one-level" if c.one_level else job.solves,
@@ -208,15 +214,6 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
-        "sampling": _sampling(job),
+        "sampling": sampled,
         **({"weights": table.weights} if is_weighted and max(map(len, map(set, counts.values()))) > 1 else {}),
     }
-
-
-def _sampling(job: PlannedJob) -> dict[str, Any]:
-    """Return the kind of sampling of a round, and its batch size or rate."""
-    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
-    if job.central and isinstance(rate, float):
-        return {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
-    numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
-    return {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})

@@ -272,13 +272,10 @@ def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis
     # Combinations that differ only along the axis `best` compete by their means.
     along = names.index(side.best)
     best: dict[tuple[Label, ...], tuple[Label, ...]] = {}
-    for combination in sorted(values, key=lambda one: _mean(values[one])):
+    means = {one: float(np.mean(list(by_seed.values()))) if by_seed else -math.inf for one, by_seed in values.items()}
+    for combination in sorted(values, key=means.__getitem__):
         best[combination[:along] + combination[along + 1 :]] = combination
     return {combination: values[combination] for combination in best.values()}
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return float(np.mean(list(values.values()))) if values else -math.inf
 
 
 # Verdicts on a level of a pair.

@@ -127,6 +127,8 @@ def study_figures(measured: Measured) -> Iterator[StudyFigure]:
 
 def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     """Draw one plot inside `style.package_style`; return None if there are no numbers."""
+    from matplotlib.lines import Line2D
+
     look, over_rounds = measured.study.style, follows_rounds(plot, measured.study)
     axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
@@ -170,7 +172,8 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     notes += [f"Equal ε is not equal privacy: its {column} differs." for column in different_threat_models(cells)]
     side = plot.y_label or (_axis_name(look, plot.measures[0], cells) if len(plot.measures) == 1 else "")
     heading = "" if plot.lines in (None, VARIANT) else _axis_name(look, str(plot.lines), cells)
-    _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), _handles(lines), heading, look.width)
+    handles = [Line2D([], [], label=line.label, **line.look) for line in lines] if len(lines) > 1 else []
+    _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), handles, heading, look.width)
     return StudyFigure(plot.name, figure, _caption(plot.title, notes))
 
 
@@ -224,13 +227,6 @@ def make_lines(
             where = {} if plot.lines is None else {plot.lines: value}
             lines.append(Line(": ".join(filter(None, words)), measure, where, options))
     return lines
-
-
-def _handles(lines: Sequence[Line]) -> list[Any]:
-    """Return handles of a legend; none for a single line."""
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], label=line.label, **line.look) for line in lines] if len(lines) > 1 else []
 
 
 def _positions(

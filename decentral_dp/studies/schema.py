@@ -428,25 +428,20 @@ def cells(study: Study) -> list[Cell]:
     if problem:
         raise InputError(problem)
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
-    covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
-    if not covered:
-        raise InputError(
-            "where: no combination of the grid matches. Fix: correct it, or remove it to run the whole grid."
-        )
-    return covered
-
-
-def _combinations(
-    varied: Sequence[Axis], bases: Mapping[str, tuple[dict[str, Any], Path]], seeds: Sequence[int]
-) -> Iterator[Cell]:
+    covered = []
     for chosen in itertools.product(*(zip(a.labels, a.values, strict=True) for a in varied)):
         labels = {axis.name: label for axis, (label, _) in zip(varied, chosen, strict=True)}
         content, folder = bases[str(labels.get(VARIANT, ""))]
         for axis, (_, value) in zip(varied, chosen, strict=True):
             if axis.name != VARIANT:
                 content = assign(content, key_parts(axis.name), value)
-        for seed in seeds:
-            yield Cell(labels, seed, {**content, "seed": seed}, folder)
+        if study.covers(labels):
+            covered += [Cell(labels, seed, {**content, "seed": seed}, folder) for seed in seeds]
+    if not covered:
+        raise InputError(
+            "where: no combination of the grid matches. Fix: correct it, or remove it to run the whole grid."
+        )
+    return covered
 
 
 def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:

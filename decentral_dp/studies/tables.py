@@ -153,29 +153,19 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
         Columns cell, seed, one per axis, guarantee, mechanism, delta, adjacency and adversary ("" without noise),
         method, status, reason, round, seconds.
     """
-    rows: list[Mapping[str, Any]] = [
-        {
-            "cell": key,
-            "seed": cell.seed,
-            **cell.labels,
-            **_read_privacy(cell),
-            **dict(zip(THREAT_MODEL, record["threat_model"], strict=True)),
-            **{name: record[name] for name in ("method", "status", "reason", "round", "seconds")},
-        }
-        for cell, key, record in zip(cells, keys, records, strict=True)
-    ]
+    rows, wanted = [], ("guarantee", "mechanism", "delta")
+    for cell, key, record in zip(cells, keys, records, strict=True):
+        table = cell.content.get("privacy")
+        named = table if isinstance(table, Mapping) else {}
+        try:
+            valid = PrivacyTable.model_validate({k: named[k] for k in wanted if k in named})
+            privacy = {k: getattr(valid, k) for k in wanted} | {"mechanism": valid.mechanism_kind}
+        except ValidationError:  # A refused cell has no ε.
+            privacy = {"guarantee": None, "mechanism": None, "delta": math.nan}
+        row: dict[str, Any] = {"cell": key, "seed": cell.seed, **cell.labels, **privacy}
+        row |= zip(THREAT_MODEL, record["threat_model"], strict=True)
+        rows.append(row | {name: record[name] for name in ("method", "status", "reason", "round", "seconds")})
     return pd.DataFrame(rows)
-
-
-def _read_privacy(cell: Cell) -> dict[str, Any]:
-    """Return guarantee, mechanism and δ of a cell's scenario."""
-    table, wanted = cell.content.get("privacy"), ("guarantee", "mechanism", "delta")
-    named = table if isinstance(table, Mapping) else {}
-    try:
-        valid = PrivacyTable.model_validate({key: named[key] for key in wanted if key in named})
-    except ValidationError:  # A refused cell has no ε.
-        return {"guarantee": None, "mechanism": None, "delta": math.nan}
-    return {key: getattr(valid, key) for key in wanted} | {"mechanism": valid.mechanism_kind}
 
 
 class Measured(NamedTuple):

@@ -147,26 +147,24 @@ class Compression:
         Raises:
             InputError: a custom quantiser does not contract.
         """
-        if self.quantiser is not None:
-            value = self._custom_contraction(width)
-            if not 0.0 < value <= 1.0:
-                raise InputError(
-                    f"{self._key} does not contract (got δ = {value:.3g}, expected above 0 and at most 1). Fix: define "
-                    "contraction(d), or scale its output."
-                )
-            return value
-        if self.kind == "sign":
-            return 2.0 / math.pi
-        return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
-
-    def _custom_contraction(self, width: int) -> float:
+        if self.quantiser is None:
+            if self.kind == "sign":
+                return 2.0 / math.pi
+            return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
         if hasattr(self.quantiser, "contraction"):
             with self._converting():
-                return float(self.quantiser.contraction(width))
-        rng = np.random.default_rng(self.seed)
-        rows = rng.normal(size=(_VECTORS, width))
-        rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
-        return 1.0 - float(np.square(rest).sum() / np.square(rows).sum())
+                value = float(self.quantiser.contraction(width))
+        else:
+            rng = np.random.default_rng(self.seed)
+            rows = rng.normal(size=(_VECTORS, width))
+            rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
+            value = 1.0 - float(np.square(rest).sum() / np.square(rows).sum())
+        if not 0.0 < value <= 1.0:
+            raise InputError(
+                f"{self._key} does not contract (got δ = {value:.3g}, expected above 0 and at most 1). Fix: define "
+                "contraction(d), or scale its output."
+            )
+        return value
 
     def size(self, width: int) -> tuple[int, int]:
         """Return the floats and bits of one message on a channel.

@@ -81,7 +81,14 @@ class Centring(Wrapper, dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Any) -> Generator[Any, Any, Any]:
         if self.central and t == 1:
-            return (yield from self._ask(t, dataset, s))
+            # Send the mean of the features with the last answer of the round.
+            steps = self.program.step(t, dataset, s)
+            question = next(steps)
+            for _ in range(self.releases_per_round - 1):
+                question = steps.send((yield question))
+            answer = yield dp.Ask(**question.values, m=dataset.feature_mean())
+            after = yield from _continue(steps, answer)
+            return after._replace(x=self.shortened(answer.mean.m))
         if not self.central and 0 < t <= self.averaging_rounds:
             return (yield from self._average(t, dataset, s))
         after = yield from self.program.step(t, dataset, s)
@@ -103,16 +110,6 @@ class Centring(Wrapper, dp.Algorithm):
         next(steps)
         after = yield from _continue(steps, reply)
         return after._replace(x=x)
-
-    def _ask(self, t: int, dataset: dp.LocalDataset, s: Any) -> Generator[Any, Any, Any]:
-        """Send the mean of the features with the last answer of the round."""
-        steps = self.program.step(t, dataset, s)
-        question = next(steps)
-        for _ in range(self.releases_per_round - 1):
-            question = steps.send((yield question))
-        answer = yield dp.Ask(**question.values, m=dataset.feature_mean())
-        after = yield from _continue(steps, answer)
-        return after._replace(x=self.shortened(answer.mean.m))
 
     def shortened(self, x: dp.Array) -> dp.Array:
         """Return noisy means, (b, p), multiplied by max(0, 1 − ν²/‖x‖²)."""

@@ -367,7 +367,14 @@ class ComposedCharges:
     def equal_groups(self, groups: IntArray) -> list[IntArray]:
         """Bundle groups with equal charges, and return the groups (g,) of each bundle."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
-        plain = [(_column_keys(line.loss), line.column) for lines in self.plain.values() for line in lines]
+        plain: list[tuple[list[float | bytes], IntArray]] = []
+        for line in (line for lines in self.plain.values() for line in lines):
+            # Columns with different sums differ, so that most need no comparison.
+            loss, total = line.loss, line.loss.sum(axis=0)
+            _, column_index, count = np.unique(total, return_inverse=True, return_counts=True)
+            unique = (count[column_index] == 1) & np.isfinite(total)
+            names = [float(total[k]) if unique[k] else loss[:, k].tobytes() for k in range(total.size)]
+            plain.append((names, line.column))
         for j in groups:
             key = [names[column[j]] for names, column in plain]
             key += [part[:, j].tobytes() for fresh in self.subsampled.values() for part in fresh[1:]]
@@ -430,15 +437,6 @@ class ComposedCharges:
                 for way, (r, base, rate) in self.subsampled.items()
             },
         )
-
-
-def _column_keys(loss: Array) -> list[float | bytes]:
-    """Return a key for every column, equal for equal columns."""
-    # Columns with different sums differ, so that most need no comparison.
-    total = loss.sum(axis=0)
-    _, column_index, count = np.unique(total, return_inverse=True, return_counts=True)
-    unique = (count[column_index] == 1) & np.isfinite(total)
-    return [float(total[j]) if unique[j] else loss[:, j].tobytes() for j in range(total.size)]
 
 
 def accounts(ledger_charges: Charges, split: Split, channel: str | None) -> ComposedCharges:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at
 from decentral_dp.privacy.accounting.charges import (
     MOST_COLUMNS,
@@ -67,7 +66,14 @@ class RecordCost(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return floats and lists; equal releases are one entry with their number."""
-        releases = {name: part if np.ndim(part) == 0 else _pack(part) for name, part in self.releases._asdict().items()}
+        releases: dict[str, Any] = {}
+        for name, part in self.releases._asdict().items():
+            if np.ndim(part) == 0:
+                releases[name] = part
+                continue
+            # One row [values …, count] for equal columns.
+            columns, counts = np.unique(np.atleast_2d(part), axis=1, return_counts=True)
+            releases[name] = [[*column, int(count)] for column, count in zip(columns.T.tolist(), counts, strict=True)]
         slack = [float(part[0]) for part in self.counts[:3]]
         normals = [
             [
@@ -82,27 +88,20 @@ class RecordCost(NamedTuple):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> RecordCost:
         """Read the result of `to_json`."""
-        parts: dict[str, Any] = {
-            name: _unpack(part, np.shape(getattr(Releases(), name))[:-1]) if isinstance(part, list) else float(part)
-            for name, part in content["releases"].items()
-        }
+        parts: dict[str, Any] = {}
+        for name, part in content["releases"].items():
+            if not isinstance(part, list):
+                parts[name] = float(part)
+                continue
+            height = np.shape(getattr(Releases(), name))[:-1]
+            table = np.array(part, dtype=np.float64).reshape(len(part), (height or (1,))[0] + 1)
+            parts[name] = np.repeat(table[:, :-1], table[:, -1].astype(np.int64), axis=0).T.reshape(*height, -1)
         normals = []
         for unit, *rest in content["normals"]:
             numbers = np.array([rest], dtype=np.float64)
             normals.append(DrawnVariates(unit, numbers[:, 0], numbers[:, 3:], numbers[:, 1], numbers[:, 2]))
         epsilon, delta, ratio = (np.array([part], dtype=np.float64) for part in content["slack"])
         return cls(Releases(**parts), SamplerCounts(epsilon, delta, ratio, tuple(normals)))
-
-
-def _pack(part: Array) -> list[list[float]]:
-    """Return one row [values …, count] for equal columns."""
-    columns, counts = np.unique(np.atleast_2d(part), axis=1, return_counts=True)
-    return [[*column, int(count)] for column, count in zip(columns.T.tolist(), counts, strict=True)]
-
-
-def _unpack(rows: Sequence[Sequence[float]], height: tuple[int, ...]) -> Array:
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), (height or (1,))[0] + 1)
-    return np.repeat(table[:, :-1], table[:, -1].astype(np.int64), axis=0).T.reshape(*height, -1)
 
 
 def record_costs(ledger: Ledger) -> list[RecordCost]:

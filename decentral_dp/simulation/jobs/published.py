@@ -114,7 +114,16 @@ def compute_steps(job: GossipJob) -> Steps:
     averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixing, visible = _compute_weights(job)
+    # ω of every round, and the agents that may receive its messages.
+    changes, identity = job.topology.over_time, np.eye(m)
+    if changes is None:
+        mixed = identity + job.topology.mixing.toarray()
+        mixing, visible = (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
+    else:
+        received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
+        sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
+        mixing = tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received)
+        visible = tuple((w != 0.0) | (identity > 0.0) for w in sent)
     curvatures, sends = [problem.loss.curvature * length**2 for length in (features, intercept)], sent_messages(job)
     # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
     scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
@@ -135,7 +144,7 @@ def compute_steps(job: GossipJob) -> Steps:
             np.fill_diagonal(factor, own_factor)
         else:
             factor = factor * own_factor
-        factors[keys[-1]] = np.where(senders[:, None], factor, np.eye(m))
+        factors[keys[-1]] = np.where(senders[:, None], factor, identity)
     number = {key: place for place, key in enumerate(factors)}
     index, stacked = np.array([number[key] for key in keys], dtype=np.int64), np.stack([*factors.values()])
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
@@ -165,20 +174,6 @@ def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
     if senders is None:
         return np.ones((job.rounds, job.n_agents), dtype=np.bool_)
     return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
-
-
-def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
-    """Return ω of every round, and the agents that may receive the round's messages."""
-    changes, identity = job.topology.over_time, np.eye(job.n_agents)
-    if changes is None:
-        mixed = identity + job.topology.mixing.toarray()
-        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
-    received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
-    sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
-    return (
-        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),
-        tuple((w != 0.0) | (identity > 0.0) for w in sent),
-    )
 
 
 def step_factor(weight: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
@@ -526,7 +521,10 @@ def _hidden_mu(job: GossipJob, view: View) -> Array:
                 mu[outside], hidden_mu(add_members(rounds, steps, members), outside, steps.movement)
             )
         return mu
-    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and _is_complete(steps):
+    different = {id(omega): omega for omega in steps.mixing}.values()
+    # Every weight of every round is 1/m, up to rounding that `rounding` covers.
+    is_complete = (steps.noise > 0.0).all() and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
+    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and is_complete:
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
             rounds.factors.sum(axis=2, keepdims=True)[:, :1],
@@ -582,13 +580,6 @@ def add_members(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> H
     noise = rounds.noise.copy()
     noise[:, list(members)] = np.inf
     return rounds._replace(noise=noise, observed=rounds.observed | is_received)
-
-
-def _is_complete(steps: Steps) -> bool:
-    """Return whether every weight of every round is 1/m, up to rounding that `rounding` covers."""
-    different = {id(omega): omega for omega in steps.mixing}.values()
-    m = steps.noise.shape[1]
-    return bool((steps.noise > 0.0).all()) and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
 
 
 def epsilon_in_float64(
