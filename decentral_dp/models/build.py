@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from decentral_dp.bounded import Array, Norm
@@ -178,15 +179,15 @@ def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int
 
 @dataclass(frozen=True)
 class OneByOne:
-    """Model that evaluates agents one after the other.
+    """Torch module that evaluates agents one after the other.
 
     Args:
-        model: model that is clipped in l2.
+        model: torch module that is clipped in l2.
         description: name in sentences.
         norms: norms in which it clips.
     """
 
-    model: Model
+    model: TorchModel
     description: str
     norms: tuple[Norm, ...] = ("l2",)
 
@@ -216,11 +217,12 @@ class OneByOne:
         return self.model.named_weights(weights)
 
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
-        total, n = np.empty_like(weights), inputs.shape[1]
-        none = np.zeros((n, 0))
+        total = np.empty_like(weights)
         with np.errstate(all="ignore"):
             for k, (w, rows) in enumerate(zip(weights, inputs, strict=True)):
-                outputs, tape = self.model.forward(w, rows)
-                slopes = cotangents(slice(k, k + 1), slice(0, n), outputs[None])[0]
-                total[k] = self.model.clipped_sum(Slope(tape, slopes), none, bound)[0]
+
+                def slopes(part: NDArray[Any], outputs: Array, agent: slice = slice(k, k + 1)) -> Array:
+                    return np.asarray(cotangents(agent, part, outputs[None])[0])
+
+                total[k] = self.model.clipped_loss_sum(w, rows, slopes, bound)
         return total

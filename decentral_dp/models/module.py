@@ -36,8 +36,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import public_generator
@@ -57,6 +59,26 @@ Parameters = dict[str, Tensor]
 
 # x (p,) and the inputs (n, d) of a forward pass.
 ModuleTape = tuple[Tensor, Tensor]
+
+# Indices (m,) and outputs (m, e) of records → cotangents (m, e).
+GroupCotangents = Callable[[NDArray[Any], Array], Array]
+
+
+class _Cotangents(torch.autograd.Function):
+    """Cotangents, computed for all records of a vmap together."""
+
+    @staticmethod
+    def setup_context(*_: Any) -> None:
+        """Keep nothing, since cotangents are constants."""
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, outputs: Tensor, indices: Tensor, cotangents: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, int]:
+        """Return the cotangents of all records, and their batch dimension."""
+        # An output may be common to all records.
+        rows = outputs.expand(len(indices), -1) if in_dims[0] is None else outputs.movedim(in_dims[0], 0)
+        return cotangents(indices, rows), 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +150,9 @@ class TorchModel:
     def _evaluate(self, parameters: Parameters, record: Tensor) -> Tensor:
         """Return φ (e,) of one record (d,) with these trainable parameters, in a batch of one."""
         everywhere = {place: parameters[name] for place, name in self._places.items()}
-        out: Tensor = functional_call(self.module, everywhere, (record[None],), tie_weights=False)[0]
+        # For other kernels of attention, vmap loops over the records.
+        with sdpa_kernel(SDPBackend.MATH):
+            out: Tensor = functional_call(self.module, everywhere, (record[None],), tie_weights=False)[0]
         return out
 
     def named_weights(self, x: Array) -> dict[str, Array]:
@@ -140,19 +164,37 @@ class TorchModel:
         n = len(slope.cotangents)
         with quiet_torch(self.device):
             groups = (slice(k, k + self.group) for k in range(0, n, self.group))
-            parts = [to_numpy(torch.cat(self._rows(slope, part), dim=1)) for part in groups]
+            parts = [to_numpy(torch.cat(self._rows(slope.tape, _fixed(slope), part), dim=1)) for part in groups]
         return np.concatenate(parts) if parts else np.zeros((0, self.p))
 
     def clipped_sum(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+        return self._clipped_sum(slope.tape, _fixed(slope), extra, bound, since)
+
+    def clipped_loss_sum(self, x: Array, inputs: Array, cotangents: GroupCotangents, bound: float) -> Array:
+        """Return Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,) as of `clipped_sum`, with one forward pass.
+
+        Args:
+            x: (p,).
+            inputs: records (n, d).
+            cotangents: function that returns c, each row from its record only.
+            bound: clipping norm.
+        """
+        tape = self._tensor(x), self._tensor(inputs)
+        return self._clipped_sum(tape, cotangents, np.zeros((len(inputs), 0)), bound)[0]
+
+    def _clipped_sum(
+        self, tape: ModuleTape, cotangents: GroupCotangents, extra: Array, bound: float, since: Slope | None = None
+    ) -> tuple[Array, Array]:
         factors = np.zeros(len(extra))
         with quiet_torch(self.device):
             total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
                 # Rows of each parameter. Their concatenation would take as long as they.
-                parts = self._rows(slope, part)
+                parts = self._rows(tape, cotangents, part)
                 if since is not None:
-                    parts = [row - old for row, old in zip(parts, self._rows(since, part), strict=True)]
+                    earlier = self._rows(since.tape, _fixed(since), part)
+                    parts = [row - old for row, old in zip(parts, earlier, strict=True)]
                 lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in parts])
                 norms = np.hypot(to_numpy(torch.linalg.vector_norm(lengths, dim=0)), row_norms(extra[part], "l2"))
                 factors[part] = clip_factors(norms, bound)
@@ -163,21 +205,32 @@ class TorchModel:
                 total += torch.cat([self._tensor(factors[part]) @ rows for rows in parts])
             return to_numpy(total), factors
 
-    def _rows(self, slope: Slope, part: slice) -> list[Tensor]:
+    def _rows(self, tape: ModuleTape, cotangents: GroupCotangents, part: slice) -> list[Tensor]:
         """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter; NaN for a record that raises."""
-        x, inputs = slope.tape
-        rows = rows_or_nan(partial(self.gradients, x), inputs[part], self._tensor(slope.cotangents[part]))
+        x, inputs = tape
+        rows = rows_or_nan(partial(self.gradients, x, cotangents), inputs[part], torch.arange(len(inputs))[part])
         sizes = [value.numel() for _, value in trainable(self.module)]
-        return list(rows.values()) or list(inputs.new_full((len(inputs[part]), self.p), torch.nan).split(sizes, dim=1))
+        return list(rows.values()) or list(
+            torch.split(inputs.new_full((len(inputs[part]), self.p), torch.nan), sizes, dim=1)
+        )
 
-    def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Parameters:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, name → (n, p_j). Raises exceptions of the module."""
+    def gradients(self, x: Tensor, cotangents: GroupCotangents, records: Tensor, indices: Tensor) -> Parameters:
+        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, name → (n, p_j). Raises exceptions of the module.
 
-        def weighted_output(parameters: Parameters, record: Tensor, cotangent: Tensor) -> Tensor:
-            return (self._evaluate(parameters, record) * cotangent).sum()
-
+        One forward pass computes the outputs and, for their cotangents, the gradients.
+        """
         parameters = dict(self._parameter_views(x))
-        by_name = vmap(grad(weighted_output), in_dims=(None, 0, 0))(parameters, records, cotangents)
+
+        def group_cotangents(indices: Tensor, outputs: Tensor) -> Tensor:
+            return tensor(cotangents(to_numpy(indices), to_numpy(outputs)), str(outputs.device))
+
+        def row(record: Tensor, index: Tensor) -> Parameters:
+            output, pull_back = vjp(lambda p: self._evaluate(p, record), parameters)[:2]
+            cotangent = _Cotangents.apply(output, index, group_cotangents)  # type: ignore[no-untyped-call]
+            gradient: Parameters = pull_back(cotangent)[0]
+            return gradient
+
+        by_name = vmap(row)(records, indices)
         return {name: rows.reshape(len(rows), -1) for name, rows in by_name.items()}
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
@@ -219,6 +272,11 @@ class TorchModel:
 
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array, self.device)
+
+
+def _fixed(slope: Slope) -> GroupCotangents:
+    """Return the function of the cotangents of a slope."""
+    return lambda indices, _: slope.cotangents[indices]
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -400,16 +458,17 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
 
 def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) -> str:
     """Describe outputs or gradients that depend on other records; "" if there are none."""
-    # An exception would otherwise pass for an invalid record.
-    model.gradients(tensor(model.start), inputs, tensor(cotangents))
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
+    slope = Slope(tape, cotangents)
+    # An exception would otherwise pass for an invalid record.
+    model.gradients(tensor(model.start), _fixed(slope), inputs, torch.arange(len(inputs)))
     if not np.allclose(one_by_one, to_numpy(model.module(inputs)), rtol=1e-9, atol=1e-12, equal_nan=True):
         return (
             "the output of a record depends on the other records of its batch, or on random draws, so "
             "clipping does not bound the influence of a record. Fix: use no operation over the first axis, "
             "no random draws and no state"
         )
-    gradient = model.clipped_sum(Slope(tape, cotangents), np.zeros((len(inputs), 0)), math.inf)[0]
+    gradient = model.clipped_sum(slope, np.zeros((len(inputs), 0)), math.inf)[0]
     with torch.enable_grad():
         total = (model.module(inputs) * tensor(cotangents)).sum()
         slopes = torch.autograd.grad(total, [v for _, v in trainable(model.module)], materialize_grads=True)

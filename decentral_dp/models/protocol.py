@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 
@@ -78,5 +79,5 @@ def squares(extra: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", extra, extra))
 
 
-Cotangents = Callable[[slice, slice, Array], Array]
+Cotangents = Callable[[slice, slice | NDArray[Any], Array], Array]
 """Function of agents, records and outputs (g, n, e) that returns ∂ℓ/∂outputs (g, n, e)."""

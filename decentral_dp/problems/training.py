@@ -46,7 +46,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,10 @@ from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
 from decentral_dp.problems.statistics import pack_statistics
+
+if TYPE_CHECKING:
+    # At run time torch is imported by models that need it.
+    from decentral_dp.models.module import TorchModel
 
 
 @dataclass(frozen=True)
@@ -334,7 +338,7 @@ class Training(StackedProblem):
                 features = records.features - x[:, None] if self.p else records.features
                 radius = clip.y / np.sqrt(norm_sums(features, "l2") + model.bias**2)
 
-        def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
+        def cotangents(agents: slice, part: slice | NDArray[Any], outputs: Array) -> Array:
             labels = records.label[agents, part]
             slopes = self.loss.slopes(outputs, labels)
             if radius is None:
@@ -590,12 +594,11 @@ def _training(
         bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE
         learner = DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
     else:
-        model = facts.model(outputs, table)
+        model = cast("TorchModel", facts.model(outputs, table))
         if facts.module is not None and n_classes:
-            from decentral_dp.models.module import TorchModel, refuse_probabilities
+            from decentral_dp.models.module import refuse_probabilities
 
-            if isinstance(model, TorchModel):
-                refuse_probabilities(model)
+            refuse_probabilities(model)
         learner = OneByOne(model, f'model = "{kind}"')
     radius = math.inf if facts.l2 is None else facts.l2
     return Training(name, learner, training_loss, facts.n_features, n_classes, l2, radius)

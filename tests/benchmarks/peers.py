@@ -7,12 +7,13 @@ torch, decent-bench, Opacus and dp_accounting are optional. The script prints "n
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -25,20 +26,27 @@ from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.simulation.jobs.build import build_job
 from tests.benchmarks.timing import fastest
 
+if TYPE_CHECKING:
+    from torch import nn
+
 RECORDS, BATCH, PIXELS, HIDDEN, DIGITS, TRAINERS = 20, 64, 784, 128, 10, 64
+# Agents, records per agent, and pixels of an image, for custom modules.
+OWNERS, SHARD, SMALL_IMAGE = 8, 180, 64
 LEARNING_RATE, DELTA = 0.1, 1e-5
 
 Rounds = Callable[[int], object]
 Peers = dict[str, tuple[Callable[[], Rounds], int]]
 
 
-def _job(agents: int, records: int, width: int, classes: int, rounds: int) -> Callable[[], object]:
-    """Prepare certified D-SGD on a ring with its ledger; a dense network if there are more than two classes."""
+def _job(
+    agents: int, records: int, width: int, classes: int, rounds: int, model: str | None = None
+) -> Callable[[], object]:
+    """Prepare certified D-SGD on a ring with its ledger; a network if there are more than two classes."""
     draw, n = np.random.default_rng(0), agents * records
     data = {"features": draw.uniform(-1.0, 1.0, (n, width)), "labels": draw.integers(classes, size=n)}
     data |= {"agent": np.arange(n) // records, "split": np.full(n, "train"), "classes": np.arange(classes)}
     linear: dict[str, Any] = {"data": "breast_cancer", "classes": [0, 1]}
-    problem = {"data": "digits", "model": {"kind": "mlp", "hidden": [HIDDEN]}} if classes > 2 else linear
+    problem = {"data": "digits", "model": model or {"kind": "mlp", "hidden": [HIDDEN]}} if classes > 2 else linear
     content = {
         "seed": 1,
         "problem": {"kind": "classification", **problem},
@@ -172,6 +180,59 @@ def _opacus() -> Rounds:
     return run
 
 
+# Rounds of D-SGD of custom modules ------------------------------------------------------------------------------------
+
+
+def convolutions(n_features: int, outputs: int) -> nn.Module:
+    """Build two convolutions of 16 and 32 channels with pooling, and a dense layer."""
+    from torch import nn
+
+    side = math.isqrt(n_features)
+    first = nn.Unflatten(1, (1, side, side)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    second = nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    return nn.Sequential(*first, *second, nn.Linear(32 * (side // 4) ** 2, outputs))
+
+
+def encoder(n_features: int, outputs: int) -> nn.Module:
+    """Build a transformer layer of width 32 with 4 heads for sequences of length 16, and dense layers around it."""
+    from torch import nn
+
+    first = nn.Unflatten(1, (16, -1)), nn.Linear(n_features // 16, 32)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    return nn.Sequential(*first, layer, nn.Flatten(), nn.Linear(16 * 32, outputs))
+
+
+def _private_engine(build: Callable[[int, int], nn.Module], dtype: str) -> Rounds:
+    """Prepare Opacus' default per-example gradients on the pooled records, all of them in each step."""
+    import torch
+    from opacus import PrivacyEngine
+    from opacus.validators import ModuleValidator
+    from torch.utils.data import DataLoader, TensorDataset
+
+    torch.set_num_threads(1)
+    kind, n = getattr(torch, dtype), OWNERS * SHARD
+    # Attention is replaced by that of Opacus.
+    module = ModuleValidator.fix(build(SMALL_IMAGE, DIGITS)).to(kind)
+    records = TensorDataset(2.0 * torch.rand(n, SMALL_IMAGE, dtype=kind) - 1.0, torch.randint(DIGITS, (n,)))
+    module, optimiser, loader = PrivacyEngine().make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), LEARNING_RATE),
+        data_loader=DataLoader(records, batch_size=n),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        poisson_sampling=False,
+    )
+
+    def run(rounds: int) -> None:
+        for _ in range(rounds):
+            for x, labels in loader:
+                optimiser.zero_grad()
+                torch.autograd.backward(torch.nn.functional.cross_entropy(module(x), labels))
+                optimiser.step()
+
+    return run
+
+
 # Accounting -----------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +309,11 @@ def main() -> None:
         peers: Peers = {name: (partial(make, m, d), rounds // slower) for name, (make, slower) in packages.items()}
         compare_rounds(f"D-SGD round, {m} × {d}", partial(_job, m, RECORDS, d, 2), rounds, peers)
     compare_rounds("MLP round", partial(_job, TRAINERS, BATCH, PIXELS, DIGITS), 12, {"opacus": (_opacus, 1)})
+    for build in (convolutions, encoder):
+        ours = partial(_job, OWNERS, SHARD, SMALL_IMAGE, DIGITS, model=f"tests.benchmarks.peers:{build.__name__}")
+        for dtype in ("float32", "float64"):
+            work = f"{build.__name__} round, {dtype}"
+            compare_rounds(work, ours, 4, {"opacus": (partial(_private_engine, build, dtype), 4)})
     compare_accounting("1000 Laplace scales", np.linspace(16.0, 47.0, 1000))
     compare_accounting("10⁶ equal Laplace releases", np.full(10**6, 1000.0))
     compare_accounting("1000 Gaussian releases on Poisson samples", np.full(1000, 0.8), 0.01)

@@ -48,13 +48,13 @@ def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
     assert model.group * model.row <= rows_of._CELLS["cpu"] < (model.group + 1) * model.row
     assert model.row >= 2 * model.p
     small = TorchModel(model.module, 64, 1, model.start, rows_of._CELLS["cpu"] // 3)
-    sizes, plain = [], rows_of._rows_of
+    sizes, plain = [], rows_of.rows_or_nan
 
     def told(oracle, records, *rest):
         sizes.append(len(records))
         return plain(oracle, records, *rest)
 
-    monkeypatch.setattr(rows_of, "_rows_of", told)
+    monkeypatch.setattr(rows_of, "rows_or_nan", told)
     rng = np.random.default_rng(0)
     records, cotangents, beside = rng.normal(size=(8, 64)), rng.normal(size=(8, 1)), np.zeros((8, 0))
     at, there = (slope(small, w, records, cotangents) for w in (small.start, small.start + 0.1))

@@ -1,6 +1,7 @@
 """Clipped per-example gradients of models, compared with loops over records in plain autograd."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from decentral_dp.models import module as rows_of
 from decentral_dp.models.mlp import Mlp, mlp
 from decentral_dp.models.module import TorchModel, as_model
 from decentral_dp.models.protocol import Slope
-from tests.support.model_cases import CASES, ROOM, case, data, rows_at, slope, with_extra
+from tests.support.model_cases import CASES, ROOM, case, data, drawn, rows_at, slope, with_extra
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -113,6 +115,9 @@ def test_a_record_whose_evaluation_raises_counts_as_nothing():
             return self.rows(a[:, 0].long())
 
     model = as_model(Table().double(), 1, "cpu")
+    ids = np.array([[1.0], [9.0], [3.0]])
+    one_pass = model.clipped_loss_sum(model.start, ids, lambda indices, _: np.eye(3, 2)[indices] + 1.0, 10.0)
+    np.testing.assert_array_equal(one_pass, [0, 0, 2, 1, 0, 0, 1, 1])
     at = slope(model, model.start, np.array([[1.0], [9.0], [3.0]]), np.ones((3, 2)))
     total, factors = model.clipped_sum(at, np.zeros((3, 0)), 10.0)
     np.testing.assert_array_equal(factors, [1.0, 0.0, 1.0])
@@ -130,6 +135,75 @@ def test_no_records(name):
     for total, factors in (model.clipped_sum(at, beside, 1.0), model.clipped_sum(at, beside, 1.0, at)):
         np.testing.assert_array_equal(total, np.zeros(model.p))
         assert factors.shape == (0,)
+
+
+def convolutions():
+    layers = nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 2, bias=False), nn.Flatten()
+    return nn.Sequential(nn.Unflatten(1, (1, 4, 4)), *layers, nn.Linear(4, 2))
+
+
+def attention():
+    encoder = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (4, 4)), encoder, nn.Flatten(), nn.Linear(16, 2))
+
+
+class Constant(nn.Module):
+    """A module whose outputs do not depend on the record."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.tensor([0.3, -0.4]))
+
+    def forward(self, a):
+        return self.bias.expand(len(a), -1)
+
+
+MODULES = {"cnn": (convolutions, 16), "attention": (attention, 16), "constant": (Constant, 16), **CASES}
+MODULES.pop("mlp")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_wrong"), [(name, False) for name in MODULES] + [(name, True) for name in ("cnn", "attention", "torch")]
+)
+def test_one_pass_sums_the_clipped_gradients_of_a_loss(name, is_wrong, monkeypatch):
+    """A loop over records in plain autograd, and a planted error: cotangents of another record of the group."""
+    make, d = MODULES[name]
+    module = drawn(make(), 1)
+    model = replace(as_model(module, d, "cpu"), row=rows_of._CELLS["cpu"] // 3)
+    assert model.group == 3
+    records, targets, _ = data(d, 7)
+    rule = rows_of._Cotangents.vmap
+    if is_wrong:
+        monkeypatch.setattr(rows_of._Cotangents, "vmap", lambda *args: (rule(*args)[0].roll(1, 0), 0))
+
+    def slopes(indices, outputs):
+        return np.tanh(outputs) - targets[indices]
+
+    rows = []
+    for record, target in zip(torch.tensor(records), torch.tensor(targets), strict=True):
+        out = module(record[None])[0]
+        rows.append(torch.autograd.grad(out, list(module.parameters()), torch.tanh(out.detach()) - target))
+    rows = np.array([nn.utils.parameters_to_vector(row).numpy() for row in rows])
+    norms = np.linalg.norm(rows, axis=1)
+    for bound in (float(np.median(norms)), np.inf):
+        got = model.clipped_loss_sum(model.start, records, slopes, bound)
+        wanted = np.minimum(1.0, bound / norms) @ rows
+        assert np.allclose(got, wanted, rtol=0.0, atol=1e-10) != is_wrong
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_record_adds_more_than_its_bound_in_one_pass(name):
+    make, d = MODULES[name]
+    model, draw = as_model(drawn(make(), 1), d, "cpu"), np.random.default_rng(8)
+    clipped = 0
+    for turn in range(30):
+        record, slope = draw.normal(size=(1, d)) * 10.0 ** draw.integers(-8, 150), 10.0 ** draw.integers(-8, 150)
+        x = model.start * 10.0 ** draw.integers(-2, 3)
+        with np.errstate(all="ignore"):
+            total = model.clipped_loss_sum(x, record, lambda _, out, size=slope: size * np.cos(out), 0.3)
+        assert np.linalg.norm(total) <= 0.3 * ROOM, turn
+        clipped += np.linalg.norm(total) > 0.3 / ROOM
+    assert clipped > 3
 
 
 def test_squares_that_underflow_let_nothing_through():
