@@ -300,11 +300,17 @@ def power_text(value: float, pad: bool = False) -> str:
     return power if short == "1" else f"{short}·{power}"
 
 
-def score_text(value: float) -> str:
-    """Write a value with four digits, or as an integer if it is large."""
-    if 1e3 <= abs(value) < 1e7:
-        return f"{value:.0f}"
-    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e3 else power_text(value)
+def score_text(value: float | None) -> str:
+    """Write a score with four decimals, fewer if it is large, and a tiny or huge one as a power of ten.
+
+    Example:
+        >>> score_text(0.5), score_text(-321.456), score_text(1.2e-5), score_text(None)
+        ('0.5000', '−321.46', '1.2·10⁻⁵', '–')
+    """
+    if value is None or (value and not 1e-3 <= abs(value) < 1e7):
+        return "–" if value is None else power_text(value)
+    digits = 4 if abs(value) < 1e2 else 2 if abs(value) < 1e3 else 1 if abs(value) < 1e4 else 0
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def capitalise(text: str) -> str:

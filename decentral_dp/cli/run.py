@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
 import shlex
 import sys
@@ -24,7 +23,7 @@ from decentral_dp.errors import InputError, converting, printable, quoted, reada
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
-from decentral_dp.formatting import byzantine_text
+from decentral_dp.formatting import byzantine_text, score_text
 from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
 from decentral_dp.reporting.report import (
     TextTable,
@@ -178,29 +177,18 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     baseline = guess if known_baselines else ""
     columns += [[baseline]] if baseline else []
     for name in names:
-        cells = [name, _value(metrics[name])]
+        cells = [name, score_text(metrics[name])]
         if not single:
-            worst, best = (_value(metrics.get(f"{name}_{end}")) for end in ("min", "max"))
+            worst, best = (score_text(metrics.get(f"{name}_{end}")) for end in ("min", "max"))
             # Scores of a problem have no known direction: lowest, then highest.
             lower = name in _SCORES and MEASURES[name].better == "lower"
             cells += [best, worst] if lower else [worst, best]
-        cells += [_value(known_baselines[name]) if name in known_baselines else "–"] if baseline else []
+        cells += [score_text(known_baselines[name]) if name in known_baselines else "–"] if baseline else []
         for column, cell in zip(columns, cells, strict=True):
             column.append(cell)
     out.print()
     out.print(terminal(columns))
     out.print("Scores read private records: ε does not cover them.")
-
-
-def _value(value: float | None) -> str:
-    if value is None or not math.isfinite(value):
-        return "–" if value is None or math.isnan(value) else "∞"
-    if abs(value) >= 1e7:
-        return f"{value:.4g}"
-    # Four decimals of a loss, and fewer digits of large errors in the label's unit.
-    size = abs(value)
-    digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
-    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def print_run(run: Run, verbose: bool = False) -> None:

@@ -631,7 +631,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
         return float(np.mean(scores)) if len(scores) == len(results) else None
 
     def text(value: float | None) -> str:
-        return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
+        return "–" if value is None or not math.isfinite(value) else score_text(value)
 
     guess = [text(result.baselines.get(name)) for name in names]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
