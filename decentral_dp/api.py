@@ -24,7 +24,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, converting, option_error, quoted
+from decentral_dp.errors import InputError, Stopped, converting, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -216,11 +216,14 @@ class Job:
         further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
         runs = []
         callback = join_callbacks(callbacks)
-        for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
-            run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
-            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
-            ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
-            runs.append(replace(run, baselines=ran))
+        try:
+            for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
+                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+                runs.append(replace(run, baselines=ran))
+        except Stopped as stopped:
+            raise Stopped(f"{stopped}{' Repeat baselines and seeds in a new folder.' * baselines}") from None
         run = with_sites(replace(runs[0], repeats=runs[1:]))
         for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)

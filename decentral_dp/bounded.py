@@ -261,7 +261,7 @@ def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
         return s._replace(sensitivity=np.where(size == 0.0, 0.0, s.sensitivity * size))
 
 
-def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
+def summation_slack(records: NDArray[np.int64] | Array | int, dimension: Array | float) -> Array:
     """Bound the rounding error of float64 summation and clipping relative to 2C/N, for any order and any FMA.
 
     One replaced record changes the rounding errors of a sum, so the exact bound 2C/N is false in floating point.

@@ -50,8 +50,8 @@ def epsilon_text(value: float | None) -> str:
         The number, "∞", "0", or "–".
 
     Example:
-        >>> epsilon_text(0.1234), epsilon_text(2.0001), epsilon_text(2.2)
-        ('0.124', '2.01', '2.20')
+        >>> epsilon_text(0.1234), epsilon_text(0.9999), epsilon_text(2.0001), epsilon_text(2.2)
+        ('0.124', '1.00', '2.01', '2.20')
         >>> epsilon_text(0.000123), epsilon_text(math.inf), epsilon_text(None)
         ('1.23·10⁻⁴', '∞', '–')
     """
@@ -65,7 +65,7 @@ def epsilon_text(value: float | None) -> str:
     if value < 1e-3 or value >= 1e5:
         quantized = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
         return f"{quantized.scaleb(-quantized.adjusted()):.2f}·10{str(quantized.adjusted()).translate(SUPERSCRIPTS)}"
-    digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
+    digits = 1 if value >= 1000 else 2 if value > 0.999 else 2 - exact.adjusted()
     return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
 
 

@@ -15,6 +15,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import index
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -188,20 +189,32 @@ _DRAWS = 2**16
 DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
 
-def record_weights(counts: NDArray[np.int64]) -> Array:
+def record_weights(counts: Mapping[Split, NDArray[np.int64]]) -> dict[Split, Array]:
     """Return w_i = m·N_i/N, with which the mean over m agents of w_i times their means is the mean over all records.
 
     Args:
-        counts: public numbers of records N_i, (m,).
+        counts: split → public numbers of records N_i, (m,).
+
+    Returns:
+        Split → w, (m,), of the splits with records.
 
     Sensitivity:
-        w_i·2C/N_i = 2C·m/N for every agent, as for an even partition of the N records.
+        w_i·2C/N_i = 2C·m/N for every agent, as for an even partition of the N records of the split.
 
     Example:
-        >>> record_weights(np.array([10, 20, 30])).tolist()
-        [0.5, 1.0, 1.5]
+        >>> {k: w.tolist() for k, w in record_weights({"train": np.array([10, 20, 30])}).items()}
+        {'train': [0.5, 1.0, 1.5]}
     """
-    return np.asarray(counts * (counts.size / counts.sum()))
+    return {k: np.asarray(n * (n.size / n.sum())) for k, n in counts.items() if n.any()}
+
+
+def other_weight(weights: Mapping[Split, Array], split: Split) -> Array | float:
+    """Return the weight of the other split in units of the weight of this one, (b,); 0 without such weights.
+
+    A sum of means of both splits rounds by so much more than one mean (docs/proofs/02).
+    """
+    others = [w / weights[split] for k, w in weights.items() if k != split and split in weights]
+    return others[0] if others else 0.0
 
 
 class Network(NamedTuple):
@@ -302,7 +315,7 @@ class LocalDataset:
         counts: split → public numbers of records, (b,).
         p: number of coordinates of x.
         q: number of coordinates of y and z.
-        weights: public factors of the means over records, (b, 1); None if agents count equally.
+        weights: split → public factors of the means over records, (b,); empty if agents count equally.
     """
 
     def __init__(
@@ -317,7 +330,7 @@ class LocalDataset:
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
-        weights: Array | None = None,
+        weights: Mapping[Split, Array] = MappingProxyType({}),
     ) -> None:
         self.agents = agents
         # Without a network agents have no neighbours.
@@ -326,7 +339,7 @@ class LocalDataset:
         self.neighbour_weight = neighbour_weight[:, None]
         self.kept_weight = (1.0 - neighbour_weight if kept_weight is None else kept_weight)[:, None]
         self.counts = {k: count_records(records[k]) for k in SPLITS}
-        self.weights = None if weights is None else weights[:, None]
+        self.weights = dict(weights)
         self._problem = problem
         self._records = records
         self._stream, self._picks = sampling, sampling.picks
@@ -416,10 +429,11 @@ class LocalDataset:
         """
         if not isinstance(value, Bounded):
             return value
-        sensitivities = {
-            k: s._replace(sensitivity=s.sensitivity * memory_slack(self._stream.averaged_counts(t, self.counts[k])))
-            for k, s in value.sensitivities.items()
-        }
+        sensitivities = {}
+        for k, s in value.sensitivities.items():
+            counts = self._stream.averaged_counts(t, self.counts[k])
+            slack = memory_slack(counts * np.maximum(1.0, other_weight(self.weights, k)))
+            sensitivities[k] = s._replace(sensitivity=s.sensitivity * slack)
         return replace(value, sensitivities=sensitivities)
 
     def local_steps(self, t: int, x: Value, y: Value, number: int, step: float) -> Value:
@@ -554,7 +568,7 @@ class LocalDataset:
         rates, clip_bound = np.ones(self.agents.size), clip.bound(family)
         sensitivity = mean_sensitivity(clip_bound, self.counts["train"], width, rates, None, self._unit)
         value = Bounded(np.zeros_like(mean), mean, {"train": sensitivity}, self._clip.norm)
-        return value if self.weights is None else self.weights * value
+        return self.weights["train"][:, None] * value if self.weights else value
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
@@ -705,7 +719,7 @@ class Batch:
         _client_block: block that evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and
             a mean is a sum over the sample divided by qN.
         _sensitivities: term → sensitivity, as far as computed.
-        _weights: public factors of the means, (b, 1); None if agents count equally.
+        _weights: split → public factors of the means, (b,); empty if agents count equally.
     """
 
     _problem: Problem
@@ -717,7 +731,7 @@ class Batch:
     _unit: Unit
     _client_block: ClientBlock | None
     _sensitivities: dict[str, Sensitivity]
-    _weights: Array | None = None
+    _weights: Mapping[Split, Array] = field(default_factory=dict)
     _records_by_split: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
     _stacks: dict[Split, list[Group]] = field(default_factory=dict, init=False)
 
@@ -850,8 +864,8 @@ class Batch:
         """Return a public part plus a mean over records, with the sensitivity of the mean."""
         if public is None:
             public = shared_zeros(points[0 if CLIP_OF_TERM[term] == "x" else 1].shape)
-        if mean is not None and self._weights is not None:
-            mean = self._weights * mean
+        if mean is not None and self._weights:
+            mean = self._weights[split_read(term, self._problem.reads_records)][:, None] * mean
         if private:
             no_bound = Sensitivity(np.full(self._rows, np.inf), np.ones(self._rows), None)
             value = public if mean is None else public + mean
@@ -867,8 +881,9 @@ class Batch:
         clip: float | Array = self._clip.bound(CLIP_OF_TERM[term])
         counts = self._counts[split]
         rates = np.ones(self._rows)
-        if self._weights is not None:
-            clip = clip * self._weights[:, 0]
+        if self._weights:
+            clip = clip * self._weights[split]
+        rounded = width + 2.0 * other_weight(self._weights, split)
         if self._draw_number is not None and self._make_groups is not None:
             # Stated sampling rates.
             for group in self._groups(split):
@@ -877,9 +892,9 @@ class Batch:
             rates = np.array([rate for _, rate in self._records(split)])
         amplification = np.ones(self._rows) if self._draw_number == MIXED else rates
         if self._client_block is not None:
-            sensitivity = self._unit.sampled_sensitivity(clip, counts, width, rates)
+            sensitivity = self._unit.sampled_sensitivity(clip, counts, rounded, rates)
             return Sensitivity(sensitivity, amplification, self._draw_number, self._unit.sampling)
-        return mean_sensitivity(clip, counts, width, amplification, self._draw_number, self._unit)
+        return mean_sensitivity(clip, counts, rounded, amplification, self._draw_number, self._unit)
 
     def _groups(self, split: Split) -> list[Group]:
         """Return all rows in groups, drawn once."""
@@ -895,7 +910,12 @@ class Batch:
 
 
 def mean_sensitivity(
-    bound: float | Array, counts: NDArray[np.int64], width: int, rates: Array, n_drawn: int | None, unit: Unit = RECORD
+    bound: float | Array,
+    counts: NDArray[np.int64],
+    width: Array | float,
+    rates: Array,
+    n_drawn: int | None,
+    unit: Unit = RECORD,
 ) -> Sensitivity:
     """Bound the sensitivity of a mean of clipped contributions: 2Cκ/N for one replaced record.
 

@@ -80,9 +80,9 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     _check_module(place, path, key)
     module = run_file(path) if path is not None else _import_installed(kind, place, folders, key)
     if not hasattr(module, name):
-        raise InputError(
-            f"{key}: {place} defines no {name}{_near(name, vars(module))}. Fix: define it, or use another name."
-        )
+        names = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        hint = _near(name, vars(module)) or f" (expected one of {', '.join(names)})" * bool(names)
+        raise InputError(f"{key}: {place} defines no {name}{hint}. Fix: define it, or use another name.")
     return getattr(module, name)
 
 
@@ -273,7 +273,8 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
 
 def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any, Any, Any]:
     """Return the generator of a program's round t, from 0. Raises UserCodeError if its step yields nothing."""
-    running = program.step(t, known, state)
+    with converting(TypeError, lambda e: f"{author_of(program)}: {blame(e)}. Fix: define step(self, t, dataset, s)."):
+        running = program.step(t, known, state)
     if not isinstance(running, Generator):
         raise wrong_yield(program, t + 1, f"returns {type(running).__name__} and never yields")
     return running
@@ -287,13 +288,13 @@ def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
     )
 
 
-def error_of_round(error: BaseException, t: int) -> BaseException:
-    """Return the error that ends a run: with round and line if custom code raised it in round t, else unchanged."""
-    if isinstance(error, UserCodeError):
-        return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
-    if isinstance(error, InputError) or not is_users(error):
-        return error
-    return UserCodeError(f"round {t}: {blame(error)}. Fix: correct its code.")
+def raise_in_round(error: BaseException, t: int) -> NoReturn:
+    """Raise an error of round t: with round and line if custom code raised it, else unchanged."""
+    if isinstance(error, UserCodeError) and not str(error).startswith("round "):
+        error.args = (f"round {t}: {error}",)
+    if isinstance(error, UserCodeError | InputError) or not is_users(error):
+        raise error
+    raise UserCodeError(f"round {t}: {blame(error)}. Fix: correct its code.") from error
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

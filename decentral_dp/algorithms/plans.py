@@ -30,7 +30,7 @@ from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, P
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
-from decentral_dp.participants import Network
+from decentral_dp.participants import Network, other_weight
 from decentral_dp.problems.protocol import CLIP_OF_TERM, READS_AS
 from decentral_dp.problems.statistics import statistics_width
 from decentral_dp.user_code import USER_ERRORS, blame
@@ -127,8 +127,8 @@ def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Arra
     # A factor of 0 gives 0, even without clipping.
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
-    reach = np.broadcast_to(reach, (len(use.t), n.shape[1])) * public.weights
-    width = _width(public, use.term)
+    reach = np.broadcast_to(reach, (len(use.t), n.shape[1])) * public.weights.get(split, 1.0)
+    width = _width(public, use.term) + 2.0 * other_weight(public.weights, split)
     if public.sampling == "poisson":
         rate = public.rate[split]
         return public.unit.sampled_sensitivity(reach, n, width, rate), reach / rate

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Program, Value
-from decentral_dp.participants import LocalDataset, Network
+from decentral_dp.participants import LocalDataset, Network, other_weight
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.schedules import StepSize as StepSize
 
@@ -39,7 +40,7 @@ class Public(NamedTuple):
         network: public part of the network.
         unit: difference between neighbouring data sets.
         sampling: sampling of batches, "fixed" or "poisson".
-        weights: public factors of the means over records, (g,) or 1.
+        weights: split → public factors of the means over records, (g,); empty if agents count equally.
     """
 
     rounds: int
@@ -53,7 +54,11 @@ class Public(NamedTuple):
     network: Network
     unit: Unit = RECORD
     sampling: str = "fixed"
-    weights: Array | float = 1.0
+    weights: Mapping[Split, Array] = MappingProxyType({})
+
+    def stored_counts(self, split: Split) -> Array:
+        """Return the numbers of records, (T, g), for the `memory_slack` of a noiseless state that sums both splits."""
+        return np.asarray(self.averaged_counts[split] * np.maximum(1.0, other_weight(self.weights, split)))
 
     def unsampled(self) -> Public:
         """Return the same numbers for rounds that read all records instead of a batch."""

@@ -627,7 +627,7 @@ def describe_error(error: BaseException) -> str:
     """Describe an error of custom code in words."""
     if isinstance(error, UserCodeError):
         if error.__cause__ is None:
-            return str(error).removesuffix(". Fix: correct its code.")
+            return str(error).partition(". Fix: ")[0]
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":

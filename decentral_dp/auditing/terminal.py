@@ -262,6 +262,7 @@ def print_check(result: CheckResult) -> None:
     for row in result.rows:
         ratio = "–" if row.ratio is None else f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
         rows.append((row.name, row.tried, str(row.pairs) if row.pairs else "–", ratio, row.verdict))
-    remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
+    reasons = dict.fromkeys(row.why for row in result.rows if row.why)
+    remarks = [f"{', '.join(row.name for row in result.rows if row.why == why)}: {why}" for why in reasons]
     remarks.append("A check that passes found nothing on synthetic records, and proves nothing.")
-    _print(_table(["check", "requirement"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
+    _print(_table(["check", "requirement"], ["pairs", "ratio"], rows, ["verdict"]), remarks)

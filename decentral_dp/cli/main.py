@@ -135,7 +135,7 @@ def invoke_run(
         int, Option(metavar="N", help="Repeat the run and its baselines with N seeds, for paired intervals.")
     ] = 1,
     or_resume: Annotated[
-        bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
+        bool, Option("--or-resume", help="Resume an interrupted run in --out, not its baselines; for jobs that retry.")
     ] = False,
     budget: BudgetFile = None,
     upload: Upload = None,
@@ -421,17 +421,20 @@ def invoke_audit(
     certified ε, or if the audit is broken. With --membership, records of a run folder are scored by the published
     values: the AUC over repeated runs, and its upper bound from ε.
     """
-    sound = annex("audit_command")(
-        scenario,
-        runs=runs,
-        adversary=adversary,
-        confidence=confidence,
-        seed=seed,
-        out=out,
-        override=override or [],
-        membership=membership,
-        as_json=as_json,
-    )
+    try:
+        sound = annex("audit_command")(
+            scenario,
+            runs=runs,
+            adversary=adversary,
+            confidence=confidence,
+            seed=seed,
+            out=out,
+            override=override or [],
+            membership=membership,
+            as_json=as_json,
+        )
+    except KeyboardInterrupt:
+        raise Stopped(f"{_INTERRUPTED} An audit does not resume. Fix: repeat it with fewer --runs.") from None
     _exit_with_1_unless(sound)
 
 

@@ -237,7 +237,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
         out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
     if result.privacy.is_noisy and not verbose:
-        notes += [("Warning", note) for note in result.problem["notes"]]
+        notes += [("Warning" if "Fix: " in note else "Note", note) for note in result.problem["notes"]]
     out.print()
     print_items(out, notes)
     if run.folder is not None:
@@ -253,7 +253,7 @@ def _print_table(out: Console, table: TextTable) -> None:
     out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
 
 
-# Width of the column of keys and metrics, for any number of runs.
+# Width of the column of keys and metrics, for any number of runs, unless a word is wider.
 _KEY_WIDTH = 26
 _LEAST_WIDTH = 6
 
@@ -276,18 +276,22 @@ def print_comparison(comparison: Comparison) -> None:
     """Print tables with a column per run, and remarks."""
     from decentral_dp.reporting.comparison import comparison_tables
 
-    out = console()
+    out, runs = console(), [run.name for run in comparison.runs]
+    if max(map(len, runs)) > (out.width - _KEY_WIDTH) // len(runs) - 2:
+        names, runs = runs, [f"run {k}" for k in range(1, len(runs) + 1)]
+        print_items(out, zip(runs, names, strict=True))
+        out.print()
     for words in comparison_tables(comparison):
         out.print(Text(words.title, style="bold"))
         if words.rows:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-            longest = max(len(name) for name, _ in words.rows)
-            keys = min(longest, _KEY_WIDTH)
+            rows = [name for name, _ in words.rows]
+            keys = max(min(max(map(len, rows)), _KEY_WIDTH), *map(len, " ".join(rows).split()))
             # Without a bound, the last columns would be cut.
-            most = max(_LEAST_WIDTH, (out.width - keys) // len(comparison.runs) - 2)
+            most = max(_LEAST_WIDTH, (out.width - keys) // len(runs) - 2)
             table.add_column("", overflow="fold", min_width=keys, max_width=keys)
-            for run in comparison.runs:
-                table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold", max_width=most)
+            for run in runs:
+                table.add_column(Text(run, overflow="fold"), justify="right", overflow="fold", max_width=most)
             for name, texts in words.rows:
                 table.add_row(Text(name), *(Text(text) for text in texts))
             out.print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sized
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = _SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT
         note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
+    _require_agents("partition.agents", getattr(table.partition, "agents", None) or range(n_agents), n_agents)
     partition = c.partition.make()
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
     is_environment, entry = dataset.trajectory is not None, c.problem_entry
@@ -181,11 +182,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     if table.manifest is None:
         return None
     manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
-    if len(manifest.agents) != n_agents:
-        raise InputError(
-            f"problem.manifest: number of agents differs from the topology (got {len(manifest.agents)}, "
-            f"expected {n_agents}). Fix: set topology.agents = {len(manifest.agents)}."
-        )
+    _require_agents("manifest", manifest.agents, n_agents)
     limits = table.label_range
     return AgentShards(
         place_of_shards(c.scenario),
@@ -199,6 +196,13 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         table.columns,
         csv_of(table),
     )
+
+
+def _require_agents(key: str, agents: Sized, n_agents: int) -> None:
+    """Raise InputError unless the number of agents is that of the graph."""
+    if len(agents) != n_agents:
+        problem = f"number of agents differs from topology.agents (got {len(agents)}, expected {n_agents})"
+        raise InputError(f"problem.{key}: {problem}. Fix: set topology.agents = {len(agents)}.")
 
 
 def sampling_of(s: Scenario) -> Sampling:

@@ -233,8 +233,8 @@ class ProblemTable(OwnKeysTable):
     weights: Literal["sites", "records"] = "sites"
     """Weights of the agents in the objective: "sites" weights them equally, so that the agent with the fewest records
     has the most noise. "records" weights every record equally: agent i has the weight m·N_i/N, by public counts, and
-    the noise of an even partition. Use it if the counts differ by more than a factor of 1.5. Read by gossip algorithms
-    of one-level training."""
+    the noise of an even partition. At two levels each split has its weights. Use it if the counts differ by more than a
+    factor of 1.5. Read by gossip algorithms."""
 
     model: ModelTable | None = None
     """The model, of problems that train one. Default: linear."""

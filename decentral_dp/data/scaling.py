@@ -145,8 +145,8 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
     if not names:
         return ""
     return (
-        f"Ranges that are still placeholders, [0, 1]: {', '.join(names)}. Values outside are clipped. Declare public "
-        "ranges, from the meaning of the columns."
+        f"Ranges that are still placeholders, [0, 1]: {', '.join(names)}. Values outside are clipped. Fix: declare "
+        "public ranges from the meaning of the columns."
     )
 
 

@@ -34,7 +34,7 @@ from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
     author_of,
-    error_of_round,
+    raise_in_round,
     running_step,
     wrong_exchanges,
     wrong_yield,
@@ -228,7 +228,7 @@ class Host:
             values = self._next_round() if self._own is None else self._reply(messages)
             self._own, message = self._release(values)
         except USER_ERRORS as error:
-            raise error_of_round(error, self._round + 1) from error
+            raise_in_round(error, self._round + 1)
         # The sum of squares of the block bounds that of each agent, and is faster.
         if self._divergence is None and not float(np.vdot(message, message)) <= self._limit:
             self._divergence = self._first_too_long(self._own)
@@ -427,11 +427,11 @@ class Host:
             raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
         agents = self._node.agents.size
         for channel, value in exchange.values.items():
-            rows = len(value.value if isinstance(value, Bounded) else value)
-            if rows != agents:
+            shape = np.shape(value.value if isinstance(value, Bounded) else value)
+            if shape[:1] != (agents,):
                 raise UserCodeError(
-                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} with "
-                    f"{rows} rows (expected {agents}, one for each agent of its block). Fix: keep axis 0 of values."
+                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} of shape "
+                    f"{shape} (expected {agents} rows, one for each agent of its block). Fix: keep axis 0 of values."
                 )
         self._open = exchange
         return exchange.values

@@ -33,7 +33,7 @@ from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
     author_of,
-    error_of_round,
+    raise_in_round,
     running_step,
     wrong_exchanges,
     wrong_yield,
@@ -118,7 +118,7 @@ class _Coordinator:
                     self._state = done.value
                     break
                 except USER_ERRORS as error:
-                    raise error_of_round(error, t + 1) from error
+                    raise_in_round(error, t + 1)
                 if isinstance(request, Release):
                     if index == end:
                         wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")

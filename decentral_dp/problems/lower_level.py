@@ -8,14 +8,15 @@ agent's records without clipping.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, as_stacked
 from decentral_dp.problems.records import RecordPairs, concatenate, count_records, regulariser_matrices, take
@@ -116,35 +117,35 @@ class Share(NamedTuple):
     """Joined records of agents with equal counts, so that the mean over them is the mean of the agents' means.
 
     Args:
-        weight: share of all agents in the objective.
+        weights: split → share of all agents in the objective.
         train, validation: joined records.
     """
 
-    weight: float
+    weights: Mapping[Split, float]
     train: Any
     validation: Any
 
 
-def join_alike(agents: Agents, weights: Array | None = None) -> list[Share]:
+def join_alike(agents: Agents, weights: Mapping[Split, Array] = MappingProxyType({})) -> list[Share]:
     """Join the (train, validation) records of agents with equal counts, for few oracle calls.
 
     Args:
         agents: records of each agent.
-        weights: factors of the agents, (m,), equal for equal counts; None (the default) means all ones.
+        weights: split → factors of the agents, (m,), equal for equal counts; by default all ones.
     """
     pairs = RecordPairs.from_pairs(agents)
     counts = np.stack([count_records(pairs.train), count_records(pairs.validation)])
     if (counts == counts[:, :1]).all():
-        return [Share(1.0, concatenate(pairs.train), concatenate(pairs.validation))]
+        return [Share(dict.fromkeys(SPLITS, 1.0), concatenate(pairs.train), concatenate(pairs.validation))]
     groups: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
-    factor_of: dict[tuple[int, int], float] = {}
+    factors_of: dict[tuple[int, int], dict[Split, float]] = {}
     for k, (train, validation) in enumerate(agents):
         sizes = len(train[0]), len(validation[0])
         groups.setdefault(sizes, []).append((train, validation))
-        factor_of[sizes] = 1.0 if weights is None else float(weights[k])
+        factors_of[sizes] = {split: float(weights[split][k]) if split in weights else 1.0 for split in SPLITS}
     return [
         Share(
-            factor_of[sizes] * len(group) / len(agents),
+            {split: factor * len(group) / len(agents) for split, factor in factors_of[sizes].items()},
             concatenate([t for t, _ in group]),
             concatenate([v for _, v in group]),
         )
@@ -171,12 +172,12 @@ class LowerLevel(NamedTuple):
         embed = getattr(problem, "embed", None)
         if embed is None:
             return cls(problem, x, shares)
-        return cls(problem, x, [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares])
+        return cls(problem, x, [Share(s.weights, embed(x, s.train), embed(x, s.validation)) for s in shares])
 
     def mean(self, y: Array, z: Array, term: str) -> Array:
         """Return the mean over agents of one unclipped term, (q,) or (p,); 0 if it reads no record."""
-        kind = "train" if term.startswith("lower") else "validation"
-        parts = [s.weight * mean_term(self.problem, self.x, y, z, getattr(s, kind), term) for s in self.shares]
+        split: Split = "train" if term.startswith("lower") else "validation"
+        parts = [s.weights[split] * mean_term(self.problem, self.x, y, z, getattr(s, split), term) for s in self.shares]
         return np.asarray(sum(parts[1:], parts[0]))
 
     def regulariser(self, y: Array, z: Array) -> Any:
@@ -193,7 +194,7 @@ class LowerLevel(NamedTuple):
 
     def hessian(self, y: Array) -> Array:
         """Return ∇²_yy g(x, y), (q, q)."""
-        parts = [s.weight * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
+        parts = [s.weights["train"] * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
         return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
@@ -275,7 +276,13 @@ class LowerLevel(NamedTuple):
         return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
 
 
-def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
+def solve_lower(
+    problem: Problem,
+    x: Array,
+    agents: Agents,
+    tolerance: float = 1e-10,
+    weights: Mapping[Split, Array] = MappingProxyType({}),
+) -> Array:
     """Solve the lower level, as `LowerLevel.minimiser` does.
 
     Args:
@@ -283,8 +290,9 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
         x: upper variable, (p,).
         agents: unclipped train and validation records of each agent.
         tolerance: relative tolerance of the solve.
+        weights: see `join_alike`.
     """
-    return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)
+    return LowerLevel.from_point(problem, x, join_alike(agents, weights)).minimiser(tolerance)
 
 
 def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:

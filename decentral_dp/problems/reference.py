@@ -7,7 +7,7 @@ regulariser, its mean over agents, or over all records with problem.weights = "r
     distance_to_solution  ‖ȳ − y*‖₂, y* = argmin_y g(x̄, y)
     stationarity          ‖∇_y g(x̄, ȳ)‖₂²
 
-and if x is trained, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y),
+and if x is trained, with F(x) = f(x, y*(x)), y*(x) = argmin_y g(x, y) and f the same mean of validation losses,
 
     value_function        F(x̄)
     optimality_gap        F(x̄) − F(x*), x* a minimiser of F
@@ -63,8 +63,8 @@ class ReferenceObjective(NamedTuple):
         problem: bilevel problem.
         shares: the agents' joined records.
         one_level: whether y is trained at a fixed x, instead of x with y = y*(x).
-        weights: factors of the agents' gradients, (m,), which the shares also contain; None (the default) means all
-            ones.
+        weights: factors of the agents' lower gradients, (m,), which the shares also contain; None (the default) means
+            all ones.
     """
 
     problem: Problem
@@ -85,7 +85,8 @@ class ReferenceObjective(NamedTuple):
         value = float(self.problem.regulariser_value(x[None], y[None])[0])
         for share in self.shares:
             n = len(share.train[0])
-            value += share.weight * float(self.problem.losses(x[None], y[None], share.train, np.full(n, 1 / n))[0][0])
+            losses = self.problem.losses(x[None], y[None], share.train, np.full(n, 1 / n))[0]
+            value += share.weights["train"] * float(losses[0])
         return value, LowerLevel.from_point(self.problem, x, self.shares).gradient(y)
 
     def upper(self, x: Array, differentiate: bool = True) -> tuple[float, Array]:
@@ -101,7 +102,7 @@ class ReferenceObjective(NamedTuple):
         for share in self.shares:
             n = len(share.validation[0])
             losses = self.problem.losses(x[None], y[None], share.validation, np.full(n, 1 / n))[1]
-            value += share.weight * float(losses[0])
+            value += share.weights["validation"] * float(losses[0])
         if not differentiate:
             return value, np.empty(0)
         z = level.inverse_hvp(y, TOLERANCE)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 BASELINES = {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
 # Axes in float64 cannot hold larger values.
 OVERFLOW = 1e100
+# A run with fewer rounds has too few evaluations to detect a loss that still decreases.
+_FEW_ROUNDS = 10
 _METRIC_TYPES = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
 
 
@@ -481,6 +483,8 @@ def _warnings(result: RunResult) -> list[str]:
         if trend.increased:
             change = f"increased from {trend.first:.2g} to {trend.last:.2g}. Fix: decrease {steps}"
         out.append(f"The {trend.name.replace('_', ' ')} {change}.")
+    elif result.rounds < _FEW_ROUNDS and max(result.clipped.values(), default=0.0) == 1.0:
+        out.append(f"All gradients are clipped after {result.rounds} rounds. Fix: increase algorithm.rounds.")
     return out
 
 
@@ -629,7 +633,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
     def text(value: float | None) -> str:
         return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
 
-    guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
+    guess = [text(result.baselines.get(name)) for name in names]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
     budget_heads = [head for head, _ in stated_epsilons(result.privacy)]
     cells = [[constant, *guess, *("" for _ in budget_heads)]] if any(cell != "–" for cell in guess) else []
@@ -653,7 +657,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
             parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-", "−"))
-    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"{seeds} runs each"
+    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"Means of {seeds} runs each"
     sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""
 
     noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]

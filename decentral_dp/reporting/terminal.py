@@ -23,6 +23,9 @@ from decentral_dp.simulation.events import Progress
 # Blanks between the columns of a table.
 GAP = 2
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
+# Blanks around "=" and between a variable and its value. rich breaks lines at every blank of Unicode, but not at an
+# empty Braille pattern, which the console prints as a blank.
+_BLANK_BEFORE_VALUE, _NO_BREAK = re.compile(r"(?<=[xyzεδ=]) (?=[=\d∞])"), "\u2800"
 
 
 class PlainConsole(Console):
@@ -30,7 +33,8 @@ class PlainConsole(Console):
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            text = printable(segment.text).replace(_NO_BREAK, " ")
+            yield segment if segment.control else Segment(text, segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print as rich does, without blanks at the ends of lines of a file or a pipe."""
@@ -62,7 +66,7 @@ def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     grid.add_column(no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
     for label, text in items:
-        grid.add_row(Text(label), Text(text))
+        grid.add_row(Text(label), Text(_BLANK_BEFORE_VALUE.sub(_NO_BREAK, text)))
     out.print(grid)
 
 

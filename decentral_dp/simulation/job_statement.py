@@ -296,7 +296,7 @@ def _has_other_sums(job: GossipJob) -> bool:
         # The cost of a custom mechanism, and the plan of a custom algorithm.
         or isinstance(job.mechanism, OutsideMechanism)
         # Gradients that are weighted by counts.
-        or job.weights is not None
+        or job.weights
         or not job.components.algorithm.proved
         # Sampling, several steps a round, or schedules that are no power law.
         or job.sampling.kind == "poisson"

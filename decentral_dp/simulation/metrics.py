@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -43,7 +43,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Split
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.files.exports import Columns
 from decentral_dp.problems.class_measures import measure_classes
@@ -293,7 +293,7 @@ class Evaluator:
         requested: metrics of `CLASS_MEASURES` and `REFERENCE_MEASURES` that are requested, default none.
         averages: whether the average of the agents' values is scored; by default each agent's values are scored.
         one_level: whether y is trained at a fixed x.
-        weights: factors of the agents' train losses in the objective, (m,); None if agents count equally.
+        weights: split → factors of the agents' losses in the objective, (m,); empty if agents count equally.
         key: identifier of the problem and its records for the cache of reference solutions; by default none is cached.
         sites: held-out records of each agent for scores per site, default none.
     """
@@ -310,7 +310,7 @@ class Evaluator:
     one_level: bool = False
     key: str = ""
     numbers: IntArray | None = None
-    weights: Array | None = None
+    weights: Mapping[Split, Array] = field(default_factory=dict)
     sites: Sites | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
@@ -345,7 +345,8 @@ class Evaluator:
                 is_agent = is_published and len(per_row) == len(scored_agents(len(names)))
                 rows += summarise(index, name + suffix, per_row, names if is_agent else ())
         if set(self.requested) & set(REFERENCE_MEASURES) and all(np.isfinite(v).all() for v in published.values()):
-            objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, self.weights)
+            by_weight = self.weights.get("train")
+            objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, by_weight)
             measured = objective.measure(published, self.requested, self.agents, self.key)
             rows += [(index, "mean", name, value) for name, value in measured.items()]
         return rows
@@ -358,7 +359,8 @@ class Evaluator:
         if self.averages:
             solution = average_agents(v)
         if "y" not in solution:
-            solution["y"] = np.stack([solve_lower(self.problem, x, self.agents) for x in solution["x"]])
+            level = [solve_lower(self.problem, x, self.agents, weights=self.weights) for x in solution["x"]]
+            solution["y"] = np.stack(level)
         x, y = solution["x"], solution["y"]
         with np.errstate(all="ignore"):
             scores = {}
@@ -398,13 +400,12 @@ class Evaluator:
     def _pooled_records(self) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
         """Pool the train and validation records of all agents, with weights w_i/(m·n_i), (n,); by default w_i = 1."""
 
-        def weigh(parts: Sequence[Any]) -> tuple[Any, Array]:
-            counts = count_records(parts)
-            factors = 1.0 if self.weights is None else self.weights
+        def weigh(parts: Sequence[Any], split: Split) -> tuple[Any, Array]:
+            counts, factors = count_records(parts), self.weights.get(split, 1.0)
             return concatenate(parts), np.repeat(factors / (len(parts) * np.maximum(counts, 1)), counts)
 
         agents = RecordPairs.from_pairs(self.agents)
-        return weigh(agents.train), weigh(agents.validation)
+        return weigh(agents.train, "train"), weigh(agents.validation, "validation")
 
     @cached_property
     def _shares(self) -> list[Share]:

@@ -238,13 +238,13 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += [("Budget", plan.quote_text)] if plan.quote_text else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # Assumptions on the data matter to a guarantee only.
-    data_notes = plan.problem["notes"] if privacy.is_noisy else plan.data_notes
-    warnings, limits = [*plan.setting_warnings, *cautions(privacy)], [*data_notes, *notes(privacy, plan.rounds)]
+    limits = [*(plan.problem["notes"] if privacy.is_noisy else plan.data_notes), *notes(privacy, plan.rounds)]
+    items += [("Warning", text) for text in (*plan.setting_warnings, *cautions(privacy))]
     if not verbose:
+        items += [("Warning" if "Fix: " in text else "Note", text) for text in limits]
         count = len(unverified_texts(privacy.unverified))
         unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
-        warnings += [*limits, *([unverified] if privacy.rests_on_unverified else [])]
-    items += [("Warning", text) for text in warnings]
+        items += [("Warning", unverified)] if privacy.rests_on_unverified else []
     print_items(out, items)
     summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}
     if (budgets := tabulate_budgets(privacy, graph, **summary)) is not None:

@@ -671,7 +671,7 @@ def _run_in_folder(
         elif isinstance(error, MemoryError):
             run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
-            run_error = UserCodeError(f"{error} {released}, and is on record in {folder}.")
+            error.args = (f"{error} {released}, and is on record in {folder}.",)
         if run_error is error:
             raise
         raise run_error from (None if is_interrupt else error)

@@ -68,8 +68,8 @@ def baselines(job: PlannedJob) -> dict[str, float]:
     """Compute the scores of constant predictions on the held-out records.
 
     Returns:
-        The test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label;
-        empty without held-out records.
+        test_auc and test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean
+        label. Empty without held-out records.
     """
     shards = job.shards
     if not shards.test.size:
@@ -84,7 +84,7 @@ def baselines(job: PlannedJob) -> dict[str, float]:
         return {name: value for name, value in scores.items() if math.isfinite(value)}
     labels = labels.astype(np.int64)
     commonest = int(np.argmax(np.bincount(labels, minlength=len(shards.classes))))
-    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+    return {"test_auc": 0.5, "test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
 def title_of(s: Scenario) -> str:
@@ -186,6 +186,8 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     """Return the problem, its size, the public record counts, and the facts that predictions need."""
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    # Both objectives are the same for equal counts.
+    is_weighted = table.weights == "records" or (c.one_level and not job.central)
     reading: dict[str, Any] = {}
     if isinstance(job.posed_problem, Predictor):
         reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
@@ -213,6 +215,5 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
         "sampling": sampled,
-        # Both objectives are the same for equal counts.
-        **({"weights": table.weights} if c.one_level and not job.central and len(set(counts["train"])) > 1 else {}),
+        **({"weights": table.weights} if is_weighted and max(map(len, map(set, counts.values()))) > 1 else {}),
     }

@@ -31,6 +31,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",
         "test_pure_epsilon_of_one_laplace_release",
         "test_the_budget_is_the_dearer_kind_and_a_record_in_both_costs_the_sum",
+        "test_neighbours_reach_the_planned_sensitivity_and_not_more",
+        "test_every_term_has_the_weight_of_its_split",
+        "test_a_state_that_sums_both_splits_rounds_by_the_larger_weight",
     ),
     "03-private-states": (
         "test_linear_losses_attain_the_recursion_and_outgrow_the_printed_theorem",

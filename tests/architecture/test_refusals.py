@@ -266,7 +266,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "simulation.jobs.gossip_setup._BEFORE_RECORDS": (
         (scenario_file("figure_2_as_published"), "privacy.mechanism='gaussian'"),
         (scenario_file("figure_2_as_published"), "privacy.unit='agent'"),
-        (BASE, "problem.weights='records'"),
+        (GOSSIP_RANKING, "problem.weights='records'"),
         (TRAINING, "privacy.colluders=4"),
         lambda: build(TRAINING, "privacy.neighbours='zero_out'", algorithm=Custom(StepSize(0.5))),
         (TRAINING, FIXED, "privacy.neighbours='zero_out'"),

@@ -54,6 +54,7 @@ _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_unit.py"
 _WEIGHTS = "tests/privacy/test_record_weights.py"
+_TWO_WEIGHTS = "tests/privacy/test_bilevel_record_weights.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
 _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
@@ -229,30 +230,72 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan without the weights of records",
         "algorithms/plans.py",
-        "n.shape[1])) * public.weights",
+        "n.shape[1])) * public.weights.get(split, 1.0)",
         "n.shape[1]))",
         (f"{_WEIGHTS}::test_neighbours_reach_the_planned_sensitivity_and_not_more",),
     ),
     Mutation(
         "a ledger without the weights of records",
         "participants.py",
-        "            clip = clip * self._weights[:, 0]\n",
+        "            clip = clip * self._weights[split]\n",
         "            pass\n",
         (f"{_WEIGHTS}::test_gradients_and_features_have_one_sensitivity",),
     ),
     Mutation(
         "a mean of features without the weights of records",
         "participants.py",
-        "return value if self.weights is None else self.weights * value",
+        'return self.weights["train"][:, None] * value if self.weights else value',
         "return value",
         (f"{_WEIGHTS}::test_gradients_and_features_have_one_sensitivity",),
     ),
     Mutation(
         "a train loss of agents that count equally",
         "simulation/metrics.py",
-        "factors = 1.0 if self.weights is None else self.weights",
-        "factors = 1.0",
+        "self.weights.get(split, 1.0)",
+        "1.0",
         (f"{_WEIGHTS}::test_the_minimiser_is_that_of_all_records",),
+    ),
+    Mutation(
+        "upper weights in the plan of lower terms",
+        "algorithms/plans.py",
+        "public.weights.get(split, 1.0)",
+        'public.weights.get("validation", 1.0)',
+        (f"{_TWO_WEIGHTS}::test_neighbours_reach_the_planned_sensitivity_and_not_more",),
+    ),
+    Mutation(
+        "upper weights of lower means",
+        "participants.py",
+        "self._weights[split_read(term, self._problem.reads_records)][:, None] * mean",
+        'self._weights["validation"][:, None] * mean',
+        (f"{_TWO_WEIGHTS}::test_neighbours_reach_the_planned_sensitivity_and_not_more",),
+    ),
+    Mutation(
+        "upper weights of lower terms, in means, ledgers and plans",
+        "participants.py",
+        "np.asarray(n * (n.size / n.sum())) for k, n in counts.items() if n.any()",
+        'np.asarray(n * (n.size / n.sum())) for k in counts if (n := counts["validation"]).any()',
+        (f"{_TWO_WEIGHTS}::test_the_solution_is_that_of_all_records",),
+    ),
+    Mutation(
+        "sums of both splits that round as means of equal weight",
+        "participants.py",
+        "rounded = width + 2.0 * other_weight(self._weights, split)",
+        "rounded = width",
+        (f"{_TWO_WEIGHTS}::test_every_term_has_the_weight_of_its_split",),
+    ),
+    Mutation(
+        "noiseless states that round as means of equal weight",
+        "participants.py",
+        "memory_slack(counts * np.maximum(1.0, other_weight(self.weights, k)))",
+        "memory_slack(counts)",
+        (f"{_TWO_WEIGHTS}::test_a_state_that_sums_both_splits_rounds_by_the_larger_weight",),
+    ),
+    Mutation(
+        "reference solutions of equal validation records",
+        "problems/lower_level.py",
+        "s.weights[split] * mean_term",
+        's.weights["train"] * mean_term',
+        (f"{_TWO_WEIGHTS}::test_scores_are_those_of_the_weighted_objective",),
     ),
     Mutation(
         "a group accounted as one record",
@@ -691,15 +734,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan without the rounding of memories",
         "algorithms/gossip/ldp_dsbo.py",
-        "dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))",
+        "dp.fading(change, keep, dp.memory_slack(public.stored_counts(split)))",
         "dp.fading(change, keep)",
         (f"{_PRICES}::test_plans_charge_the_rounding_of_memory",),
     ),
     Mutation(
         "agents without the rounding of memories",
         "participants.py",
-        "s.sensitivity * memory_slack(self._stream.averaged_counts(t, self.counts[k]))",
-        "s.sensitivity",
+        "s._replace(sensitivity=s.sensitivity * slack)",
+        "s",
         (f"{_BATCH}::test_a_state_that_is_kept_is_charged_for_its_rounding",),
     ),
     Mutation(

@@ -52,7 +52,7 @@ def test_records_kept_as_one_are_those_of_each_agent(sizes: tuple[int, ...]) -> 
         same(stack, expected)
     pairs = list(zip(listed, listed[::-1], strict=True))
     for one, other in zip(join_alike(RecordPairs(kept, [*kept][::-1])), join_alike(pairs), strict=True):
-        assert one.weight == other.weight
+        assert one.weights == other.weights
         same(one.train, other.train)
         same(one.validation, other.validation)
 

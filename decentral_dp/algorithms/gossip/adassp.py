@@ -1,4 +1,4 @@
-"""AdaSSP on a graph: least squares from one release of clipped sufficient statistics of each agent.
+"""AdaSSP on a graph: each agent releases its mean label, then clipped sufficient statistics of least squares.
 
 min over y of (1/m) Σ_i mean over agent i's train records of ½ (yᵀã − b)², + l2/2 ‖y‖², with ã = (a, γ) = ∇φ of the
 linear model. The labels are centred first, since labels far from 0 would use up the clipping norm C. With P the
@@ -65,7 +65,7 @@ class AdaSspState(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaSsp(dp.Algorithm):
-    """Least squares from one noisy release of sufficient statistics, averaged by gossip (AdaSSP; Wang, 2018).
+    """Least squares from noisy mean labels and sufficient statistics, averaged by gossip (AdaSSP; Wang, 2018).
 
     Args:
         label_rounds: number K of rounds for the mean label, half of the rounds between the first and the last.
@@ -95,7 +95,7 @@ class AdaSsp(dp.Algorithm):
             matrix, vector = unpack_statistics(released.s, dataset.q, self.bias**2)
             mean = matrix[:, :, -1] / self.bias
             # Records may have a public factor of the agent.
-            mean[:, -1:] = self.bias * (1.0 if dataset.weights is None else dataset.weights)
+            mean[:, -1:] = self.bias * (dataset.weights["train"][:, None] if dataset.weights else 1.0)
             return s._replace(s=pack_statistics(matrix, vector + s.centre * mean))
         average = (1.0 - dataset.neighbour_weight) * released.s + neighbour_sum.s
         average = average / LABEL_FACTOR if t == 1 else average

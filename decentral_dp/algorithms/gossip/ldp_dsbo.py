@@ -105,7 +105,7 @@ class LdpDsbo(dp.Algorithm):
             if self.protocol == "private":
                 out[channel] = plan._replace(
                     sensitivity={
-                        split: dp.fading(change, keep, dp.memory_slack(public.averaged_counts[split]))
+                        split: dp.fading(change, keep, dp.memory_slack(public.stored_counts(split)))
                         for split, change in plan.sensitivity.items()
                     },
                     largest=dp.fading(plan.largest, keep),

@@ -147,7 +147,7 @@ class MaDsbo(NestedLoops):
             return alpha * dp.lag(dp.fading(change, 1.0 - alpha, growth))
 
         sensitivity = {
-            k: sensitivity_of_sum(change, dp.memory_slack(public.averaged_counts[k]))
+            k: sensitivity_of_sum(change, dp.memory_slack(public.stored_counts(k)))
             for k, change in u.sensitivity.items()
         }
         return u._replace(sensitivity=sensitivity, largest=sensitivity_of_sum(u.largest))

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class Spdb(dp.Algorithm):
         return 1 + self.inverse
 
     memoryless = True
+    # Each agent inverts the Hessian of its lower level.
+    inverts_alone: ClassVar[bool] = True
 
     def init(self, dataset: dp.LocalDataset) -> SpdbState:
         x, y = self.starts(dataset)

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,9 @@ class Vrdsbo(dp.Algorithm):
     )
     smoothness: float = dp.neumann_smoothness()
     inverse: int = dp.neumann_terms()
+
+    # Each agent inverts the Hessian of its lower level.
+    inverts_alone: ClassVar[bool] = True
 
     @property
     def releases_per_round(self) -> int:

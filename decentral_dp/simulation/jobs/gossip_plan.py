@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
-from decentral_dp.bounded import SPLITS, Array
+from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import NoiseTable, by_channel
 from decentral_dp.data import Sampling
@@ -49,6 +50,8 @@ from decentral_dp.simulation.jobs.settings import (
 _LARGEST_INTEGER = 2.0**52
 # Largest ratio of the noise of a second calibration to that of the first.
 _LARGEST_NOISE_RATIO = 1.25
+# Ratio of the agents' numbers of records above which weights of records are advised.
+_UNEQUAL = 1.5
 # Exponential variates of float64 samplers are below 45 means.
 _LARGEST_VARIATE = 45.0
 
@@ -82,7 +85,7 @@ def plan_releases(
     noise: PlannedNoise,
     network: Network | None = None,
     unit: Unit = RECORD,
-    weights: Array | None = None,
+    weights: Mapping[Split, Array] = MappingProxyType({}),
 ) -> Ledger:
     """Plan all releases of T rounds.
 
@@ -101,7 +104,7 @@ def plan_releases(
         noise: noise of the charged releases.
         network: public network; None (the default) means agents without neighbours.
         unit: difference of neighbouring data sets, default one replaced record.
-        weights: public factors of the means, functions of the counts, (m,); None (the default) weights agents equally.
+        weights: split → public factors of the means, functions of the counts, (m,); by default agents count equally.
 
     Returns:
         The ledger.
@@ -146,7 +149,7 @@ def plan_releases(
         network,
         unit,
         "poisson" if sampling.kind == "poisson" else "fixed",
-        1.0 if weights is None else weights[representative],
+        {k: w[representative] for k, w in weights.items()},
     )
     # A sensitivity that overflows is infinite, and accounted or refused as such.
     with np.errstate(over="ignore"):
@@ -365,12 +368,14 @@ def clips_of_record(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> 
     return unit.clips(n if batch is None else np.minimum(n, batch))
 
 
-def _unused_text(r: Resolved, budget: AgentCosts) -> str:
-    """Name the agent that sets the shared noise if an agent with twice its records spends less than half, else ""."""
+def _weights_text(r: Resolved, budget: AgentCosts) -> str:
+    """Advise weights of records if agents with few records add more noise, or set the shared noise; "" otherwise."""
     target, counts = r.privacy.epsilon, r.shards.train_counts
-    # Noise that is not shared has a scale for each agent.
-    if target is None or r.pairs is None or r.weights is not None or unweighted_reason(r):
+    if not r.is_private or target is None or r.weights or unweighted_reason(r):
         return ""
+    if r.pairs is None:
+        text = 'Small agents add more noise. Fix: set problem.weights = "records".'
+        return text if counts.max() > _UNEQUAL * counts.min() else ""
     epsilon = budget.epsilon
     most, least = int(epsilon.argmax()), int(epsilon.argmin())
     if not (epsilon[least] < 0.5 * target and counts[most] == counts.min() <= 0.5 * counts[least]):
@@ -443,12 +448,12 @@ def gossip_job(c: Components) -> GossipJob:
             pools_records=r.pools,
             weights=r.weights,
             settings_text=text,
-            setting_warnings=tuple(filter(None, (*warnings, _unused_text(r, budget)))),
+            setting_warnings=tuple(filter(None, (*warnings, _weights_text(r, budget)))),
         )
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
     if not r.algorithm.central:
-        curvature *= largest_weight(r.weights)
+        curvature *= largest_weight(r.weights.get("train"))
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""
     average, averaged = r.s.run.average, ""

@@ -13,7 +13,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.gossip.adassp import AdaSsp
 from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Channel, Claiming, Counts, check_message
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -186,7 +186,7 @@ class Resolved(Setup):
         pairs: noise that neighbours share; None if noise is independent between agents.
         factor: factor of noise that is correlated over rounds; None if noise is fresh in every round.
         not_centred: reason why features are not centred although the scenario asks for it, or "".
-        weights: factors m·N_i/N of the agents' means if problem.weights is "records", (m,); None otherwise.
+        weights: split → factors m·N_i/N of the agents' means, (m,); empty unless problem.weights is "records".
     """
 
     shards: Shards
@@ -198,7 +198,7 @@ class Resolved(Setup):
     pairs: PairNoise | None
     factor: TimeFactor | None
     not_centred: str
-    weights: Array | None
+    weights: Mapping[Split, Array]
 
     @property
     def charged(self) -> dict[str, str]:
@@ -246,8 +246,10 @@ def resolve_gossip(c: Components) -> Resolved:
     pairs = pair_noise_of(d)
     noise_average = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
     components = c
-    weights = record_weights(shards.train_counts) if c.scenario.problem.weights == "records" else None
-    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling, weights)
+    counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
+    weights = record_weights(counts) if c.scenario.problem.weights == "records" else {}
+    by_weight = weights.get("train")
+    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling, by_weight)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
     declared_clip = clip_of(s, norm)
@@ -255,10 +257,10 @@ def resolve_gossip(c: Components) -> Resolved:
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedTraining) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
-        public = (problem, shards, d.topology, noise_average, reach, declared_clip, weights)
+        public = (problem, shards, d.topology, noise_average, reach, declared_clip, by_weight)
         algorithm = with_centring(algorithm, s.privacy, s.algorithm.rounds, *public)
     if isinstance(algorithm, AdaSsp) and isinstance(problem, Training):
-        algorithm = with_statistics(algorithm, s, problem, shards, noise_average, declared_clip, weights)
+        algorithm = with_statistics(algorithm, s, problem, shards, noise_average, declared_clip, by_weight)
     p, q = problem.p, problem.q
     matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
     check_message(s.algorithm.kind, sum(matrices), p, q)
@@ -279,7 +281,7 @@ def resolve_gossip(c: Components) -> Resolved:
         channels=algorithm.releases(problem.p, problem.q),
         clip=clip,
         pairs=pairs,
-        factor=time_factor_of(d, {"train": shards.train_counts, "validation": shards.validation_counts}),
+        factor=time_factor_of(d, counts),
         not_centred=not_centred,
         weights=weights,
     )
@@ -349,12 +351,18 @@ def _first(keys: Mapping[str, Any]) -> str:
 
 def unweighted_reason(d: Setup) -> str:
     """Return the reason why records cannot be weighted equally (problem.weights), or ""."""
-    is_central = getattr(d.components.algorithm.algorithm, "central", None) is True
+    c, algorithm = d.components, d.components.algorithm.algorithm
+    is_central = getattr(algorithm, "central", None) is True
+    inverts_alone = getattr(algorithm, "inverts_alone", False)
+    is_registered = c.problem_entry is not None and c.problem_entry.solves == "bilevel"
     reasons = {
-        "it is derived for registered problems of one level": not d.components.one_level,
+        "it is derived for registered problems of one or two levels": not is_registered,
+        f"{d.kind} inverts the Hessian of each agent, whose loss has a weight and whose regulariser has none": (
+            inverts_alone
+        ),
         "one server has all records, which count equally already": d.pools,
         "agents without edges average nothing": not d.topology.edges.size and not is_central,
-        "local steps are clipped as one vector of an agent": d.components.keys.get("local_steps"),
+        "local steps are clipped as one vector of an agent": c.keys.get("local_steps"),
         "the counts of a stream change": d.sampling.kind == "streaming",
         "attack and topology.aggregation treat agents equally": d.s.is_byzantine,
         "privacy.adversary states ε for agents that count equally": d.privacy.adversary != "all_messages",
@@ -603,9 +611,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it",
     ),
     Refusal(
-        lambda r: r.algorithm.conserves_mass and r.privacy.domain,
+        lambda r: (r.algorithm.conserves_mass or isinstance(r.algorithm, AdaSsp)) and r.privacy.domain,
         "privacy.box",
-        "{of.kind} sends numerators, which a box for their ratios does not bound",
+        "{of.kind} sends numerators or statistics, which a box for the model does not bound",
         "remove the box",
     ),
     Refusal(

@@ -447,7 +447,7 @@ class GossipJob(PlannedJob):
         pairs: pairwise correlated noise; None if noise is independent between agents.
         factor: factor of noise that is correlated over rounds; None if noise is fresh in each round.
         pools_records: whether a trusted server has the records of all agents.
-        weights: factors m·N_i/N of the agents' means if problem.weights is "records", (m,); None for equal agents.
+        weights: split → factors m·N_i/N of the agents' means, (m,); empty unless problem.weights is "records".
         published: ε against an adversary that receives only the models of privacy.adversary, (m,); None if it observes
             all messages.
     """
@@ -462,7 +462,7 @@ class GossipJob(PlannedJob):
     pairs: PairNoise | None = None
     factor: TimeFactor | None = None
     pools_records: bool = False
-    weights: Array | None = None
+    weights: Mapping[Split, Array] = field(default_factory=dict)
     published: Array | None = None
 
     @property
@@ -667,7 +667,7 @@ class GossipJob(PlannedJob):
             batches=streams_of("batch"),
             network=self.public_network,
             unit=self.unit,
-            weights=None if self.weights is None else self.weights[agents],
+            weights={k: w[agents] for k, w in self.weights.items()},
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, streams_of("noise")
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
