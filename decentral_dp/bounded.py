@@ -37,7 +37,7 @@ class Sensitivity(NamedTuple):
         sensitivity: norm of the largest change, (b,); +inf if no bound is proved.
         rate: sampling rate of the batch, (b,); 1 if all records take part.
         batch: round of the fresh batch; None without sampling; MIXED for several batches.
-        sampling: sampling of the batch, as in a ledger, such as "fixed" or "poisson".
+        sampling: kind of sampling of the batch, as in a ledger, such as "fixed" or "poisson".
     """
 
     sensitivity: Array
@@ -63,8 +63,9 @@ class Bounded:
         norm: norm of the sensitivities, "l1" or "l2".
 
     Sensitivity:
-        A sum has at most the sum of the sensitivities, and a multiple the multiple, for each split (triangle
-        inequality). A sum of values of different batches has rate 1. The public part has sensitivity 0.
+        For each split, a sum has at most the sum of the sensitivities, and a multiple has the same multiple of the
+        sensitivity (triangle inequality). A sum of values of different batches has rate 1. The public part has
+        sensitivity 0.
 
     Limits:
         A factor of 0 gives sensitivity 0, also for +inf.
@@ -178,7 +179,7 @@ class Bounded:
         raise TypeError(_LINEAR)
 
     def in_l1(self) -> Bounded:
-        """Bound the same value in l1, for Laplace noise.
+        """Return the same value with its sensitivity bounded in l1, for Laplace noise.
 
         Sensitivity:
             ‖v‖₁ ≤ √d ‖v‖₂ for d columns.

@@ -207,9 +207,8 @@ class Ask:
     """Exchange between a server and its agents.
 
     In a program of agents, the values are answers: each agent releases one value per channel with its noise, and the
-        reply contains the mean of all answers. Agents compute the state of the server from earlier answers, which are
-        public.
-    The server need not be trusted.
+    reply contains the mean of all answers. Agents compute the state of the server from earlier answers, which are
+    public. The server need not be trusted.
 
     In a program of a trusted coordinator, the values are questions at public points. The reply contains their means
     over all records, which are not public.
@@ -394,7 +393,7 @@ class Senders:
         network: public facts of all agents, with their number `n_agents`.
 
     Raises:
-        InputError: a round yields neither, or there are too few rounds.
+        InputError: a round yields neither a mask nor indices, or there are too few rounds.
 
     Example:
         >>> class Turns:

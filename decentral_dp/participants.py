@@ -56,7 +56,7 @@ from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
-# Numbers of copied points at which records are evaluated together.
+# Largest number of floats in the copied points at which records are evaluated together.
 _NUMBERS = 2**16
 
 
@@ -134,7 +134,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
 
         Args:
             query: query, in which a rate below 1 marks a Poisson sample.
-            batch: records, possibly none.
+            batch: records; may be empty.
 
         Returns:
             times · Σ_i clip(v_i, C/times), (d,).
@@ -143,8 +143,8 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         clip = self.clip.divide(query.times)
         if query.rate == 1.0:
             return query.times * self._contributions(query, batch, clip)
-        # Record by record: matrix products round a record by its index in the batch. At a jump of a derivative such a
-        # bit changes a whole contribution, so that a drawn record would move the contributions of others.
+        # Record by record, since the rounding of matrix products depends on the index in the batch. At a jump of a
+        # derivative, one such bit changes a whole contribution, so a drawn record would change those of others.
         total = self._contributions(query, take(batch, slice(0)), clip)
         for row in self._record_contributions(query, batch, clip):
             total = total + row
@@ -221,8 +221,8 @@ class Network(NamedTuple):
     """Public facts of the network: mixing weights, and public randomness.
 
     Args:
-        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. A changing network
-            has every edge of any round.
+        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. For a changing
+            network, it has the edges of all rounds.
         seed: seed of public randomness, which is the scenario's seed, or 0 with secret noise.
         over_time: changes by round, or None.
 
@@ -287,7 +287,7 @@ class Network(NamedTuple):
 
         Args:
             t: round.
-            agent: index of an agent with separate public randomness; None (the default) means shared by all.
+            agent: index of an agent with separate public randomness; None (the default) means that all agents share it.
         """
         if agent is None:
             return public_generator(self.seed, "algorithm", t)
@@ -383,7 +383,7 @@ class LocalDataset:
 
         Args:
             channel: name of the variable, "x", "y" or "z".
-            constants: channel → number, by default 0.
+            constants: channel → constant of its start, by default 0.
 
         Returns:
             The start, (b, p) for x and (b, q) otherwise.
@@ -450,8 +450,8 @@ class LocalDataset:
             step: learning rate.
 
         Sensitivity:
-            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification; infinite to a record or a
-            group (docs/proofs/36).
+            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification. It is infinite to a record
+            or a group of records (docs/proofs/36).
 
         Limits:
             A difference that is not finite counts as 0.
@@ -528,7 +528,7 @@ class LocalDataset:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
 
         Sensitivity:
-            2Cκ/N, without amplification, with N the number of records, times the weight of the agent.
+            2Cκ/N times the weight of the agent, without amplification, where N is the number of records.
         """
         problem: Any = self._problem
         return self._mean_of_all("x", self.p, lambda rows, records, clip: problem.feature_mean(records, clip))
@@ -537,8 +537,8 @@ class LocalDataset:
         """Compute the mean sufficient statistics of all train records (`problems.statistics`), for least squares.
 
         Args:
-            centre: public number subtracted from the labels, (b, 1). None (the default) means the labels without
-                features.
+            centre: public number subtracted from the labels, (b, 1). None (the default) means only the
+                mean label.
 
         Returns:
             Mean statistics, (b, width).
@@ -704,8 +704,9 @@ class Group(NamedTuple):
 class Batch:
     """Records of each agent and split, with one query per clipped mean.
 
-    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, for which
-    there is no proof. A query returns a `Bounded` of norm `clip.norm` if it reads records, otherwise a plain array.
+    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, but then no
+    finite sensitivity is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, otherwise a plain
+    array.
 
     Args:
         _problem: problem that evaluates the terms.
@@ -718,7 +719,7 @@ class Batch:
         _unit: unit of privacy.
         _client_block: block that evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and
             a mean is a sum over the sample divided by qN.
-        _sensitivities: term → sensitivity, as far as computed.
+        _sensitivities: term → sensitivity, for the terms computed so far.
         _weights: split → public factors of the means, (b,); empty if agents count equally.
     """
 

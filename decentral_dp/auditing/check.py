@@ -3,9 +3,9 @@
 The component must build, release its planned values, and repeat them on the same records. No row of its problem may
 depend on another record. Noiseless values must be bitwise equal on neighbouring data sets. In a search for the worst
 pair, one record must not change a noisy value by more than its sensitivity. The search ends with an ascent under
-smaller clips, which records of a bounded domain also attain. For a gossip algorithm, both comparisons are repeated on a
-network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom partition
-have additional checks.
+smaller clips, which records of a bounded domain can also attain. For a gossip algorithm, both comparisons are repeated
+on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom
+partition have additional checks.
 
 Limits: a passed check is not a proof. Only the first rounds run, on a limited number of pairs. Scores of a selection
 mechanism are not compared with their sensitivity. Topologies and data are not checked.
@@ -54,7 +54,7 @@ from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_module
 
 PAIRS = 64
-# Rounds that are run by default, from the first on.
+# Number of first rounds that are run by default.
 MOST_ROUNDS = 24
 # Row → keys of [topology] for another comparison of neighbouring data sets, and its rounds.
 _NETWORKS: Mapping[str, Mapping[str, Any]] = {
@@ -76,7 +76,7 @@ def try_component(
     progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
-    """Check a component on synthetic records. Arguments and result are those of `decentral_dp.check`."""
+    """Check a component on synthetic records, as `decentral_dp.check`."""
     target, c = find_target(component)
     conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
     check_names = ("neighbours", "search", *_NETWORKS)
@@ -133,7 +133,7 @@ def _check_conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRu
 
 
 def _make_row(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
-    """Return the row of a check. why: Reason of the failure, or ""."""
+    """Return the row of a check. `why` is the reason for the failure, or ""."""
     return CheckRow(name, requirement, pairs, "failed" if why else "checked", why=why)
 
 
@@ -142,7 +142,7 @@ def _skip_row(name: str, requirement: str, why: str) -> CheckRow:
 
 
 def _describe_fault(error: BaseException, verb: str) -> str:
-    """Describe the failure of a component. verb: "build" or "run"."""
+    """Describe why a component does not `verb` ("build" or "run")."""
     return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}."
 
 
@@ -169,7 +169,7 @@ def _check_row_locality(job: PlannedJob) -> CheckRow:
 
 
 def _scale_clip(clip: Any) -> Any:
-    """Return a clip, the clips of channels, or a schedule, times the factor of the ascent."""
+    """Return a clipping norm, the norms of channels, or a schedule, multiplied by the factor of the ascent."""
     if isinstance(clip, Mapping):
         return {key: v if key in ("decay", "points") else _scale_clip(v) for key, v in clip.items()}
     return clip * _CLIP_FACTOR
@@ -280,7 +280,7 @@ class CheckRow:
         tried: requirement that was tested.
         pairs: number of pairs of data sets.
         verdict: "checked", "failed" or "not tried".
-        ratio: largest change / sensitivity.
+        ratio: largest ratio of a change to its sensitivity.
         why: reason for the verdict.
     """
 
@@ -341,7 +341,7 @@ class CheckResult:
 # Scenarios for components without one.
 Content = Mapping[str, Any]
 
-# Its records have no bound except the clip.
+# Only the clip bounds its records.
 _DATA = {"data": "breast_cancer"}
 # Problems for an algorithm, by kind of problem.
 _PROBLEMS: Mapping[str, tuple[Content, ...]] = {
@@ -364,7 +364,7 @@ _TRIAL_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Target:
-    """A component in a scenario. problem, algorithm: Objects that replace those of the scenario."""
+    """Component in a scenario. The objects `problem` and `algorithm` replace those of the scenario."""
 
     name: str
     scenario: Scenario
@@ -373,7 +373,7 @@ class Target:
 
     @property
     def rounds(self) -> int:
-        """Rounds of the scenario."""
+        """Number of rounds of the scenario."""
         return int(self.scenario.algorithm.rounds)
 
     def with_tables(self, **tables: Any) -> Scenario:
@@ -383,7 +383,7 @@ class Target:
         return with_objects(scenario, problem=self.problem, algorithm=self.algorithm)
 
     def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
-        """Return the scenario with at most these rounds."""
+        """Return the scenario with at most this number of rounds."""
         table = self.scenario.algorithm.model_dump(exclude_unset=True)
         table = {**table, "rounds": min(rounds, self.rounds)}
         # In this process, on its own device.
@@ -429,7 +429,7 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
-    """Place a component in the first small scenario that builds, or else in the first that loads.
+    """Place a component in the first small scenario that builds, or otherwise in the first that loads.
 
     Args:
         name: name of the component, "module:Name" unless it is an object.

@@ -238,7 +238,7 @@ def _resume_in(
 
 
 class Output(NamedTuple):
-    """Output of a run: none, verbose, or JSON."""
+    """Kind of output of a run: none, verbose, or JSON."""
 
     quiet: bool = False
     verbose: bool = False
@@ -583,7 +583,7 @@ def options(
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
+    """Run a command. Exit with 0 if it is done, 1 if a run failed, 2 for invalid input, and 130 if interrupted."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
     # A garbage collection at exit would double the running time.
     atexit.register(gc.freeze)

@@ -60,7 +60,7 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
 
     Args:
         stem: stem of the scenario's file.
-        overrides: "table.key=value"; the last value of a repeated key is used.
+        overrides: changes "table.key=value"; the last value of a repeated key is used.
 
     Example:
         >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
@@ -80,8 +80,8 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
     """Open the log of a run.
 
     Args:
-        log: "jsonl" for stderr; a file that ends in .jsonl, to which lines are appended (a new file is readable by its
-            owner only); "tensorboard", "mlflow" or None.
+        log: destination: "jsonl" for stderr, a file that ends in .jsonl, to which lines are appended (a new file is
+            readable only by its owner), "tensorboard", "mlflow" or None.
         folder: folder of the run.
 
     Raises:
@@ -144,12 +144,12 @@ _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-# Metrics of the report only.
+# Metrics that only the report shows.
 _REPORTED = ("consensus_", "stationarity", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
-# Rows of the table of scores without --verbose.
+# Number of rows of the table of scores without --verbose.
 _MOST_SCORES = 4
-# x with more coordinates is not printed.
+# Largest number of coordinates of x that are printed.
 _MOST_COORDINATES = 4
 
 
@@ -157,7 +157,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     """Print the scores of the published values, next to the majority-class or mean-label baseline.
 
     Args:
-        out: console.
+        out: console for the output.
         result: result of the run.
         verbose: whether to print all scores; by default the first four.
     """
@@ -207,7 +207,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
     """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
 
     Args:
-        run: the run.
+        run: finished run.
         verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
     """
     out, result = console(), run.result

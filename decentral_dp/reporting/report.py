@@ -1,4 +1,4 @@
-"""The report of a run: the numbers, tables and sentences that its page, its figures and the terminal show.
+"""Report of a run: the numbers, tables and sentences that its page, its figures and the terminal show.
 
 `read_report` reads a run folder once and returns a `Report`. Pages and figures render it and read nothing else.
 """
@@ -48,14 +48,14 @@ _METRIC_TYPES = {"round": "int64", "agent": "str", "name": "str", "value": "floa
 
 
 class TextTable(NamedTuple):
-    """A table of texts.
+    """Table of texts.
 
     Args:
-        heads: name of each column, and the text below it.
+        heads: name of each column, and the text below the name.
         numbers: whether a column holds numbers.
         rows: text of each cell.
         sorted_by: sort key of each cell, row by row; None sorts by the text.
-        note: the text below the table.
+        note: text below the table.
     """
 
     heads: Sequence[tuple[str, str]]
@@ -66,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A metric by round, (T,): mean, lowest, highest over agents; NaN where one overflows, first at `overflow`."""
+    """Mean, lowest and highest value of a metric over agents by round, (T,); NaN from overflow, first at `overflow`."""
 
     rounds: Array
     mean: Array
@@ -76,7 +76,7 @@ class Curve(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last finite mean."""
+        """First and last finite mean."""
         finite = self.mean[np.isfinite(self.mean)]
         return (float(finite[0]), float(finite[-1])) if finite.size else (math.nan, math.nan)
 
@@ -85,10 +85,10 @@ class ScoreTable(NamedTuple):
     """Metrics of the last evaluation.
 
     Args:
-        columns: heads.
+        columns: headings of the columns.
         rows: name and texts of each metric of the published values.
-        others: the same for other values, if the published ones also have this metric.
-        notes: head and sentences of each group of notes.
+        others: name and texts of these metrics for other values.
+        notes: heading and sentences of each group of notes.
     """
 
     columns: Sequence[str]
@@ -98,7 +98,7 @@ class ScoreTable(NamedTuple):
 
 
 class BudgetColumn(NamedTuple):
-    """A column of the budget table: its group, its name, both as briefly as a terminal needs, and ε of each row."""
+    """Column of the budget table: short names of its group and of the column, and ε of each row."""
 
     group: str
     name: str
@@ -108,7 +108,7 @@ class BudgetColumn(NamedTuple):
 
 
 class BudgetTable(NamedTuple):
-    """ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
+    """Table of ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
 
     groups: Sequence[tuple[str, int]]
     columns: Sequence[BudgetColumn]
@@ -116,12 +116,12 @@ class BudgetTable(NamedTuple):
 
 
 class BaselineComparison(NamedTuple):
-    """A run next to its baselines.
+    """Run next to its baselines.
 
     Args:
         table: scores and ε of the majority class, the run and each baseline.
-        sentence: the differences in the main score; "" if the run has none.
-        price: the privacy cost of the run and its baselines together.
+        sentence: differences in the main score; "" if the run has no main score.
+        price: total privacy cost of the run and its baselines.
     """
 
     table: TextTable
@@ -131,22 +131,22 @@ class BaselineComparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Report:
-    """A run as every medium shows it.
+    """Content of the report of a run, for pages, figures and the terminal.
 
     Args:
         result: content of `result.json`.
         scenario: all keys with their values; empty if the folder has no readable scenario.
-        scenario_text: the same keys as TOML.
-        metrics: columns round, agent, name, value.
-        x: (m, p) last published values; None if the run has none.
-        task: the problem that was solved, as a verb phrase.
-        judge: the main score: its name and text; None if the run has none.
-        score: the main score or the loss, in words.
-        evaluated: the evaluated values, in words.
-        lines: head and sentence of each note on data, algorithm and privacy.
-        budgets: ε of every agent; None without noise.
-        scores: the metrics of the last evaluation.
-        baselines: the run next to its baselines; None if it has none.
+        scenario_text: keys of the scenario as TOML.
+        metrics: table with the columns round, agent, name, value.
+        x: last published values of x, (m, p); None if the run has none.
+        task: problem that was solved, as a verb phrase.
+        judge: name and text of the main score; None if the run has none.
+        score: main score or loss, in words.
+        evaluated: evaluated values, in words.
+        lines: heading and sentence of each note on data, algorithm and privacy.
+        budgets: table of ε of every agent; None without noise.
+        scores: metrics of the last evaluation.
+        baselines: comparison with the baselines; None if the run has none.
         sites: scores of each agent's held-out records; None if they are not scored.
         non_private: last metrics of the same network without noise; empty if it was not run.
     """
@@ -168,7 +168,7 @@ class Report:
     non_private: Mapping[str, float | None] = field(default_factory=dict)
 
     def curve(self, name: str) -> Curve | None:
-        """Return a score over rounds: of the published values, else of the exact lower solution for them."""
+        """Return a score over rounds, for the published values or, if missing, for the exact lower solution."""
         return curve(self.metrics, f"{name}_unreleased" if self.result.solves_lower else name)
 
 
@@ -211,8 +211,8 @@ def make_report(
         scenario: see `Report`.
         metrics: see `Report`.
         x: see `Report`.
-        compared: for each seed, the result of the run, and "alone", "central", "none" → result of that baseline.
-        text: the scenario as TOML, if there is a folder.
+        compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed.
+        text: scenario as TOML, if there is a folder.
     """
     problem, trusted = result.problem, result.privacy.is_trusted
     entry = PROBLEMS.get(problem["kind"])
@@ -255,7 +255,7 @@ def scenario_text(folder: Path) -> str:
 
 
 def parse_scenario(text: str) -> dict[str, Any]:
-    """Parse the scenario of a run folder; empty if it is damaged, as a page needs none."""
+    """Parse the scenario of a run folder; return an empty dict if it is damaged, since a page does not need it."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -263,7 +263,7 @@ def parse_scenario(text: str) -> dict[str, Any]:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Read the metrics of a run: rows (round, agent, name, value), none if nothing was measured.
+    """Read the metrics of a run as rows (round, agent, name, value); empty if nothing was measured.
 
     Raises:
         InputError: the file is broken, or its columns have other types.
@@ -292,10 +292,10 @@ def read_metrics(path: Path) -> pd.DataFrame:
 def curve(metrics: Columns, name: str) -> Curve | None:
     """Return a metric over rounds; None if it is missing.
 
-    Its band is that of `…_min` and `…_max`, else that of the rows of agents.
+    Its band is given by `…_min` and `…_max`, or by the rows of agents if these are missing.
 
     Args:
-        metrics: columns round, agent, name, value.
+        metrics: table with the columns round, agent, name, value.
         name: name of the metric.
     """
     stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
@@ -326,14 +326,14 @@ def curve(metrics: Columns, name: str) -> Curve | None:
 
 
 def method_lines(result: RunResult) -> list[tuple[str, str]]:
-    """Return head and sentence of notes on the data, the algorithm and its settings."""
+    """Return headings and sentences of notes on the data, the algorithm and its settings."""
     lines = [("Data", note) for note in result.problem["notes"]]
     lines += [("Algorithm", f"{result.method}.")] if result.method else []
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
 
 
 def reason_text(result: RunResult) -> str:
-    """Return why a run ended early or diverged, in sentences; "" for a run that ended as planned."""
+    """Return the reason why a run ended early or diverged, in sentences; "" if it ended as planned."""
     if (cause := result.divergence) is None:
         return "" if result.status == "ok" else sentence(result.reason)
     if cause.is_released:
@@ -364,7 +364,7 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     Args:
         method: name of the algorithm.
         topology: entry "topology" of `result.json`.
-        privacy: the statement of privacy.
+        privacy: privacy statement.
         rounds: number of rounds.
     """
     n = len(privacy.agents)
@@ -421,7 +421,7 @@ def _percent(share: float) -> str:
 
 
 def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
-    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
+    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their headings.
 
     Args:
         result: result of the run.
@@ -504,7 +504,7 @@ def evaluated_text(result: RunResult) -> str:
     }[result.evaluated_on]
 
 
-# There is no upper level where x is not tuned, and agents never differ in x.
+# If x is not tuned, there is no upper level, and agents do not differ in x.
 _OF_X = ("upper_loss", "consensus_x")
 
 
@@ -538,10 +538,10 @@ def tabulate_budgets(
     most_rows: int = _LISTED_AGENTS,
     worst_agents: int = _WORST_AGENTS,
 ) -> BudgetTable | None:
-    """Tabulate ε of every agent by channel and split; of many agents a summary and the most expensive.
+    """Tabulate ε of every agent by channel and split, or a summary and the most expensive agents if there are many.
 
     Args:
-        privacy: privacy statement of the run or plan; without noise the table is None.
+        privacy: privacy statement of the run or plan. Without noise, the table is None.
         graph: entry "topology" of `result.json`, for the names of agents.
         most_rows: number of different rows above which the table is a summary.
         worst_agents: number of agents in a summary.
@@ -612,11 +612,11 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
 
 
 def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]]) -> BaselineComparison | None:
-    """Compare a run with its baselines; None if it has none.
+    """Compare a run with its baselines; return None if it has none.
 
     Args:
-        compared: for each seed, the result of the run, and "alone", "central", "none" → result. Scores are means over
-            seeds.
+        compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed. Scores are
+            means over seeds.
     """
     result, baselines = compared[0]
     if not baselines:
@@ -677,7 +677,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
 
 
 def tabulate_sites(result: RunResult) -> TextTable | None:
-    """Tabulate the scores of each agent's held-out records; None if they are not scored."""
+    """Tabulate the scores of each agent's held-out records; return None if they are not scored."""
     sites, names = result.sites, agent_names(result.topology.get("labels"))
     if not sites:
         return None
