@@ -200,7 +200,7 @@ DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dp_dsgd": ({"rounds": 1000, "momentum": 0.9, "centring": True}, {"average": 0.5}),
     "adassp": ({"rounds": 40}, {}),
 }
-SHARED_NOISE = {"colluders": 1, "correlation": {"between_agents": "pairwise"}}
+PAIRWISE_NOISE = {"colluders": 1, "correlation": {"between_agents": "pairwise"}}
 DELTA = 1e-5
 # Settings of Opacus. The learning rates, of classes and of numbers, are the best of four on other generated tables.
 RATE, EPOCHS, CLIP, MOMENTUM, LEARNING_RATE_OF_CLASSES, LEARNING_RATE_OF_NUMBERS = 0.1, 20, 1.0, 0.9, 0.3, 0.03
@@ -350,13 +350,13 @@ def scores(table: Table, algorithm: str, epsilon: float, seed: int) -> Iterator[
             yield name, _score(label[held_out], (model.predict if numbers else model.predict_proba)(x[held_out]))
         if all(map(importlib.util.find_spec, ("opacus", "dp_accounting"))):
             yield "Opacus", _score(label[held_out], _opacus(*fitted, table, epsilon, seed)(x[held_out]))
-    alone = [score("pooled", agent=agent)[0] for agent in range(len(sizes))]
-    yield "alone, mean", float(np.mean(alone))
-    yield "alone, largest", alone[sizes.argmax()]
+    isolated = [score("pooled", agent=agent)[0] for agent in range(len(sizes))]
+    yield "isolated, mean", float(np.mean(isolated))
+    yield "isolated, largest", isolated[sizes.argmax()]
     yield "trusted server", central
     yield "ours, sites", score("ring")[0]
     yield "ours, records", score("ring", "records")[0]
-    yield "ours, records, shared noise", score("ring", "records", SHARED_NOISE)[0]
+    yield "ours, records, pairwise noise", score("ring", "records", PAIRWISE_NOISE)[0]
 
 
 def main() -> None:
@@ -394,7 +394,7 @@ def main() -> None:
 
 
 def _line(row: str, values: pd.Series, columns: list[str]) -> str:
-    cells = [f"{values[c]:z.3f}" if c in values else "–" for c in columns]
+    cells = [f"{values[c]:z.3f}".replace("-", "−") if c in values else "–" for c in columns]
     return f"| {row} | {' | '.join(cells)} |"
 
 
