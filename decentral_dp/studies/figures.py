@@ -10,6 +10,7 @@ import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -277,7 +278,8 @@ def _draw_panel(
 def _name_ticks(ax: Axes, names: Sequence[str], width: float) -> None:
     """Write names below an axis, slanted if they are too long for a panel of `width` inches."""
     slanted: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
-    is_long = sum(map(len, names)) > _TICK_LETTERS * (width - 0.9)
+    letters = _TICK_LETTERS * (width - 0.9) / len(names)
+    is_long = any(len(left) + len(right) + 2 > 2 * letters for left, right in pairwise(names))
     ax.set_xticks(range(len(names)), names, **(slanted if is_long else {}))
     ax.set_xlim(-0.6, len(names) - 0.4)
 
