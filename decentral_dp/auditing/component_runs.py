@@ -355,7 +355,7 @@ class WatchedRun:
         self._start(self.shards, "does not run a second time", repeats=True)
 
     def compare(self, shards: Shards, replacement: Replacement | None = None) -> None:
-        """Run the job on other records with the same released values, and measure the changes by a replaced record.
+        """Run the job on other records with the same released values, and measure the changes caused by a replaced record.
 
         Args:
             shards: other records, of the same sizes.
@@ -428,7 +428,7 @@ class WatchedRun:
                     raise self.random_refusal(f"published {channel} after round {snapshot.round}")
                 raise self.refusal(
                     f"publishes {channel} after round {snapshot.round} without noise, and it depends on "
-                    "records: it differs on other records with the same releases",
+                    "records: it changes with the records if the releases stay the same",
                     "publish only released values",
                 )
         return False

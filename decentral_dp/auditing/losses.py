@@ -435,7 +435,7 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
 
 
 def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
-    """Replay both data sets on a transcript, with the victim's record in every sample and in none.
+    """Replay a transcript on both data sets, once with the victim's record in every sample and once in none.
 
     Args:
         neighbours: two jobs that differ in one record.

@@ -160,7 +160,7 @@ def compute_choice(choice: Any, scale: float) -> ChoiceDistribution | None:
         scale: scale of the mechanism.
 
     Returns:
-        The distribution; None without randomness, or if it is unknown, as for a walk that stops early.
+        The distribution; None if the choice is not random, or if it is unknown (a walk that stops early).
 
     Limits:
         The density in a cell of a box is taken to be the density at its centre.

@@ -85,7 +85,7 @@ def carried_noise(factor: TimeFactor, past: Past) -> Array:
 
     Args:
         factor: factor of the noise.
-        past: past before round t.
+        past: history of draws before round t.
 
     Returns:
         Noise with the shape of a draw.
@@ -98,11 +98,11 @@ def carried_noise(factor: TimeFactor, past: Past) -> Array:
 
 
 def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
-    """Return the past of the next round.
+    """Return the history of draws for the next round.
 
     Args:
         factor: factor of the noise.
-        past: past before round t.
+        past: history of draws before round t.
         draw: draw n°_t, (…), independent of all earlier draws.
 
     Returns:

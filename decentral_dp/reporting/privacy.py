@@ -125,7 +125,7 @@ def certainty_text(p: PrivacyStatement) -> str:
 def summary_text(p: PrivacyStatement) -> str:
     """Return ε of the worst agent with its context: certainty, δ, adjacency, adversary, simulation.
 
-    Every output with the ε of a run prints this text.
+    This text accompanies every printed ε of a run.
 
     Example:
         >>> import decentral_dp

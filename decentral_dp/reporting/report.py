@@ -359,7 +359,7 @@ def headline(result: RunResult) -> str:
 
 
 def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, rounds: int) -> str:
-    """Return the first line of a run or a plan.
+    """Return the first line of the summary of a run or a plan.
 
     Args:
         method: name of the algorithm.

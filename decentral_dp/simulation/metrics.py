@@ -288,7 +288,7 @@ class Evaluator:
         names: names of the rows of a value, default their numbers.
         numbers: scored rows of a value, with the records of `agents`, default all. Byzantine agents are not scored.
         reads_state: whether agents have an unreleased state, default True.
-        label_unit: size of the label 1 in the unit of numeric labels; None for classes.
+        label_unit: size of one scaled label unit in the original unit of numeric labels; None for classes.
         measures: metrics to compute, default all.
         requested: metrics of `CLASS_MEASURES` and `REFERENCE_MEASURES` that are requested, default none.
         averages: whether the average of the agents' values is scored; by default each agent's values are scored.
@@ -576,12 +576,12 @@ class AgentScorer:
 
 @dataclass(frozen=True)
 class AgentEvaluator:
-    """Evaluator of released values if the records stay with their agents.
+    """Evaluator of released values when records stay with their agents.
 
     Args:
         problem: bilevel problem.
         n_agents: number m of agents.
-        label_unit: size of the label 1 in the unit of numeric labels; None for classes.
+        label_unit: size of one scaled label unit in the original unit of numeric labels; None for classes.
     """
 
     problem: Problem

@@ -62,7 +62,7 @@ class Sites:
         labels: labels of these records, (n,).
         parts: indices of the records of each scored agent; empty if it has none.
         agents: numbers of the scored agents, (m,).
-        unit: size of the label 1 in the unit of numeric labels; None for classes.
+        unit: size of one scaled label unit in the original unit of numeric labels; None for classes.
         personal: whether each agent's own model is scored.
     """
 

@@ -119,7 +119,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
     Args:
         agents: names of the agents, in order.
         links: edges of the graph.
-        place: beginning of messages.
+        place: prefix of error messages.
         directed: whether edges are arcs, default False.
 
     Raises:
@@ -174,7 +174,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
 
     Args:
         graph: networkx graph, directed or undirected.
-        place: beginning of messages.
+        place: prefix of error messages.
         directed: whether a graph with the reverse of every arc stays directed, default False.
 
     Returns:

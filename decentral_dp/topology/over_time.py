@@ -231,7 +231,7 @@ def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
 
     Args:
         links: weights without diagonal, (m, m).
-        seed: public seed of losses.
+        seed: public seed of message losses.
     """
     return OverTime("fixed", links, partial(_weights_in_turn, (links,)), 1, seed)
 
@@ -255,7 +255,7 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
 
     Args:
         agents: number of agents m, at least 2.
-        seed: public seed of losses.
+        seed: public seed of message losses.
 
     Example:
         >>> one_peer_exponential(8, seed=0).rate
@@ -284,8 +284,8 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     """Use several graphs in turn.
 
     Args:
-        several: weights of each graph without diagonal, (m, m).
-        seed: public seed of losses.
+        several: weights of each graph without the diagonal, (m, m).
+        seed: public seed of message losses.
 
     Raises:
         InputError: the graphs have different agents, or their union over a period is not connected.

@@ -291,7 +291,7 @@ def from_matrix(
             j to i.
         weights: weight rule as in `build_topology`; "file" uses the matrix.
         name: name in tables and messages.
-        place: beginning of messages.
+        place: prefix of error messages.
         connected: whether the graph must be connected, default True.
         directed: whether the matrix may be asymmetric, default False.
 

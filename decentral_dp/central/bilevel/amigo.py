@@ -28,7 +28,7 @@ from decentral_dp.central.bilevel.nested_descent import NestedDescent
 
 @dataclass(frozen=True)
 class Amigo(NestedDescent):
-    """A trusted coordinator: nested bilevel descent from the last solutions (AmIGO; Arbel & Mairal, 2022)."""
+    """Bilevel coordinator with nested loops that start at the last solutions (AmIGO; Arbel & Mairal, 2022)."""
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")
     y: dp.StepSize = dp.option("β, of y in every inner iteration")

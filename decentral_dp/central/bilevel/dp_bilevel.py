@@ -226,7 +226,7 @@ _REFUSED = (
 
 @dataclass(frozen=True)
 class DpBilevel(lower_solvers.SolvesLower):
-    """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
+    """Bilevel coordinator with a penalty, private lower-level solvers and first derivatives only (Kornowski, 2024).
 
     Args:
         x, penalty, inner, smoothness: η, λ, number of solver steps, and b in dp_gd; None for the defaults.

@@ -104,7 +104,7 @@ def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.C
 
 @dataclass(frozen=True)
 class ExponentialMechanism(SingleDraw):
-    """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4).
+    """Bilevel coordinator that samples x once from an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4).
 
     Args:
         candidates: number of points on each axis.
@@ -133,7 +133,7 @@ class ExponentialMechanism(SingleDraw):
 
 
 class GradientNormMechanism(ExponentialMechanism):
-    """A trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
+    """Bilevel coordinator that samples a nearly stationary x once, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
 
     name = "gradient_norm_exponential_mechanism"
     facts = staticmethod(SelectionBounds.from_norm)
@@ -146,7 +146,7 @@ _ROOM = 1.0 + 1e-6
 
 @dataclass(frozen=True)
 class RegularisedExponentialMechanism(SingleDraw):
-    """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
+    """Bilevel coordinator that samples x once from a log-concave density (Lowy & Liu, 2025, Equation 5).
 
     Args:
         strength: μ_r; None for the default.

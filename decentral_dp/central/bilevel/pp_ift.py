@@ -69,7 +69,7 @@ class PpIftState(NamedTuple):
 
 @dataclass(frozen=True)
 class PpIft(lower_solvers.SolvesLower):
-    """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
+    """Bilevel coordinator with implicit differentiation at a private lower-level solution.
 
     Args:
         x, inner, smoothness: η, K and b; None for the defaults.

@@ -94,7 +94,7 @@ _REFUSED = (
 
 @dataclass(frozen=True)
 class RegularisationTuner(dp.Coordinated):
-    """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
+    """Bilevel coordinator that tunes one regularisation strength, by one of three methods (Kornowski, 2024, Section 7).
 
     Args:
         method: tuning method, "ppift", "penalty" or "em".

@@ -45,7 +45,7 @@ class SabaState(NamedTuple):
 
 @dataclass(frozen=True)
 class Saba:
-    """A trusted coordinator: single-loop bilevel descent with variance reduction (SABA; Dagréou et al., 2022)."""
+    """Bilevel coordinator with a single loop and variance reduction (SABA; Dagréou et al., 2022)."""
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")
     y: dp.StepSize = dp.option("β, of y along the lower gradient")

@@ -53,7 +53,7 @@ class DescentState(NamedTuple):
 
 @dataclass(frozen=True)
 class SecondOrder(dp.Coordinated):
-    """A trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1).
+    """Bilevel coordinator with noisy exact hypergradients of pooled records (Lowy & Liu, 2025, Algorithm 1).
 
     Args:
         x: η; None for 1/(2b).
@@ -107,7 +107,7 @@ _START_SHARE = 0.5
 
 @dataclass(frozen=True)
 class WarmStart(dp.Coordinated):
-    """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
+    """Bilevel coordinator with hypergradient descent from a privately sampled point (Lowy & Liu, 2025, Algorithm 2).
 
     Args:
         x: η; None for the default.

@@ -39,7 +39,7 @@ class SobaState(NamedTuple):
 
 @dataclass(frozen=True)
 class Soba:
-    """A trusted coordinator: single-loop bilevel descent, private or not (SOBA; Dagréou et al., 2022)."""
+    """Bilevel coordinator with a single loop, private or not (SOBA; Dagréou et al., 2022)."""
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")
     y: dp.StepSize = dp.option("β, of y along the lower gradient")

@@ -28,7 +28,7 @@ from decentral_dp.central.bilevel.nested_descent import NestedDescent
 
 @dataclass(frozen=True)
 class Stocbio(NestedDescent):
-    """A trusted coordinator: nested bilevel descent, private or not (stocBiO; Ji, Yang & Liang, 2021)."""
+    """Bilevel coordinator with nested loops, private or not (stocBiO; Ji, Yang & Liang, 2021)."""
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")
     y: dp.StepSize = dp.option("β, of y in every inner iteration")

@@ -50,7 +50,7 @@ class Iterate(NamedTuple):
 
 @dataclass(frozen=True)
 class DpSgda(dp.Coordinated):
-    """A trusted coordinator: minimax by simultaneous steps on one noisy Poisson sample (Yang et al., 2022).
+    """Minimax coordinator with simultaneous steps on one noisy Poisson sample (Yang et al., 2022).
 
     Args:
         x, y: learning rates η_x and η_y.
@@ -107,7 +107,7 @@ class DptdState(NamedTuple):
 
 @dataclass(frozen=True)
 class Dptd:
-    """A trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023).
+    """Minimax coordinator with momentum for both variables, for temporal-difference learning (Zhao et al., 2023).
 
     Args:
         x, y: learning rates η_x and η_y.

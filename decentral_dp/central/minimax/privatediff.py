@@ -63,7 +63,7 @@ class PrivateDiffState(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivateDiff(steps.Estimating):
-    """A trusted coordinator: minimax, the gradient of x updated by differences (Zhang et al., 2025).
+    """Minimax coordinator that updates the gradient of x by differences (Zhang et al., 2025).
 
     Args:
         x, y: learning rates η_x and η_i.
@@ -129,7 +129,7 @@ class PrivateDiff(steps.Estimating):
 
 @dataclass(frozen=True)
 class PrivateDiffXY(steps.Estimating):
-    """A trusted coordinator: minimax, both gradients updated by differences, on one sample a round.
+    """Minimax coordinator that updates both gradients by differences, with one sample per round.
 
     Args:
         x, y: learning rates η_x and η_y.

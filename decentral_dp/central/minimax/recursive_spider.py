@@ -80,7 +80,7 @@ class RecursiveState(NamedTuple):
 
 @dataclass(frozen=True)
 class RecursiveSpider(steps.Estimating):
-    """A trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025).
+    """Coordinator for KL-robust learning, with a recursively estimated mean (Xu et al., 2025).
 
     Args:
         x, y: learning rates η_x and η_λ.

@@ -82,7 +82,7 @@ class DpSpiderState(NamedTuple):
 
 @dataclass(frozen=True)
 class DpSpider(steps.Estimating):
-    """A trusted coordinator: both gradients as one vector, updated by differences (Arora et al., 2023).
+    """Minimax coordinator that updates both gradients, as one vector, by differences (Arora et al., 2023).
 
     Args:
         x, y: learning rates η_x and η_y.
@@ -122,7 +122,7 @@ class DpSpider(steps.Estimating):
 
 @dataclass(frozen=True)
 class DpSgdDual(DpSpider):
-    """A trusted coordinator: both gradients as one vector, one noisy step a round (DP-SGD on the dual objective).
+    """Minimax coordinator with one noisy step per round along both gradients (DP-SGD on the dual objective).
 
     Args:
         x, y: learning rates η_x and η_y.
@@ -135,7 +135,7 @@ class DpSgdDual(DpSpider):
 
 @dataclass(frozen=True)
 class DoubleSpider(steps.Estimating):
-    """A trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025).
+    """Coordinator for robust learning that updates x and the dual variable in turn, by differences (Xu et al., 2025).
 
     Args:
         x, y: learning rates η_x and η_y.

@@ -417,7 +417,7 @@ def points_of(reach: float, step: float) -> int:
 
 
 def errors(reach: float) -> float:
-    """Bound the error of δ by one discretised pair whose profile falls by at most half from point to point."""
+    """Bound the error of δ from discretising one pair whose profile falls by at most half between grid points."""
     return (_PROFILE * (4.5 + reach) + _MASSES) * _ULP
 
 
