@@ -355,7 +355,7 @@ class WatchedRun:
         self._start(self.shards, "does not run a second time", repeats=True)
 
     def compare(self, shards: Shards, replacement: Replacement | None = None) -> None:
-        """Run the job on other records with the same released values, and measure the changes caused by a replaced record.
+        """Run the job on other records with the same released values, and measure the changes by the replaced record.
 
         Args:
             shards: other records, of the same sizes.
