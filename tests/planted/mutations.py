@@ -291,6 +291,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_TWO_WEIGHTS}::test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other",),
     ),
     Mutation(
+        "pooled means without the norm that rounds sums with them",
+        "central/context.py",
+        "largest = bound * self.counts[split]",
+        "largest = 0.0 * bound",
+        ("tests/central/test_context.py::test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other_split",),
+    ),
+    Mutation(
         "means without the norm that rounds sums with them",
         "participants.py",
         "unit.rate(rates), n_drawn, largest=bound)",
