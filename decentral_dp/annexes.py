@@ -47,7 +47,7 @@ FUNCTIONS: Mapping[str, str] = {
 
 
 def import_place(place: str) -> Any:
-    """Import a module, or "module:attribute" of one.
+    """Import a module, or the attribute that "module:attribute" names.
 
     Example:
         >>> import_place("decentral_dp.formatting:join_words")(["x", "y"])

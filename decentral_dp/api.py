@@ -24,7 +24,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, converting, option_error, quoted
+from decentral_dp.errors import InputError, Stopped, converting, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -73,8 +73,8 @@ class Arrays(TypedDict, total=False):
         data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
             it and scaled to [−1, 1]. Default (−1, 1).
         classes: allowed labels of a classification.
-        label_range: public (low, high) of the labels of a regression. With neither, they are read from y, with a
-            `PrivacyWarning`: text and at most 20 whole numbers are classes.
+        label_range: public (low, high) of the labels of a regression. With neither `classes` nor `label_range`, they
+            are inferred from y, with a `PrivacyWarning`: text and at most 20 whole numbers are classes.
     """
 
     X: Any
@@ -99,7 +99,7 @@ class Changes(Records, total=False):
 
 
 class AuditOptions(TypedDict, total=False):
-    """Keyword arguments of `audit` without those of `build`."""
+    """Keyword arguments of `audit`, except those of `build`."""
 
     runs: int
     adversary: str
@@ -216,11 +216,14 @@ class Job:
         further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
         runs = []
         callback = join_callbacks(callbacks)
-        for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
-            run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
-            places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
-            ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
-            runs.append(replace(run, baselines=ran))
+        try:
+            for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
+                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+                runs.append(replace(run, baselines=ran))
+        except Stopped as stopped:
+            raise Stopped(f"{stopped}{' Repeat baselines and seeds in a new folder.' * baselines}") from None
         run = with_sites(replace(runs[0], repeats=runs[1:]))
         for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)
@@ -240,12 +243,12 @@ class Job:
             budget: `Budget` of all runs on these records, charged for all rounds before the first step. Default: none.
 
         Returns:
-            Generator of a `Step` (round, released, epsilon, bits) for the start and after each of these rounds. Its
-                return value is the `Run`.
+            Generator that yields a `Step` (round, released, epsilon, bits) at the start and after each of these rounds.
+                Its return value is the `Run`.
 
         Raises:
             InputError: `every` is not a positive number, the folder cannot be written, the run exceeds the budget, or
-                privacy.adversary publishes the final models only, whose ε assumes a fixed number of rounds.
+                privacy.adversary observes only the final models, whose ε assumes a fixed number of rounds.
 
         Example:
             >>> import decentral_dp
@@ -348,7 +351,7 @@ def plan(scenario: Source | Job | None = None, *, budget: Budget | None = None, 
         The plan, with ε of each agent, δ, the ledger, and the privacy statement.
 
     Raises:
-        InputError: an unusable scenario or object.
+        InputError: the scenario or an object is invalid.
 
     Example:
         >>> import decentral_dp
@@ -384,12 +387,13 @@ def run(
             callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
             ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
-        seeds: number of runs with other noise, each with its baselines, for paired intervals (`run.result.sites`).
-            Further ones are in `run.repeats` and in OUT/seeds. Default: 1.
+        seeds: number of runs with different noise, each with its baselines, for paired intervals (`run.result.sites`).
+            Further runs are in `run.repeats` and in OUT/seeds. Default: 1.
         metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
             rounds; default none. It costs no ε, unless the function reads records.
         stop: function of the last released values that ends the run after an evaluated round if it returns True;
-            default none. ε remains that of the plan: a smaller ε would require a number of rounds fixed in advance.
+            default none. The run keeps the ε of the plan, since a smaller ε requires a number of rounds fixed in
+            advance.
         budget: `Budget` of all runs on these records, charged before the first release. Default: none.
         **options: see `build`; a job takes none.
 
@@ -398,8 +402,8 @@ def run(
             certified, the decision uses released values only, and metrics may be infinite or missing.
 
     Raises:
-        InputError: an unusable scenario, or a run beyond the budget.
-        Stopped: interrupted. The folder has all releases.
+        InputError: the scenario is invalid, or the run exceeds the budget.
+        Stopped: the run was interrupted. The folder has all releases.
 
     Example:
         >>> import decentral_dp
@@ -423,7 +427,7 @@ def resume(
     budget: Budget | None = None,
     **objects: Unpack[Records],
 ) -> Run:
-    """Resume an interrupted run, or load a complete one. The result is bitwise that of an uninterrupted run.
+    """Resume an interrupted run, or load a complete one. The result is bitwise identical to an uninterrupted run.
 
     A run resumes from the last state in its folder. Later releases are recomputed with the same noise key. Their values
     are equal, so ε does not increase.
@@ -433,7 +437,7 @@ def resume(
         callbacks: callbacks that receive a `Progress`; default none.
         trust: whether to run code of the folder that this machine has not run before.
         metrics, stop: the functions passed to `run`.
-        budget: charged if the run was not charged at its start, except for a complete run. Default: none.
+        budget: `Budget` to which the run is charged, unless it is complete or was charged at its start. Default: none.
         **objects: the Python objects of the run, if any, or its X, y and agents.
 
     Returns:
@@ -441,7 +445,7 @@ def resume(
 
     Raises:
         InputError: the folder has no run, the run is under way, or its records, scenario or versions have changed.
-        Stopped: interrupted again.
+        Stopped: the run was interrupted again.
 
     Example:
         >>> import decentral_dp
@@ -453,7 +457,7 @@ def resume(
     """
     if changed := objects.keys() - Records.__annotations__.keys():
         raise TypeError(f"resume() got an unexpected keyword argument {min(changed)!r}")
-    # `progress_in` also removes what a kill has left of a complete run, but runs without a release as well.
+    # `progress_in` removes files that a killed process left in a complete run, but also any run without a release.
     if (Path(folder) / RESULT).is_file() and is_complete(Path(folder)) and progress_in(Path(folder)) == "complete":
         return runner.Run.load(folder)
     _, _, parts = _split(None if "X" in objects else str(folder), cast(Changes, objects))
@@ -489,7 +493,7 @@ def audit(
         The lower bound, the method, and the lower bound for two equal data sets.
 
     Raises:
-        InputError: a job that cannot be audited.
+        InputError: the job cannot be audited.
 
     Example:
         >>> import decentral_dp
@@ -513,17 +517,17 @@ def check(what: Any, **options: Any) -> CheckResult:
     """Test the privacy contract of a component on synthetic data.
 
     Args:
-        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
-            then all its components are checked), a job, or an algorithm or problem as a Python object.
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded),
+            all components of which are checked, a job, or an algorithm or problem as a Python object.
         **options: pairs: number of neighbouring data sets in the search; seed: public seed of the search; rounds:
-            number of first rounds to run, by default 24; callbacks: callbacks that receive a
-            `Progress` for "pairs"; default none.
+            number of first rounds to run, by default 24; callbacks: callbacks that receive a `Progress` for "pairs",
+            by default none.
 
     Returns:
         One row per check. A passed check is not a proof; its label is "checked".
 
     Raises:
-        InputError: an unknown name, or an unusable scenario.
+        InputError: the name is unknown, or the scenario is invalid.
 
     Example:
         >>> import decentral_dp
@@ -588,15 +592,16 @@ def study(
         set: key → value of the study, or of the scenario in all cells; not supported for a loaded study.
         workers: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
-        callbacks: callbacks that receive a `Progress` for "cells", including failed ones; default none.
-        budget: `Budget` with a file, charged for the run of every cell; a cell that exceeds it fails. Default: none.
+        callbacks: callbacks that receive a `Progress` for "cells", including failed cells; default none.
+        budget: `Budget` backed by a file, to which each cell's run is charged; a cell that exceeds it fails. Default:
+            none.
 
     Returns:
         Tables, verdicts on claims, and figures.
 
     Raises:
         InputError: the study is invalid.
-        Stopped: interrupted. Finished cells are in `out`.
+        Stopped: the study was interrupted. Finished cells are in `out`.
 
     Example:
         >>> import decentral_dp
@@ -629,12 +634,12 @@ def sweep(
 ) -> pd.DataFrame:
     """Run every combination of a grid for every seed, one after another in this process.
 
-    A `study` runs scenarios on all cores and resumes, and takes no objects.
+    A `study` runs on all cores and resumes after an interruption, but does not accept Python objects.
 
     Args:
         scenario: see `build`; None with X and y.
-        grid: keyword of `build`, such as "epsilon", "topology" or "algorithm", or "table.key" → its values, or
-            label → value.
+        grid: keyword of `build` (such as "epsilon", "topology" or "algorithm") or "table.key" → list of its values, or
+            dict of label → value.
         measure: name → function of the `Run`.
         seeds: recorded seeds, so that all runs are simulations; default 1.
         **options: see `build`; the same for all runs.
@@ -706,7 +711,7 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 
 
 def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str], Objects]:
-    """Return the scenario, changed keys as text, and Python objects. Raises InputError for wrong ones."""
+    """Return the scenario, changed keys as text, and Python objects. Raises InputError for invalid objects."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         known = ", ".join(sorted(Changes.__annotations__))
         raise TypeError(f"unexpected keyword argument {min(unknown)!r} (expected {known}). Fix: set other keys by set.")
@@ -787,13 +792,13 @@ def load(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         set: "table.key" → value; None removes a key.
-        folder: start of relative paths in a dict; default the working directory.
+        folder: folder in which relative paths of a dict start; by default the working directory.
 
     Returns:
         The scenario with all defaults.
 
     Raises:
-        InputError: an unusable scenario.
+        InputError: the scenario is invalid.
 
     Example:
         >>> import decentral_dp

@@ -37,7 +37,7 @@ class Sensitivity(NamedTuple):
         sensitivity: norm of the largest change, (b,); +inf if no bound is proved.
         rate: sampling rate of the batch, (b,); 1 if all records take part.
         batch: round of the fresh batch; None without sampling; MIXED for several batches.
-        sampling: sampling of the batch, as in a ledger, such as "fixed" or "poisson".
+        sampling: kind of sampling of the batch, as in a ledger, such as "fixed" or "poisson".
         largest: largest norm of the part of the value that reads the split, (b,) or 0 (`split_rounding`).
     """
 
@@ -56,16 +56,18 @@ _LINEAR = (
 
 @dataclass(frozen=True, slots=True, init=False)
 class Bounded:
-    """A value `public + private` whose dependence on the agent's own records is bounded.
+    """Value `public + private` whose dependence on the agent's own records is bounded.
 
     Args:
-        public: (b, d) part that the adversary can compute: released values, messages, data-independent terms.
+        public: part that the adversary can compute, (b, d): released values, messages, data-independent terms.
         private: part that depends on records, (b, d).
         sensitivities: split → sensitivity of `private` to one replaced record, in `norm`.
-        norm: "l1" or "l2".
+        norm: norm of the sensitivities, "l1" or "l2".
 
-    Sensitivity: At most the sum for a sum, and the multiple for a multiple (triangle inequality), for each split. A sum
-        of values of different batches has rate 1. The public part has sensitivity 0.
+    Sensitivity:
+        For each split, a sum has at most the sum of the sensitivities, and a multiple has the same multiple of the
+        sensitivity (triangle inequality). A sum of values of different batches has rate 1. The public part has
+        sensitivity 0.
 
     Limits:
         A factor of 0 gives sensitivity 0, also for +inf.
@@ -96,12 +98,12 @@ class Bounded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(b, d)."""
+        """Shape (b, d)."""
         return self.private.shape
 
     @property
     def value(self) -> Array:
-        """(b, d) public + private. It is data-dependent, and is sent only through a release."""
+        """Value public + private, (b, d). It is data-dependent, and is sent only through a release."""
         return self.public + self.private
 
     def __add__(self, other: Array | Bounded) -> Bounded:
@@ -116,13 +118,33 @@ class Bounded:
     __radd__ = __add__
 
     def _sum_sensitivities(self, other: Bounded) -> dict[Split, Sensitivity]:
-        """Return the sensitivities of the sum, which are those of the difference."""
+        """Return the sensitivities of the sum, which are also the sensitivities of the difference.
+
+        Different batches have no amplification, so the rate becomes 1.
+        """
         if other.norm != self.norm:
             raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
         if other.private.shape != self.private.shape:
             # Broadcasting over more columns would increase the change beyond the sensitivity.
             raise ValueError(f"values of shapes {self.private.shape} and {other.private.shape} cannot be added")
-        return _merge(self.sensitivities, other.sensitivities)
+        union = dict(self.sensitivities)
+        for split, s in other.sensitivities.items():
+            if split not in union:
+                union[split] = s
+                continue
+            first = union[split]
+            total, largest = first.sensitivity + s.sensitivity, first.largest + s.largest
+            if first.batch == s.batch:
+                union[split] = first._replace(sensitivity=total, largest=largest)
+            else:
+                union[split] = Sensitivity(total, np.ones_like(total), MIXED, largest=largest)
+        if len(union) > 1:
+            one, two = self.sensitivities, other.sensitivities
+            for split, s in union.items():
+                # Only for parts that were not yet in one sum, so that the order of a sum does not matter.
+                added = _added_to(split, one, two) + _added_to(split, two, one)
+                union[split] = s._replace(sensitivity=s.sensitivity + split_rounding(added))
+        return union
 
     def __mul__(self, factor: float | Array) -> Bounded:
         """Scale by a public number, or by one public number per agent, shape (b, 1)."""
@@ -165,7 +187,7 @@ class Bounded:
         raise TypeError(_LINEAR)
 
     def in_l1(self) -> Bounded:
-        """Bound the same value in l1, for Laplace noise.
+        """Return the same value with its sensitivity bounded in l1, for Laplace noise.
 
         Sensitivity:
             ‖v‖₁ ≤ √d ‖v‖₂ for d columns.
@@ -189,7 +211,7 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 
 @lru_cache(maxsize=64)
 def shared_zeros(shape: tuple[int, ...]) -> Array:
-    """Return zeros (shape) for an absent public part, always as the same read-only array."""
+    """Return zeros of a shape for an absent public part, always as the same read-only array."""
     return np.broadcast_to(0.0, shape)
 
 
@@ -204,7 +226,7 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
     """Sensitivities times a public factor, computed on access, since ledgers multiply many at once.
 
     Args:
-        sensitivities: split → sensitivity, as `base`.
+        sensitivities: split → sensitivity, available as `base`.
         factor: public factor, not 0.
 
     Example:
@@ -239,7 +261,7 @@ def _scale_sensitivities(base: Mapping[Split, Sensitivity], factor: float | Arra
 
 
 def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
-    """Multiply a sensitivity by a public number, or by one per agent, (b, 1)."""
+    """Multiply a sensitivity by a public number or by one number per agent, (b, 1)."""
     if isinstance(factor, float) and factor != 0.0:
         return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling, s.largest * abs(factor))
     size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
@@ -247,27 +269,6 @@ def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
         # A factor of 0 gives 0, also for an infinite sensitivity.
         sensitivity, largest = (np.where(size == 0.0, 0.0, bound * size) for bound in (s.sensitivity, s.largest))
     return s._replace(sensitivity=sensitivity, largest=largest)
-
-
-def _merge(a: Mapping[Split, Sensitivity], b: Mapping[Split, Sensitivity]) -> dict[Split, Sensitivity]:
-    """Add sensitivities for each split. With different batches there is no amplification: the rate becomes 1."""
-    union = dict(a)
-    for split, s in b.items():
-        if split not in union:
-            union[split] = s
-            continue
-        first = union[split]
-        total, largest = first.sensitivity + s.sensitivity, first.largest + s.largest
-        if first.batch == s.batch:
-            union[split] = first._replace(sensitivity=total, largest=largest)
-        else:
-            union[split] = Sensitivity(total, np.ones_like(total), MIXED, largest=largest)
-    if len(union) > 1:
-        for split, s in union.items():
-            # Only for parts that were not yet in one sum, so that the order of a sum does not matter.
-            added = _added_to(split, a, b) + _added_to(split, b, a)
-            union[split] = s._replace(sensitivity=s.sensitivity + split_rounding(added))
-    return union
 
 
 def _added_to(split: Split, one: Mapping[Split, Sensitivity], other: Mapping[Split, Sensitivity]) -> Array | float:
@@ -322,13 +323,13 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
         records: number of records N of all agents.
         agents: number of agents, each of which sums its records first.
         width: number of coordinates of the mean.
-        rate: sampling rate q; default 1.
+        rate: sampling rate q.
 
     Returns:
         D/(qN), times the slack of the sum.
 
     Sensitivity:
-        The norm is that of the diameter; one record of one agent is replaced.
+        The norm is the norm of the diameter. One record of one agent is replaced.
 
     Example:
         >>> round(mean_sensitivity_bound(2.0, records=100, agents=4, width=5), 9)
@@ -382,14 +383,14 @@ def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounde
 
 
 def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array | Bounded:
-    """Apply a function without a proved sensitivity, row by row; for private states.
+    """Apply a function with no proven sensitivity row by row. Intended for private states.
 
     Args:
         function: function of arrays, independent for each row.
         values: arrays or bounded values, each (b, …) with one row per agent.
 
     Returns:
-        An array if all values are arrays, else a bounded value.
+        An array if all values are arrays, otherwise a bounded value.
 
     Sensitivity:
         Infinite for every split on which a value depends, and zero for the others.

@@ -27,7 +27,11 @@ _EXPERIMENT = "decentral_dp"
 
 
 class TensorBoard:
-    """TensorBoard scalars. folder: folder of its files, created at the first event."""
+    """Callback that writes TensorBoard scalars.
+
+    Args:
+        folder: folder of the event files, created at the first event.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._open = _import_extra("tensorboardX", "tensorboard").SummaryWriter
@@ -41,7 +45,7 @@ class TensorBoard:
 
 
 class MLflow:
-    """MLflow metrics, in a run of the experiment `decentral_dp` at MLFLOW_TRACKING_URI.
+    """Callback that writes MLflow metrics, in a run of the experiment `decentral_dp` at MLFLOW_TRACKING_URI.
 
     Leaving the `with` block ends that run as finished, killed or failed.
 
@@ -74,7 +78,7 @@ class MLflow:
 
 
 class RunLog:
-    """JSON lines, flushed one by one, so that readers see whole lines."""
+    """Callback that writes JSON lines, flushed one by one so that readers see whole lines."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file

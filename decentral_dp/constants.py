@@ -49,24 +49,24 @@ class ProblemConstants(NamedTuple):
     Args:
         radius: radius of a ball around `centre` that contains every minimiser y_Z(x).
         mu: strong convexity of G in y.
-        l_fx: sup |∇_x f|.
-        l_fy: sup |∇_y f|.
-        l_gy: sup |∇_y G|.
-        d_fx: sup over two records of the change of ∇_x f; data-independent terms cancel.
+        l_fx: supremum of |∇_x f|.
+        l_fy: supremum of |∇_y f|.
+        l_gy: supremum of |∇_y G|.
+        d_fx: largest change of ∇_x f between two records; data-independent terms cancel.
         d_fy: the same bound for ∇_y f.
         d_gy: the same bound for ∇_y g.
-        b_fxx: sup |∇²_xx f|.
-        b_fxy: sup |∇²_xy f|.
-        b_fyy: sup |∇²_yy f|.
-        b_gxy: sup |∇²_xy G|.
-        b_gyy: sup |∇²_yy G|.
-        d_hxy: sup over two records of the change of ∇²_xy g.
+        b_fxx: supremum of |∇²_xx f|.
+        b_fxy: supremum of |∇²_xy f|.
+        b_fyy: supremum of |∇²_yy f|.
+        b_gxy: supremum of |∇²_xy G|.
+        b_gyy: supremum of |∇²_yy G|.
+        d_hxy: largest change of ∇²_xy g between two records.
         d_hyy: the same bound for ∇²_yy g.
         c_gxy: Lipschitz constant in y of ∇²_xy G.
         c_gyy: Lipschitz constant in y of ∇²_yy G.
         m_gxy: Lipschitz constant in x of ∇²_xy G.
         m_gyy: Lipschitz constant in x of ∇²_yy G.
-        m: sup |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
+        m: supremum of |∇²_xy G (∇²_yy G)⁻¹| at minimisers, at most b_gxy/mu.
 
     References:
         Lowy & Liu 2025, Assumption 2.2, and differences of two records.
@@ -111,22 +111,21 @@ def round_up(value: float) -> float:
     return value * UP if value == value else math.inf
 
 
-# exp of more is no float64.
+# exp of a larger number overflows float64.
 _LARGEST_LOG = 700.0
 
 
 def box_norm(low: Array, high: Array) -> float:
-    """Bound ‖x‖₂ over the box, which is checked.
+    """Bound ‖x‖₂ over the box [low, high], and check the box.
 
     Args:
-        low: (p,).
-        high: (p,).
+        low, high: ends of the box, (p,) each.
 
     Returns:
         sup ‖x‖₂ over the box.
 
     Raises:
-        InputError: a bound that is not finite, or low > high.
+        InputError: a bound is not finite, or low > high.
 
     Example:
         >>> box_norm(np.array([-3.0, 0.0]), np.array([1.0, 4.0]))
@@ -148,7 +147,7 @@ def box_strengths(low: Array, high: Array) -> tuple[float, float]:
         low, high: ends of the box, (p,) each.
 
     Raises:
-        InputError: see `box_norm`; or exp of a bound is NaN.
+        InputError: as in `box_norm`, or exp of a bound is NaN.
     """
     box_norm(low, high)
     least, most = float(low.min()), float(high.max())
@@ -191,7 +190,7 @@ def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
     """Bound D_y, the distance between the minimisers y_Z(x) and y_Z(x') for two x of the box.
 
     Args:
-        c: constants.
+        c: constants of the problem.
         width: D_x, the box's l2 diameter.
         centred: whether all balls have the same centre.
 
@@ -204,14 +203,14 @@ def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
 
 
 class ClassLoss(NamedTuple):
-    """Softmax loss of `classes` classes; with one row of weights, the logistic loss of two.
+    """Softmax loss of `classes` classes, or logistic loss of two classes with one row of weights.
 
     The logistic loss is the softmax loss of two classes at Y = ½(y, −y), and so are its bounds. See docs/proofs/17.
 
     Args:
-        radius: R ≥ ‖a‖₂.
+        radius: bound R ≥ ‖a‖₂ on the features.
         classes: number of classes.
-        spread: ρ ≥ |difference of two scores| per unit of R‖y‖: √2 for separate rows, 1 if the score is the
+        spread: bound ρ on |difference of two scores| per unit of R‖y‖: √2 for separate rows, 1 if the score is the
             margin.
 
     Example:
@@ -227,7 +226,7 @@ class ClassLoss(NamedTuple):
 
     @property
     def smoothness(self) -> float:
-        """sup ‖∇²l‖: R²/4 of the logistic, R²/2 of the softmax loss.
+        """Supremum of ‖∇²l‖: R²/4 for the logistic loss, R²/2 for the softmax loss.
 
         u ↦ uᵀ(diag(s) − ssᵀ)u is a variance over r ~ s, at most a quarter of the squared range of u (Popoviciu).
         The range of Va is at most ρR‖V‖.
@@ -236,7 +235,7 @@ class ClassLoss(NamedTuple):
 
     @property
     def third(self) -> float:
-        """Lipschitz constant of ∇²l: R³/(6√3) of the logistic, √2 R³/(3√3) of the softmax loss.
+        """Lipschitz constant of ∇²l: R³/(6√3) for the logistic loss, √2 R³/(3√3) for the softmax loss.
 
         The third derivative along one direction is a third central moment, at most range³/(6√3) (two points).
         It is a symmetric form, largest where its directions agree (Banach).
@@ -245,14 +244,14 @@ class ClassLoss(NamedTuple):
 
     @property
     def self_concordance(self) -> float:
-        """κ: R of the logistic, √2 R of the softmax loss.
+        """Self-concordance κ: R for the logistic loss, √2 R for the softmax loss.
 
         Along v the variance of u changes at the rate E[(v_r − Ev)(u_r − Eu)²] ≤ range(v) Var(u).
         """
         return self.spread * self.radius
 
     def gradient(self, norm: float) -> float:
-        """Bound R‖s − e_b‖, or Rσ(−m): R/(1 + e^{−R norm}) for the logistic, below √2 R for the softmax loss.
+        """Bound R‖s − e_b‖, or Rσ(−m): R/(1 + e^{−R norm}) for the logistic loss, below √2 R for the softmax loss.
 
         π = 1 − s_b and every s_r are bounded through the differences of scores, and Σ_{r≠b} s_r² ≤ π max s_r.
         """
@@ -292,8 +291,8 @@ class SquaredLoss(NamedTuple):
     """Squared loss ½(aᵀy − b)².
 
     Args:
-        radius: R ≥ ‖a‖₂.
-        label_bound: B ≥ |b|.
+        radius: bound R ≥ ‖a‖₂ on the features.
+        label_bound: bound B ≥ |b| on the labels.
 
     Example:
         >>> SquaredLoss(radius=1.0, label_bound=1.0).gradient(norm=1.0)
@@ -327,7 +326,7 @@ class SquaredLoss(NamedTuple):
             B√c · max_{0≤s≤S} s/(s² + w) + x S²/(S² + w),   S = R√c
 
         Proof: y − x₀ = (XᵀX + w)⁻¹(Xᵀβ − XᵀX x₀), where X has the rows √c_k a_k: its singular values are at most
-        S, and ‖β‖ ≤ B√c. With strengths Ω ⪰ w take X Ω^{−½} for X.
+        S, and ‖β‖ ≤ B√c. With strengths Ω ⪰ w, replace X by X Ω^{−½}.
         """
         most = self.radius * math.sqrt(record_mass)
         s = min(most, math.sqrt(weight))
@@ -377,16 +376,15 @@ class Family(Protocol):
 
     @property
     def self_concordance(self) -> float:
-        """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf if it is unknown."""
+        """Self-concordance κ: ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf if unknown."""
         return math.inf
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """Bound the derivatives for all x of a box and y in the ball of minimisers.
 
         Args:
-            low: (p,) of x.
-            high: (p,) of x.
-            record_mass: 1 for minimisers of g, 1 + 1/λ for those of g + f/λ; default 1.
+            low, high: ends of the box of x, (p,) each.
+            record_mass: 1 (the default) for minimisers of g, or 1 + 1/λ for minimisers of g + f/λ.
 
         Raises:
             InputError: the box is not finite.
@@ -394,11 +392,11 @@ class Family(Protocol):
         ...
 
     def centre(self, x: Array) -> Array:
-        """Return the (q,) centre of the ball of minimisers at a public x: data-independent, 0 by default."""
+        """Return the data-independent centre (q,) of the ball of minimisers at a public x, by default 0."""
         return np.zeros(self.problem.q)
 
     def spread(self, low: Array, high: Array) -> float:
-        """Bound ‖y_Z(x) − y_Z(x')‖₂ for all x, x' of the box [low, high], each (p,): D_y."""
+        """Return a bound D_y on ‖y_Z(x) − y_Z(x')‖₂ for all x, x' of the box [low, high], each (p,)."""
         return solution_spread(self.constants(low, high), box_width(low, high), self.centred)
 
     def loss_range(self, low: Array, high: Array) -> float:
@@ -425,10 +423,10 @@ class LossFamily(Family, Protocol):
 
 @dataclass(frozen=True)
 class Weighed(LossFamily):
-    """Family of `HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
+    """Family of `HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Needs train records of `place_records`.
 
-    A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
-    σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g). With Σ(n_g/n)² ≤ 1 its
+    A replaced record stays in its group g, so every difference of two records is multiplied by the weight σ(x_g) ≤ s
+    or the slope σ'(x_g) ≤ s'. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g). With Σ(n_g/n)² ≤ 1 its
     norm is at most s' G. The change with x, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
     See docs/proofs/18.
     """
@@ -467,7 +465,8 @@ class Weighed(LossFamily):
 class Mean(Family):
     """Family of `MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², ‖a‖ ≤ record_radius.
 
-    The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
+    The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), with the means c and c̄ of the train and validation
+    records.
     """
 
     centred, self_concordance = False, 0.0
@@ -543,11 +542,11 @@ class Linear(Family):
 
 @dataclass(frozen=True)
 class Regularised(LossFamily):
-    """Family with one loss of y and R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
+    """Family with one loss of y and R = ½ scale Σ_s e^{x_s} ‖y_s‖², where y_s are the lower variables of strength s.
 
-    With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R contains w_s y_s, with spectral norm max_s w_s‖y_s‖. Further
-    M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k. One strength
-    for all (p = 1) has M ≤ ‖y‖. See docs/proofs/18.
+    With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R contains w_s y_s, with spectral norm max_s w_s‖y_s‖. Also,
+    M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k. With one
+    common strength (p = 1), M ≤ ‖y‖. See docs/proofs/18.
 
     Args:
         problem: the bilevel problem.
@@ -664,16 +663,14 @@ def worst_case(
 
     Args:
         family: family that has the constants.
-        low: (p,) of x.
-        high: (p,) of x.
-        bound: constants → number.
+        low, high: ends of the box of x, (p,) each.
+        bound: function of the constants that returns a number.
         record_mass: see `Family.constants`.
-        cells: pieces of the box, default 64.
+        cells: number of pieces of the box; default 64.
 
     Returns:
-        For one upper variable, the largest value over the pieces. It is far less than the bound from the constants of
-        the whole box, since the largest and the smallest strength are not attained at the same x. For more variables,
-        the bound from the whole box.
+        The largest value over the pieces for one upper variable, or the bound from the whole box for several. The
+        former is far smaller, since the largest and the smallest strength are not attained at the same x.
 
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
@@ -706,9 +703,9 @@ def _regularised_constants(
         radius: radius of the ball of minimisers.
         norm: bound on ‖y‖.
         mu: strong convexity of R in y.
-        mixed_bound: sup ‖∇²_xy R‖.
+        mixed_bound: bound on ‖∇²_xy R‖.
         varying: Lipschitz constant in y of ∇²_xy R.
-        most: sup ‖∇²_yy R‖.
+        most: bound on ‖∇²_yy R‖.
         m: see `ProblemConstants`.
         varies: whether the derivatives of R grow like e^x.
     """

@@ -13,9 +13,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-# Largest numbers of letters in an error, in a word of it, and in a path of it.
+# Largest numbers of characters in an error, in one of its words, and in one of its paths.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
-# Letters of a quoted path.
+# Largest number of characters of a quoted path.
 _TAIL = 300
 # Optional packages. Each extra has the name of its package.
 _EXTRAS = ("ray", "torch")
@@ -49,7 +49,7 @@ def readable(message: str, lines: bool = True) -> str:
     """Escape control characters of a message, and shorten long words.
 
     Args:
-        message: sentence.
+        message: text of the message.
         lines: whether newlines and tabs are kept.
     """
 
@@ -142,7 +142,7 @@ class UnplannedReleaseError(RuntimeError):
     """Release without a plan, which invalidates the planned ε."""
 
 
-class Stopped(Exception):  # noqa: N818 # an interrupt is no error
+class Stopped(Exception):  # noqa: N818 # an interrupt is not an error
     """Interrupted run or study. The message lists the kept results."""
 
 
@@ -190,7 +190,7 @@ def converting(
     """Convert errors of a library or of custom code to InputError. An InputError passes unchanged.
 
     Args:
-        errors: converted types.
+        errors: types of the converted errors.
         sentence: error → text of the InputError.
 
     Raises:

@@ -81,7 +81,7 @@ class Private:
     random_state: Any
 
     def _store_cost(self, cost: FitCost, read_off: str) -> None:
-        """Store the privacy cost. read_off: Values inferred from the labels, not covered by ε; "" if none."""
+        """Store the privacy cost. `read_off` lists values inferred from the labels, not covered by ε; "" if none."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
         self.statement_ = f"{f'Apart from {read_off} inferred from y: ' if read_off else ''}{statement} {NOT_COVERED}"
 
@@ -103,13 +103,13 @@ def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool =
 
     Args:
         estimator: estimator to fit.
-        X: numbers, (n, d).
+        X: features, (n, d).
         y: labels, (n,).
         numbers: whether labels must be numbers; default False.
 
     Raises:
         InputError: a column is not numeric, a value is missing, or an array is masked.
-        TypeError, ValueError: from scikit-learn, for other shapes and types.
+        TypeError, ValueError: scikit-learn does not support the shape or type.
     """
     refuse_masked(X, "X")
     _refuse_labels(y, numbers)
@@ -217,7 +217,10 @@ class _Decentralised(Private):
     def _train(
         self, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None, read_off: str
     ) -> TrainedModel:
-        """Run the agents, and store the privacy cost. read_off: Values inferred from the labels. Raises InputError."""
+        """Run the agents, and store the privacy cost. Raises InputError.
+
+        `read_off` lists values inferred from the labels, not covered by ε; "" if none.
+        """
         n, d = features.shape
         owner, counts = (None, ()) if owners is None else number_owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(counts)
@@ -322,7 +325,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
     Args:
         agents: number of agents. Rows are partitioned evenly at random by a public seed, unless `fit` receives owners.
-            Default 5, or that of the graph.
+            Default: 5, or the number of agents of the graph.
         topology: kind of graph, as in a scenario ("ring", "torus", "complete", …), table as a dict, or
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
         epsilon, delta: target of every agent, for all its messages; default (1, 1e-5). Choose δ below 1/N.
@@ -337,8 +340,8 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         l2: strength of l2/2 ‖weights‖²; default 0.
         data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
             it and scaled to [−1, 1]. Default (−1, 1).
-        budget: `decentral_dp.Budget` that every `fit` is charged to, also those of a search or a cross-validation;
-            default None. Folds are other data sets: set its `dataset`.
+        budget: `decentral_dp.Budget` to which every `fit` is charged, including the fits of a search or a
+            cross-validation; default None. Folds are different data sets, so set its `dataset`.
         classes: allowed labels; None infers them from y, with a `PrivacyWarning`.
         class_weight: public weights as {label: number}, by default 1. Predicted probabilities are multiplied by them
             after training, at no privacy cost (Elkan, "The Foundations of Cost-Sensitive Learning", IJCAI 2001).
@@ -371,7 +374,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
     class_weight: Mapping[Any, float] | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
-        """Train the classifier, privately.
+        """Train the classifier privately.
 
         Args:
             X: features, (n, d), a row for each record.
@@ -429,7 +432,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
             `PrivacyWarning`.
         loss: "squared", "huber" or "poisson". The Huber loss is linear beyond a tenth of half the label range. The
-            Poisson loss is that of counts in a label range from 0, and predicts exp(x·coef_ + intercept_).
+            Poisson loss is for counts in a label range that starts at 0, and predicts exp(x·coef_ + intercept_).
         agents, topology, epsilon, delta, model, algorithm, rounds, clip: see `DecentralisedClassifier`.
         colluders, weights, l2, data_range, budget, random_state: see `DecentralisedClassifier`.
 
@@ -455,7 +458,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     loss: Literal["squared", "huber", "poisson"] = "squared"
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
-        """Train the regression, privately.
+        """Train the regression privately.
 
         Args:
             X: features, (n, d), a row for each record.
@@ -541,7 +544,7 @@ def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str) -> N
     """Warn of the composed ε of the record with the largest cost, if it was in earlier fits.
 
     Args:
-        features: records (n, d).
+        features: features of the records, (n, d).
         epsilon, delta: privacy cost of this fit.
         fix: advice, without a full stop.
     """

@@ -40,8 +40,8 @@ class SelectionMechanism(Protocol):
     """Random selection that is itself the release, such as an exponential mechanism.
 
     Args:
-        mechanism: "exponential", "gaussian" (of a Gaussian pair) or "uncertified".
-        sensitivity: split → sensitivity to one replaced record; the privacy cost is sensitivity/scale.
+        mechanism: kind of mechanism, "exponential", "gaussian" (of a Gaussian pair) or "uncertified".
+        sensitivity: split → sensitivity to one replaced record. The privacy cost is sensitivity/scale.
         width: number of coordinates of a draw.
         distortion: bound on the error of the log-density.
     """
@@ -59,7 +59,7 @@ class SelectionMechanism(Protocol):
     def distortion(self) -> float: ...
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw (width,) at a scale; at scale 0 return the best candidate."""
+        """Draw an array (width,) at a scale, or return the best candidate at scale 0."""
         ...
 
 
@@ -107,11 +107,11 @@ class Bundle(Mapping[str, Array]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Array]:
-        """Return channels and arrays (b, width); faster than the method of `Mapping`."""
+        """Return channels and arrays (b, width), faster than the method of `Mapping`."""
         return self._values.items()
 
     def concatenate(self) -> Array:
-        """Concatenate all arrays, (b, Σ d); without a copy if they are the columns of `whole`."""
+        """Concatenate all arrays, (b, Σ d), without a copy if they are the columns of `whole`."""
         if self._whole is not None:
             return self._whole
         parts = list(self._values.values())
@@ -125,10 +125,10 @@ _METHODS = frozenset(dir(Bundle)) | {"_values", "_whole"}
 class Gossip:
     """Release of one value per channel, in one message to every neighbour.
 
-    The reply is a `Reply`; with `each`, a `FullReply`.
+    The reply is a `Reply`, or a `FullReply` with `each`.
 
     Args:
-        each: whether the reply contains the value of every neighbour, not only the sum; default False.
+        each: whether the reply contains the value of every neighbour, not only the sum.
         values: channel → values of the b agents of a host, (b, d).
 
     Example:
@@ -150,13 +150,14 @@ class ClippedSum(NamedTuple):
 
     Args:
         term: name of a term in `problems.protocol`.
-        x: (p,).
-        y: (q,).
+        x: upper variable, (p,).
+        y: lower variable, (q,).
         along: direction of the term.
-        rate: sampling rate of a Poisson sample, drawn by each agent; queries of one `Ask` with equal rate and split
-            share the sample. Default 1: all records.
-        times: public factor on every contribution before clipping; default 1.
-        block: (k, K), to sum over the records with index k modulo K of each agent, at rate 1; default None, all.
+        rate: sampling rate of a Poisson sample that each agent draws. Queries of one `Ask` with equal rate and split
+            share the sample. 1 (the default) means all records.
+        times: public factor on every contribution before clipping.
+        block: pair (k, K), which selects each agent's records with index k modulo K, at rate 1. None (the default)
+            selects all records.
     """
 
     term: str
@@ -178,12 +179,12 @@ class ClippedQuery(NamedTuple):
 
     Args:
         term: name of a term of the problem.
-        x: (p,).
-        y: (q,).
+        x: upper variable, (p,).
+        y: lower variable, (q,).
         bound: clipping norm (l2) of every vector minus `centre`.
-        earlier_point: earlier (x, y); the clipped vector is then the difference to it.
-        centre: public centre, (width,); default 0.
-        rate: as in `ClippedSum`.
+        earlier_point: earlier point (x, y). The clipped vector is then the difference from this point.
+        centre: public centre, (width,), by default 0.
+        rate: sampling rate of a Poisson sample, as in `ClippedSum`.
         parameters: public parameters of the objective.
     """
 
@@ -206,11 +207,11 @@ class Ask:
     """Exchange between a server and its agents.
 
     In a program of agents, the values are answers: each agent releases one value per channel with its noise, and the
-    reply has the mean of all answers. Agents compute the state of the server from earlier answers, which are public.
-    The server need not be trusted.
+    reply contains the mean of all answers. Agents compute the state of the server from earlier answers, which are
+    public. The server need not be trusted.
 
-    In a program of a trusted coordinator, the values are questions at public points. The reply has their means over all
-    records, which are not public.
+    In a program of a trusted coordinator, the values are questions at public points. The reply contains their means
+    over all records, which are not public.
 
     Raises:
         ValueError: a point is not public.
@@ -236,7 +237,7 @@ class Ask:
 
 
 class Pool:
-    """Request for all records, once, to a trusted coordinator. The reply gives access to them."""
+    """One-time request of a trusted coordinator for all records. The reply gives access to them."""
 
 
 class Release:
@@ -250,7 +251,7 @@ class Released(NamedTuple):
     """Release of a coordinator.
 
     Args:
-        released: public released values, (1, d) each.
+        released: public released values, each (1, d).
         scale: channel → public scale of its noise.
     """
 
@@ -274,9 +275,9 @@ class Reply(NamedTuple):
     """Reply to `Gossip`.
 
     Args:
-        released: public release of this agent; for a silent agent the last one, initially its start (zeros for a
-            channel that is not a variable of the program).
-        neighbour_sum: Σ_{j≠i} w_ij · (release of j), over the neighbours that sent.
+        released: public release of this agent. For a silent agent it is the last release, initially its start (zeros
+            for a channel that is not a variable of the program).
+        neighbour_sum: weighted sum Σ_{j≠i} w_ij · (release of j) over the neighbours that sent.
     """
 
     released: Bundle
@@ -284,13 +285,13 @@ class Reply(NamedTuple):
 
 
 class NeighbourReleases(NamedTuple):
-    """Messages of all neighbours to the agents of a block: k messages, those to row 0 first.
+    """Messages of all neighbours to the agents of a block, k in total, ordered by receiving row.
 
     Args:
         rows: receiving rows of the block, (k,), ascending.
         agents: sending agents, (k,), ascending for each row.
-        weights: w_ij, (k,).
-        values: channel → (k, d), as released.
+        weights: weights w_ij, (k,).
+        values: channel → released values, (k, d).
 
     Example:
         >>> rows, agents, values = np.array([0, 0, 1]), np.array([1, 2, 0]), Bundle({"y": np.eye(3)})
@@ -328,8 +329,8 @@ class FullReply(NamedTuple):
     """Reply to `Gossip` with `each`: `own, near, received = yield Gossip(each=True, y=s.y)`.
 
     Args:
-        released: as in `Reply`.
-        neighbour_sum: as in `Reply`.
+        released: public release of this agent, as in `Reply`.
+        neighbour_sum: weighted sum of the neighbours' releases, as in `Reply`.
         neighbours: messages of all neighbours.
     """
 
@@ -340,26 +341,27 @@ class FullReply(NamedTuple):
 
 Exchange: TypeAlias = Gossip | Ask
 Request: TypeAlias = Ask | Pool | Release
-Response: TypeAlias = Any  # of Gossip a Reply, of Ask an Answer, …
+Response: TypeAlias = Any  # a Reply to Gossip, an Answer to Ask, …
 
 
 class Program(Protocol):
     """Program of the agents.
 
     Args:
-        channels: published variables, fields of its state.
-        releases_per_round: E, number of exchanges in one step.
-        central: whether all exchanges are `Ask`; else all are `Gossip`.
+        channels: published variables, which are fields of its state.
+        releases_per_round: number of exchanges E in one step.
+        central: whether all exchanges are `Ask` instead of `Gossip`.
 
     Limits:
         Exchange e of round t has the index t·E + e. The variables in `channels` after the last round T − 1 are released
         with the index T·E. At index 0 no value depends on records. Sending a plain array is not a release.
 
-        A program may have `senders(network)`, which yields the sending agents of rounds 0, 1, …, T (round T: the last
-        release); see `Senders`. Without it, or if it returns None, all agents send. It may have `sends(t)`: whether
-        round t sends messages. In a local round the sums of neighbours are 0.
+        A program may have `senders(network)`, which yields the sending agents of rounds 0, 1, …, T (round T is the last
+        release; see `Senders`). Without it, or if it returns None, all agents send. It may have `sends(t)`, which
+        returns whether round t sends messages. In a local round the sums of neighbours are 0.
 
-        It may have `solution(values)`, a function of public values: channel → value that is published and evaluated.
+        It may have `solution(values)`, a function of public values that returns channel → value to publish and
+        evaluate.
     """
 
     @property
@@ -376,22 +378,22 @@ class Program(Protocol):
         ...
 
     def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
-        """Perform one round: yield its exchanges, return the next state."""
+        """Perform one round: yield its exchanges, and return the next state."""
         ...
 
 
 class Senders:
     """Sending agents of every round, from a program's `senders`.
 
-    A silent agent has no release, and so no noise, ledger entry or privacy cost. The sending agents are public, so they
-    may depend only on the network and on public randomness.
+    A silent agent has no release, and therefore no noise, ledger entry or privacy cost. The sending agents are public,
+    so they may depend only on the network and on public randomness.
 
     Args:
         program: program with `senders(network)`, which yields a boolean mask (m,) or indices of agents for each round.
         network: public facts of all agents, with their number `n_agents`.
 
     Raises:
-        InputError: a round yields neither, or there are too few rounds.
+        InputError: a round yields neither a mask nor indices, or there are too few rounds.
 
     Example:
         >>> class Turns:
@@ -455,7 +457,7 @@ def _converting_senders(program: Any) -> AbstractContextManager[None]:
 
 
 def _rounds_of(program: Any, network: Any) -> Iterator[Any] | None:
-    """Return the senders of rounds 0, 1, …; None if all agents always send. Raises InputError."""
+    """Return the senders of rounds 0, 1, …, or None if all agents always send. Raises InputError."""
     with _converting_senders(program):
         senders = getattr(program, "senders", None)
         rounds = None if senders is None else senders(network)
@@ -463,7 +465,7 @@ def _rounds_of(program: Any, network: Any) -> Iterator[Any] | None:
 
 
 def senders_of(program: Any, network: Any) -> Senders | None:
-    """Return the sending agents of every round, without offline ones; None if all agents always send.
+    """Return the sending agents of every round, without offline agents, or None if all agents always send.
 
     Args:
         program: program of the agents.
@@ -477,7 +479,7 @@ class Coordination(Protocol):
     """Program of a trusted coordinator.
 
     Args:
-        releases_per_round: E, number of `Release` in one step. Release e of round t has the index t·E + e + 1.
+        releases_per_round: number of `Release` exchanges E in one step. Release e of round t has the index t·E + e + 1.
     """
 
     @property
@@ -487,14 +489,14 @@ class Coordination(Protocol):
         """Return the data-independent start.
 
         Args:
-            context: public facts: the problem, numbers of records, the domain of x.
+            context: public facts (problem, numbers of records, domain of x).
         """
         ...
 
     def step(self, t: int, context: Any, s: Any) -> Generator[Request, Response, Any]:
-        """Perform one round: yield its exchanges, return the next state."""
+        """Perform one round: yield its exchanges, and return the next state."""
         ...
 
     def published(self, s: Any) -> Mapping[str, Array]:
-        """Return variable → (d,): public values after this round, a function of the releases."""
+        """Return variable → public value (d,) after this round, a function of the releases."""
         ...

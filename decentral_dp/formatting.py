@@ -1,4 +1,4 @@
-"""Number formats of terminal, page and figures. Every ε is rounded up, and every lower bound on ε down."""
+"""Number formats of the terminal, pages and figures. Every ε is rounded up, every lower bound on ε is rounded down."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGE = 1e4
 
 
 def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
-    """Return the names of agents; none if these are their numbers.
+    """Return the names of the agents, or an empty tuple if the names are their numbers.
 
     Args:
         labels: names of agents 0, 1, …, from `result.json`.
@@ -31,7 +31,7 @@ def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
 
 
 def cut_name(name: str) -> str:
-    """Shorten a name to 18 letters.
+    """Shorten a name to 18 characters.
 
     Example:
         >>> cut_name("Zurich"), cut_name("University Hospital")
@@ -41,17 +41,17 @@ def cut_name(name: str) -> str:
 
 
 def epsilon_text(value: float | None) -> str:
-    """Round ε up: two decimals, or three digits if it is small.
+    """Write ε rounded up, with two decimals, or with three digits if it is small.
 
     Args:
-        value: ε; None or NaN if there is none.
+        value: value of ε, or None or NaN if there is none.
 
     Returns:
         The number, "∞", "0", or "–".
 
     Example:
-        >>> epsilon_text(0.1234), epsilon_text(2.0001), epsilon_text(2.2)
-        ('0.124', '2.01', '2.20')
+        >>> epsilon_text(0.1234), epsilon_text(0.9999), epsilon_text(2.0001), epsilon_text(2.2)
+        ('0.124', '1.00', '2.01', '2.20')
         >>> epsilon_text(0.000123), epsilon_text(math.inf), epsilon_text(None)
         ('1.23·10⁻⁴', '∞', '–')
     """
@@ -65,15 +65,15 @@ def epsilon_text(value: float | None) -> str:
     if value < 1e-3 or value >= 1e5:
         quantized = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
         return f"{quantized.scaleb(-quantized.adjusted()):.2f}·10{str(quantized.adjusted()).translate(SUPERSCRIPTS)}"
-    digits = 1 if value >= 1000 else max(2, 2 - exact.adjusted())
+    digits = 1 if value >= 1000 else 2 if value > 0.999 else 2 - exact.adjusted()
     return str(exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
 
 
 def at_least_text(value: float) -> str:
-    """Round a lower bound on ε down: two decimals, or two digits if it is large.
+    """Write a lower bound on ε rounded down, with two decimals, or with two digits if it is large.
 
     Args:
-        value: a lower bound.
+        value: lower bound on ε.
 
     Returns:
         The number after "≥", or "∞".
@@ -104,11 +104,11 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
     """Write the lowest and highest privacy cost of a release, rounded up.
 
     Args:
-        prices: (lowest, highest), or None.
-        unit: "ε" or "μ".
+        prices: lowest and highest privacy cost, or None.
+        unit: unit of the cost, "ε" or "μ".
 
     Returns:
-        Such as "μ 0.17" or "ε 0.5 to 1"; "–" for None.
+        Text such as "μ 0.17" or "ε 0.5 to 1"; "–" for None.
 
     Example:
         >>> price_text([0.5, 1.0], "ε"), price_text([0.2, 0.2], "μ"), price_text(None, "ε")
@@ -121,7 +121,7 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
 
 
 def graph_text(graph: Mapping[str, Any]) -> str:
-    """Write number of edges, range of degrees and spectral gap of a graph.
+    """Write the number of edges, the range of degrees and the spectral gap of a graph.
 
     Args:
         graph: entry "topology" of `result.json`.
@@ -149,7 +149,7 @@ def graph_text(graph: Mapping[str, Any]) -> str:
 
 
 def over_time_text(graph: Mapping[str, Any]) -> str:
-    """Write how a graph changes over time; "" for a fixed one.
+    """Describe the changes of a graph over time; "" for a fixed graph.
 
     Args:
         graph: entry "topology" of `result.json`.
@@ -170,7 +170,7 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
 
 
 def byzantine_text(graph: Mapping[str, Any]) -> str:
-    """Write the attack and the robust aggregation of messages; "" without both.
+    """Write the attack and the robust aggregation of messages; "" if there is neither.
 
     Args:
         graph: entry "topology" of `result.json`.
@@ -252,7 +252,7 @@ def schedule_text(table: Mapping[str, Any]) -> str:
 
 
 def least_text(value: float) -> str:
-    """Write a number above 0 in three digits, rounded up.
+    """Write a number above 0 with three digits, rounded up.
 
     Example:
         >>> least_text(0.36123), least_text(8.82), least_text(math.inf)
@@ -289,7 +289,7 @@ _GRAPHS = {
 
 
 def power_text(value: float, pad: bool = False) -> str:
-    """Write a value in at most three digits (exactly, with `pad`), as a power of ten if it is very small or large."""
+    """Write a value with at most three digits (exactly, with `pad`), as a power of ten if it is very small or large."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "−∞" if value < 0 else "–"
     if value == 0 or 1e-3 <= abs(value) < 1e5:
@@ -301,14 +301,14 @@ def power_text(value: float, pad: bool = False) -> str:
 
 
 def score_text(value: float) -> str:
-    """Write a value in four digits; large ones as integers."""
+    """Write a value with four digits, or as an integer if it is large."""
     if 1e3 <= abs(value) < 1e7:
         return f"{value:.0f}"
     return f"{value:.4g}" if 1e-3 <= abs(value) < 1e3 else power_text(value)
 
 
 def capitalise(text: str) -> str:
-    """Capitalise the first letter and keep the others."""
+    """Capitalise the first letter and keep the other letters."""
     return text[:1].upper() + text[1:]
 
 
@@ -351,7 +351,7 @@ def spans(names: Sequence[str]) -> list[str]:
 
 
 def ratio_text(value: float | None) -> str:
-    """Write a ratio in two digits, such as 0.12 or 18; "–" for None.
+    """Write a ratio with two digits, such as 0.12 or 18; "–" for None.
 
     Example:
         >>> ratio_text(0.123), ratio_text(18.4), ratio_text(None)

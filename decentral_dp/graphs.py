@@ -11,9 +11,11 @@ Example:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
+from decentral_dp.errors import converting
 from decentral_dp.topology import GENERATORS
 
 
@@ -22,7 +24,8 @@ def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def table_of_graph(agents: int, **keys: Any) -> dict[str, Any]:
-        return {"kind": name, "agents": agents, **keys}
+        with converting(TypeError, lambda e: f"graphs.{name}: {e}. Fix: pass the number of agents, as in {name}(16)."):
+            return {"kind": name, "agents": operator.index(agents), **keys}
 
     return table_of_graph
 

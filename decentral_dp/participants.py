@@ -1,6 +1,6 @@
-"""Participants: agents with records, which only clipped, bounded queries read.
+"""Participants: agents with records, which are read only by clipped, bounded queries.
 
-A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
+A `Batch` is the set of records over which an agent's gradients average: all records so far, or a fresh minibatch. At
 public points every query returns a `Bounded` that carries its sensitivity: a mean over N (public) contributions of norm
 at most C changes by at most 2C/N, times the summation slack κ, if one record is replaced. A query that reads no record
 returns a plain array. At a private point (a `Bounded` argument) the sensitivity is infinite.
@@ -56,7 +56,7 @@ from decentral_dp.topology.over_time import OverTime
 
 Question = TypeVar("Question", contravariant=True)
 Records = Mapping[Split, Sequence[Any]]
-# Numbers of copied points at which records are evaluated together.
+# Largest number of floats in the copied points at which records are evaluated together.
 _NUMBERS = 2**16
 
 
@@ -64,13 +64,13 @@ class AnsweringBlock(Protocol[Question]):
     """Base class of blocks of agents that answer a coordinator's questions.
 
     Attributes:
-        agents: (b,) their numbers.
+        agents: indices of the agents, (b,).
     """
 
     agents: NDArray[np.int64]
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
-        """Yield each question's name and the (d,) sum of one agent's clipped contributions, in any order."""
+        """Yield each question's name and the sum of one agent's clipped contributions, (d,), in any order."""
         ...
 
     def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
@@ -133,18 +133,18 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         """Sum the clipped contributions of these records, in a Poisson sample record by record.
 
         Args:
-            query: query; a rate below 1 marks a Poisson sample.
-            batch: records, possibly none.
+            query: query, in which a rate below 1 marks a Poisson sample.
+            batch: records; may be empty.
 
         Returns:
-            (d,) times · Σ_i clip(v_i, C/times).
+            times · Σ_i clip(v_i, C/times), (d,).
         """
         # times · v, clipped to C, is times · (v clipped to C/times).
         clip = self.clip.divide(query.times)
         if query.rate == 1.0:
             return query.times * self._contributions(query, batch, clip)
-        # Record by record: matrix products round a record by its index in the batch. At a jump of a derivative such a
-        # bit changes a whole contribution, so that a drawn record would move the contributions of others.
+        # Record by record, since the rounding of matrix products depends on the index in the batch. At a jump of a
+        # derivative, one such bit changes a whole contribution, so a drawn record would change those of others.
         total = self._contributions(query, take(batch, slice(0)), clip)
         for row in self._record_contributions(query, batch, clip):
             total = total + row
@@ -199,7 +199,7 @@ def record_weights(counts: Mapping[Split, NDArray[np.int64]]) -> dict[Split, Arr
         Split → w, (m,), of the splits with records.
 
     Sensitivity:
-        w_i·2C/N_i = 2C·m/N of every agent, as for an even partition of the N records of the split.
+        w_i·2C/N_i = 2C·m/N for every agent, as for an even partition of the N records of the split.
 
     Example:
         >>> {k: w.tolist() for k, w in record_weights({"train": np.array([10, 20, 30])}).items()}
@@ -221,10 +221,10 @@ class Network(NamedTuple):
     """Public facts of the network: mixing weights, and public randomness.
 
     Args:
-        mixing: W, (m, m). Its rows sum to one, or the columns of a directed graph. A changing network has every edge of
-            any round.
-        seed: seed of public randomness: that of the scenario, or 0 with secret noise.
-        over_time: changes by round; default None.
+        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. For a changing
+            network, it has the edges of all rounds.
+        seed: seed of public randomness, which is the scenario's seed, or 0 with secret noise.
+        over_time: changes by round, or None.
 
     Example:
         >>> path = sp.csr_array(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]))
@@ -243,25 +243,25 @@ class Network(NamedTuple):
 
     @property
     def n_agents(self) -> int:
-        """Number of agents, m."""
+        """Number of agents m."""
         return int(self.mixing.shape[0])
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return (E, 2) the pairs i < j, ascending, between which a message is sent.
+        """Return the pairs i < j between which a message is sent, (E, 2), in ascending order.
 
         Args:
-            t: round; default None, any round.
+            t: round; None (the default) means any round.
         """
         weights = self.mixing if self.over_time is None or t is None else self.over_time.sent_weights(t)
         ends = np.sort(np.stack(weights.nonzero(), axis=1), axis=1).astype(np.int64)
         return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
 
     def online(self, t: int) -> NDArray[np.bool_] | None:
-        """Return (m,) which agents are online in round t; None if all always are."""
+        """Return whether each agent is online in round t, (m,), or None if all agents always are."""
         return None if self.over_time is None else self.over_time.online(t)
 
     def neighbours(self, agent: int) -> NDArray[np.int64]:
-        """Return (k,) the numbers of an agent's neighbours, ascending.
+        """Return the indices of an agent's neighbours, (k,), in ascending order.
 
         Args:
             agent: index of the agent.
@@ -287,7 +287,7 @@ class Network(NamedTuple):
 
         Args:
             t: round.
-            agent: index of an agent with separate public randomness; default shared by all.
+            agent: index of an agent with separate public randomness; None (the default) means that all agents share it.
         """
         if agent is None:
             return public_generator(self.seed, "algorithm", t)
@@ -295,7 +295,7 @@ class Network(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Means over records, row by row: q, q, p, q and p columns. Lower terms include the regulariser."""
+    """Means over records, row by row, with q, q, p, q and p columns. Lower terms include the regulariser."""
 
     lower_grad_y: Value
     lower_hvp: Value
@@ -305,17 +305,17 @@ class Directions(NamedTuple):
 
 
 class LocalDataset:
-    """A block of b agents: their records, and public facts of them.
+    """Block of b agents, with their records and public facts.
 
     Attributes:
-        agents: (b,) their numbers.
+        agents: indices of the agents, (b,).
         network: public facts of all agents.
-        neighbour_weight: (b, 1) |w_ii|.
-        kept_weight: (b, 1) share of an agent's value that it keeps.
-        counts: split → (b,) public numbers of records.
+        neighbour_weight: total weight |w_ii| of the neighbours, (b, 1).
+        kept_weight: share of an agent's value that it keeps, (b, 1).
+        counts: split → public numbers of records, (b,).
         p: number of coordinates of x.
         q: number of coordinates of y and z.
-        weights: split → (b,) public factors of the means over records; empty if agents count equally.
+        weights: split → public factors of the means over records, (b,); empty if agents count equally.
     """
 
     def __init__(
@@ -363,7 +363,7 @@ class LocalDataset:
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
-        """Return public randomness of round t; see `Network.public_rng`."""
+        """Return public randomness of round t (see `Network.public_rng`)."""
         return self.network.public_rng(t, agent)
 
     def public(self, value: float, dimension: int) -> Array:
@@ -382,11 +382,11 @@ class LocalDataset:
         """Return the start of all agents: a constant plus the problem's public start.
 
         Args:
-            channel: "x", "y" or "z".
-            constants: channel → number; default 0.
+            channel: name of the variable, "x", "y" or "z".
+            constants: channel → constant of its start, by default 0.
 
         Returns:
-            (b, p) of x, else (b, q).
+            The start, (b, p) for x and (b, q) otherwise.
         """
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
         weights: Array | None = self._problem.start.get(channel) if hasattr(self._problem, "start") else None
@@ -403,11 +403,11 @@ class LocalDataset:
         return np.minimum(x, largest)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Project onto the problem's sets, row by row; without sets x and y are unchanged.
+        """Project x and y onto the problem's sets, row by row. Without sets they are unchanged.
 
         Args:
-            x: (b, p), public.
-            y: (b, q), public.
+            x: public upper variables, (b, p).
+            y: public lower variables, (b, q).
         """
         return self._problem.project(x, y) if hasattr(self._problem, "project") else (x, y)
 
@@ -425,7 +425,7 @@ class LocalDataset:
 
         Args:
             t: round.
-            value: (b, ·); a plain array is returned unchanged.
+            value: state, (b, ·). A plain array is returned unchanged.
         """
         if not isinstance(value, Bounded):
             return value
@@ -439,19 +439,19 @@ class LocalDataset:
     def local_steps(self, t: int, x: Value, y: Value, number: int, step: float) -> Value:
         """Compute the difference of local noiseless steps from a public point, clipped as one vector per agent.
 
-        y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j), over the records of round t or a fresh minibatch per step; returned
-        is y_number − y, clipped to clip.y. Gradients of single records are not clipped.
+        The steps are y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j), over the records of round t or a fresh minibatch per
+        step. The result is y_number − y, clipped to clip.y. Gradients of single records are not clipped.
 
         Args:
             t: round.
-            x: (b, p), public.
-            y: (b, q), public.
+            x: public upper variables, (b, p).
+            y: public lower variables, (b, q).
             number: number of steps.
             step: learning rate.
 
         Sensitivity:
-            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification; infinite to a record or a
-            group (docs/proofs/36).
+            2Cκ to all records of an agent, or C(2κ − 1) for zero-out, without amplification. It is infinite to a record
+            or a group of records (docs/proofs/36).
 
         Limits:
             A difference that is not finite counts as 0.
@@ -479,7 +479,7 @@ class LocalDataset:
 
         Args:
             t: round.
-            draw: number of the draw in this round; default 0.
+            draw: number of the draw in this round.
             kept: whether a state keeps results beyond the first release, so that sampling gives no amplification.
 
         Raises:
@@ -528,7 +528,7 @@ class LocalDataset:
         """Compute the mean of the features over all train records, (b, p), for problems that have one.
 
         Sensitivity:
-            2Cκ/N, without amplification, with N the number of records, times the weight of the agent.
+            2Cκ/N times the weight of the agent, without amplification, where N is the number of records.
         """
         problem: Any = self._problem
         return self._mean_of_all("x", self.p, lambda rows, records, clip: problem.feature_mean(records, clip))
@@ -537,13 +537,14 @@ class LocalDataset:
         """Compute the mean sufficient statistics of all train records (`problems.statistics`), for least squares.
 
         Args:
-            centre: public number subtracted from the labels, (b, 1); default None, the labels without features.
+            centre: public number subtracted from the labels, (b, 1). None (the default) means only the
+                mean label.
 
         Returns:
-            (b, width).
+            Mean statistics, (b, width).
 
         Sensitivity:
-            As of `feature_mean`, with clip.y.
+            Same as for `feature_mean`, with clip.y.
 
         Raises:
             TypeError: the centre depends on records.
@@ -574,9 +575,9 @@ class LocalDataset:
 
         Args:
             t: round.
-            x: (b, p).
-            y: (b, q).
-            z: (b, q).
+            x: upper variables, (b, p).
+            y: lower variables, (b, q).
+            z: vectors of the products, (b, q).
 
         Sensitivity:
             Public points give 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
@@ -625,14 +626,14 @@ class LocalDataset:
         return groups
 
     def _join(self, groups: list[Group], counts: NDArray[np.int64]) -> Group:
-        """Join groups to one, since for small agents a call takes longer than their arithmetic."""
+        """Join groups into one, since for small agents a call takes longer than their arithmetic."""
         if len(groups) == 1:
             return groups[0]
         rows = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
         return Group(rows, join_stacks([g.records for g in groups], counts[rows]), np.ones(rows.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
-        """Return split → number of records that each agent averages at round t, (b,); unchanged arrays are reused."""
+        """Return split → number of records that each agent averages at round t, (b,). Unchanged arrays are reused."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "streaming"):
             # Problems with one level have no validation records.
             counts_by_split = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
@@ -646,7 +647,7 @@ class LocalDataset:
         return self._averaged
 
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
-        """Draw the records of a row at round t, with a key, so that a second query reads the same.
+        """Draw the records of a row at round t, with a key, so that a second query reads the same records.
 
         They are evaluated in the order of the draw, as accounting assumes (docs/proofs/10). Cyclic batches follow a
         public order.
@@ -690,7 +691,7 @@ class Group(NamedTuple):
 
     Attributes:
         rows: rows of the block.
-        records: arrays (g, n, …), or as by `join_stacks`.
+        records: arrays (g, n, …), or arrays joined by `join_stacks`.
         rates: stated sampling rates, (g,).
     """
 
@@ -703,22 +704,23 @@ class Group(NamedTuple):
 class Batch:
     """Records of each agent and split, with one query per clipped mean.
 
-    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, at which there
-    is not a proof. A query returns a `Bounded` of norm `clip.norm` if it reads records, else a plain array.
+    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, but then no
+    finite sensitivity is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, otherwise a plain
+    array.
 
     Args:
-        _problem: evaluates the terms.
-        _clip: of the round.
-        _draw: (split, row) → records, and the sampling rate as the sampler states it.
-        _counts: split → (b,) how many records are averaged.
+        _problem: problem that evaluates the terms.
+        _clip: clipping norms of the round.
+        _draw: function (split, row) → records, and the sampling rate as the sampler states it.
+        _counts: split → number of averaged records, (b,).
         _draw_number: identifier of a fresh batch; None without sampling, MIXED if a state keeps it, without
             amplification.
-        _make_groups: split → all rows, in groups of equally many records, of a problem that is `Stacked`.
-        _unit: of privacy.
-        _client_block: evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and a mean is a
-            sum over the sample divided by qN.
-        _sensitivities: term → sensitivity, as far as computed.
-        _weights: split → (b,) public factors of the means; empty if agents count equally.
+        _make_groups: function split → all rows, in groups of equally many records, for a `Stacked` problem.
+        _unit: unit of privacy.
+        _client_block: block that evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and
+            a mean is a sum over the sample divided by qN.
+        _sensitivities: term → sensitivity, for the terms computed so far.
+        _weights: split → public factors of the means, (b,); empty if agents count equally.
     """
 
     _problem: Problem
@@ -751,7 +753,7 @@ class Batch:
         return self._term("lower_jvp", x, y, along)
 
     def lower_grad_x_change(self, x: Value, y: Value, other: Value, times: float = 1.0) -> Value:
-        """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p); each record's part, times included, is clipped."""
+        """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p). Each record's part, with `times`, is clipped."""
         if self._client_block is not None:
             raise ValueError("differences of gradients are not supported for Poisson samples")
         problem: Any = self._problem
@@ -802,7 +804,7 @@ class Batch:
         return self._bound_mean(term, public, self._means((term,), *points).get(term), private, points)
 
     def _means(self, terms: tuple[str, ...], x: Array, y: Array, z: Array) -> dict[str, Array]:
-        """Return term → (b, ·) clipped mean over records, of terms that read any."""
+        """Return term → clipped mean over records, (b, ·), for terms that read records."""
         problem: Any = self._problem
         means: dict[str, Array] = {}
         for split in SPLITS:
@@ -923,7 +925,7 @@ def mean_sensitivity(
         width: number of coordinates of the mean.
         rates: sampling rates, (b,).
         n_drawn: number of the batch, or `MIXED`; None without sampling.
-        unit: of privacy; default one replaced record.
+        unit: unit of privacy, by default one replaced record.
     """
     return Sensitivity(unit.sensitivity(bound, counts, width), unit.rate(rates), n_drawn, largest=bound)
 

@@ -28,14 +28,14 @@ from typing import Any, NoReturn
 from decentral_dp.errors import InputError, converting, missing_package, quoted_path
 from decentral_dp.files import trust
 
-# Errors of custom code, which become refusals. Those of libraries, such as networkx.NetworkXError, are subclasses of
+# Errors of custom code, which become refusals. Errors of libraries, such as networkx.NetworkXError, are subclasses of
 # Exception only.
 USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 
 # Folders of Python's modules and of installed packages.
 _PYTHON = sysconfig.get_path("stdlib")
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
-# Prefixes of problem.data that are no modules.
+# Prefixes of problem.data that are not modules.
 _SCHEMES = ("openml",)
 
 
@@ -44,7 +44,7 @@ class UserCodeError(RuntimeError):
 
 
 def in_module(kind: str) -> tuple[str, str] | None:
-    """Split "module:Name" into module and name; None for any other text.
+    """Split "module:Name" into module and name; return None for any other text.
 
     Example:
         >>> in_module("my_package.my_steps:Descent"), in_module("ldp_dsbo"), in_module("openml:iris")
@@ -62,7 +62,7 @@ def module_file(module: str, folders: Sequence[Path]) -> Path | None:
 
 
 def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
-    """Import the component that "module:Name" names; None for any other text.
+    """Import the component that "module:Name" names; return None for any other text.
 
     Args:
         kind: value in the scenario.
@@ -80,9 +80,9 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     _check_module(place, path, key)
     module = run_file(path) if path is not None else _import_installed(kind, place, folders, key)
     if not hasattr(module, name):
-        raise InputError(
-            f"{key}: {place} defines no {name}{_near(name, vars(module))}. Fix: define it, or use another name."
-        )
+        names = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        hint = _near(name, vars(module)) or f" (expected one of {', '.join(names)})" * bool(names)
+        raise InputError(f"{key}: {place} defines no {name}{hint}. Fix: define it, or use another name.")
     return getattr(module, name)
 
 
@@ -103,8 +103,8 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
         key: key of the scenario.
 
     Raises:
-        InputError: a module of Python, of this package, or of an installed package that does not require this one; one
-            in a run folder on Python's path; or a file with the name of an installed module.
+        InputError: the module belongs to Python, to this package, or to an installed package that does not require this
+            one; it is in a run folder on Python's path; or a file has the name of an installed module.
     """
     first = module.partition(".")[0]
     problem = ""
@@ -150,7 +150,7 @@ def _import_installed(kind: str, module: str, folders: Sequence[Path], key: str)
 
 
 class _Beside:
-    """Finder and loader of modules in one folder, for the files of that folder and for names of no other module.
+    """Finder and loader of modules in one folder, for the files of that folder and for names that no other module has.
 
     Modules are compiled from their source, since a cache may be stale, and are removed with the importing file.
     """
@@ -218,7 +218,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call custom code with arguments by name, and convert its errors to InputError. sentence: see `converting`."""
+    """Call custom code with arguments by name, and convert its errors to InputError by `sentence`, see `converting`."""
     with converting(USER_ERRORS, sentence):
         return function(**values)
 
@@ -257,7 +257,7 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
     Noise and ledger entries are indexed by exchanges: an additional one would have neither.
 
     Args:
-        program: program of the run, maybe around the custom program.
+        program: program of the run, possibly a wrapper of the custom program.
         t: round, from 1.
         verb: verb, for example "makes".
         exchanges: description of the exchanges, for example "2 exchanges".
@@ -273,27 +273,28 @@ def wrong_exchanges(program: Any, t: int, verb: str, exchanges: str) -> NoReturn
 
 def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any, Any, Any]:
     """Return the generator of a program's round t, from 0. Raises UserCodeError if its step yields nothing."""
-    running = program.step(t, known, state)
+    with converting(TypeError, lambda e: f"{author_of(program)}: {blame(e)}. Fix: define step(self, t, dataset, s)."):
+        running = program.step(t, known, state)
     if not isinstance(running, Generator):
         raise wrong_yield(program, t + 1, f"returns {type(running).__name__} and never yields")
     return running
 
 
 def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
-    """Return the error of a step that yields no exchange in round t, from 1. done: Description of its behaviour."""
+    """Return the error of a step that yields no exchange in round t, from 1. `done` describes its behaviour."""
     return UserCodeError(
         f"round {t}: step of {author_of(program)} {done} (expected exchanges). Fix: write for example own, near = "
         "yield Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
     )
 
 
-def error_of_round(error: BaseException, t: int) -> BaseException:
-    """Return the error that ends a run: with round and line if custom code raised it in round t, else unchanged."""
-    if isinstance(error, UserCodeError):
-        return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
-    if isinstance(error, InputError) or not is_users(error):
-        return error
-    return UserCodeError(f"round {t}: {blame(error)}. Fix: correct its code.")
+def raise_in_round(error: BaseException, t: int) -> NoReturn:
+    """Raise an error of round t: with the round and the line if custom code raised it."""
+    if isinstance(error, UserCodeError) and not str(error).startswith("round "):
+        error.args = (f"round {t}: {error}",)
+    if isinstance(error, UserCodeError | InputError) or not is_users(error):
+        raise error
+    raise UserCodeError(f"round {t}: {blame(error)}. Fix: correct its code.") from error
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -189,6 +189,7 @@ def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
     [
         ("momentun:Momentum", "no module momentun; did you mean momentum"),
         ("momentum:Momentun", "momentum defines no Momentun; did you mean Momentum"),
+        ("momentum:Lazy", "momentum defines no Lazy (expected one of "),
         ("momentum.py:Momentum", "unknown algorithm 'momentum.py:Momentum'"),
         ("momentum.inner:Momentum", "no module momentum.inner"),
         ("momentum", "unknown algorithm 'momentum'"),

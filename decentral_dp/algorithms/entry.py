@@ -2,9 +2,9 @@
 
 The fields define keys, types, defaults and descriptions (`options`).
 
-The entry of a custom class follows from its members. A gossip algorithm has `channels`; a coordinator's has
-`QUERIES`, or `queries`. It is for problems of the type `solves`, by default of the type that has the
-terms of its queries. Each class states its releases, or defines its own plan (`plans`).
+The entry of a custom class follows from its members. A gossip algorithm has `channels`; a coordinator's algorithm has
+`QUERIES` or `queries`. It solves problems of the type `solves`, by default the type that has the terms of its queries.
+Each class states its releases or defines its own plan (`plans`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from decentral_dp.problems import TYPES
 from decentral_dp.problems.protocol import CHANGE
 from decentral_dp.user_code import reason
 
-# Letters of names that BibTeX writes otherwise.
+# Letters of names that BibTeX writes differently.
 _ACCENTS = {"á": "\\'a", "é": "\\'e", "í": "\\'i", "ó": "\\'o", "ú": "\\'u", "ö": '\\"o', "ü": '\\"u'}
 
 
@@ -38,10 +38,10 @@ class Work(NamedTuple):
 
     Args:
         key: BibTeX key.
-        authors: names as in BibTeX, "Chen, Ziqin and Wang, Yongqiang".
+        authors: names as in BibTeX, such as "Chen, Ziqin and Wang, Yongqiang".
         title: title of the publication.
         year: year of the publication.
-        venue: venue and year, "ICML 2024, PMLR 235"; or the number of a preprint.
+        venue: venue and year, such as "ICML 2024, PMLR 235", or the number of a preprint.
         booktitle: title of the proceedings.
         fields: further BibTeX fields.
     """
@@ -57,16 +57,22 @@ class Work(NamedTuple):
     @property
     def text(self) -> str:
         """Return one line: authors, title, venue and year."""
-        *before, last = [_initials(name) for name in self.authors.split(" and ")]
+        authors = []
+        for author in self.authors.split(" and "):
+            # "Bai, Er-Wei" becomes "E.-W. Bai".
+            surname, _, first = author.partition(", ")
+            parts = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
+            authors.append(" ".join([*parts, surname]))
+        *before, last = authors
         et_al = last == "others"
         names = f"{', '.join(before)} et al." if et_al else f"{', '.join(before)} and {last}" if before else last
-        parts = [self.venue] if self.venue else []
+        venue = [self.venue] if self.venue else []
         when = [] if str(self.year) in self.venue else [str(self.year)]
-        return f"{', '.join([names, self.title, *parts, *when])}."
+        return f"{', '.join([names, self.title, *venue, *when])}."
 
     @property
     def bibtex(self) -> str:
-        """Return the entry for BibTeX."""
+        """Return the BibTeX entry."""
         kind = "inproceedings" if self.booktitle else "misc"
         fields = {"title": self.title, "author": "".join(_ACCENTS.get(letter, letter) for letter in self.authors)}
         fields |= {"booktitle": self.booktitle} if self.booktitle else {"note": self.venue} if self.venue else {}
@@ -81,7 +87,7 @@ class Citation(NamedTuple):
     """Part of a publication that an algorithm implements.
 
     Args:
-        part: part shown in the list, "Algorithm 3, corrected".
+        part: part shown in the list, such as "Algorithm 3, corrected".
         key: key of the publication in works.toml.
     """
 
@@ -109,15 +115,8 @@ def works() -> Mapping[str, Work]:
     return {key: Work(key, **work_fields[key], fields=further) for key, further in tables.items()}
 
 
-def _initials(name: str) -> str:
-    """Abbreviate "Bai, Er-Wei" as "E.-W. Bai"."""
-    last, _, first = name.partition(", ")
-    initials = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
-    return " ".join([*initials, last])
-
-
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
-# A problem of an annex in a scenario, for the examples of `list`.
+# An annex's problem in a scenario, for the examples of `list`.
 AUC = {
     "problem": '"auc_maximisation"',
     "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
@@ -126,15 +125,15 @@ AUC = {
 
 
 class Rules(NamedTuple):
-    """Rules of a setting that apply before a job exists; the defaults are those of gossip.
+    """Rules of a setting that apply before a job exists. The defaults apply to gossip.
 
     Args:
         is_coordinated: whether a trusted coordinator runs the algorithm.
-        solves: type of the problems that it solves.
+        solves: type of the problems that its algorithms solve.
         trust: trust model, printed in lists.
         graph: kind of graph for examples.
         example: example values of a custom algorithm's keys.
-        complete: function that makes the runnable program from a dataclass with a derived plan, and its start.
+        complete: function that makes the runnable program from a dataclass with a derived plan and a start.
         domain: whether algorithms accept a domain of x.
         priced_on_cpu: whether a plan may be computed on the CPU for a run on another device.
     """
@@ -153,7 +152,7 @@ GOSSIP = Rules()
 
 
 def rules_of(setting: str) -> Rules:
-    """Return the rules of a setting: gossip, or that of an annex."""
+    """Return the rules of a setting (gossip or an annex)."""
     rules: Rules = GOSSIP if setting == "gossip" else annexes.import_place(annexes.RULES[setting])
     return rules
 
@@ -169,8 +168,8 @@ class Entry(NamedTuple):
     """Registered or custom algorithm.
 
     Args:
-        kind: its name in a scenario.
-        algorithm: its dataclass, whose docstring begins with the summary for the list.
+        kind: name of the algorithm in a scenario.
+        algorithm: dataclass of the algorithm, whose docstring begins with the summary for the list.
         citations: publications to cite.
     """
 
@@ -196,22 +195,22 @@ class Entry(NamedTuple):
 
     @property
     def pure(self) -> bool:
-        """Whether the algorithm allows δ = 0: it adds no Gaussian noise."""
+        """Whether the algorithm allows δ = 0 because it adds no Gaussian noise."""
         return bool(getattr(self.algorithm, "pure", False))
 
     @property
     def rules(self) -> Rules:
-        """Rules of its setting."""
+        """Rules of the algorithm's setting."""
         return rules_of(self.setting)
 
     @property
     def trusts_coordinator(self) -> bool:
-        """Whether it is a trusted coordinator's program."""
+        """Whether a trusted coordinator runs the algorithm."""
         return self.rules.is_coordinated
 
     @property
     def solves(self) -> str:
-        """Type of the problems that it solves."""
+        """Type of the problems that the algorithm solves."""
         return str(getattr(self.algorithm, "solves", self.rules.solves))
 
     @property
@@ -229,7 +228,7 @@ class Entry(NamedTuple):
 
     @property
     def can_centre(self) -> bool:
-        """Whether centring is supported: training at one level, in which all agents send and average in every round."""
+        """Whether centring is supported (one-level training in which all agents send and average in every round)."""
         terms = stated_terms(self.algorithm)
         averages = all(
             getattr(self.algorithm, name, False) in (False, getattr(Algorithm, name))
@@ -275,9 +274,9 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     """Return the entry of a custom class.
 
     Args:
-        algorithm: the class, a dataclass.
+        algorithm: class of the algorithm, a dataclass.
         kind: name in the scenario.
-        source: digest of its code, if no file of the scenario contains it.
+        source: digest of the class's code if no file of the scenario contains it.
 
     Raises:
         InputError: the class is not an algorithm.
@@ -313,7 +312,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
 
 
 def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
-    """Return why a class cannot be planned, or ""."""
+    """Return the reason why a class cannot be planned, or ""."""
     plans = hasattr(algorithm, "planned_releases")
     if getattr(algorithm, "solves", "bilevel") not in TYPES:
         return f"solves of {kind} is {algorithm.solves!r}. Fix: use one of {', '.join(map(repr, TYPES))}."
@@ -347,7 +346,7 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
 
 
 def _states(algorithm: type, name: str) -> bool:
-    """Return whether a class defines this member, instead of inheriting it from a protocol."""
+    """Return whether a class defines this member instead of inheriting it from a protocol."""
     member = getattr(algorithm, name, None)
     # `Algorithm`, or the protocol of a coordinator's.
     protocols = [base for base in algorithm.__mro__ if AnyAlgorithm in base.__bases__]

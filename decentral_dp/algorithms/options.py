@@ -3,9 +3,9 @@
     x: StepSize = option("step size of x")                               required
     rate: float = option("share of a sample", default=1.0, above=0, at_most=1)
 
-A plain field, `x: StepSize` or `rate: float = 1.0`, is a key as well, without a description. Every field of `__init__`
-is a key, except those of `RESERVED` and those declared by `internal`. Keys of several algorithms are functions at the
-end of this module.
+A plain field, `x: StepSize` or `rate: float = 1.0`, is also a key, without a description. Every field of `__init__`
+is a key, except those of `RESERVED` and those declared by `internal`. Functions at the end of this module declare keys
+that several algorithms share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 
 # The field that the common key algorithm.init sets.
 RESERVED = ("start",)
-# Keys of the table that every algorithm has, so that no field may be called like one.
+# Keys of the table that every algorithm has. No field may have one of these names.
 COMMON = ("kind", "rounds", "init")
 _METADATA = "decentral_dp"
 _SCALARS = (StepSize, int, float, bool, str)
@@ -38,11 +38,11 @@ class Option(NamedTuple):
 
     Args:
         key: name of the key.
-        type: StepSize, int, float, bool, str, or a Literal of texts.
+        type: type of the value: StepSize, int, float, bool, str, or a Literal of strings.
         required: whether it has no default.
-        default: none if the algorithm determines the value or needs none.
+        default: default value; None if the algorithm determines the value or needs none.
         description: meaning of the key, in a phrase.
-        unit: unit of a number; "" without one.
+        unit: unit of a number, or "".
         example: example value in TOML.
         bounds: bounds of a number.
     """
@@ -63,7 +63,7 @@ class Option(NamedTuple):
 
     @property
     def pydantic_type(self) -> Any:
-        """Type with bounds, for pydantic; StepSize and Mapping, which are tables, are unchanged."""
+        """Type with bounds, for pydantic. The tables StepSize and Mapping have no bounds."""
         finite = {int: Le(LARGEST_COUNT), float: AllowInfNan(False)}.get(self.type)
         return self.type if finite is None else Annotated[self.type, *self.bounds, finite]
 
@@ -85,7 +85,7 @@ def option(
         description: meaning of the key, in a phrase.
         default: default of an optional key; a key without a default is required.
         unit: unit of a number, for example "rounds".
-        example: value in TOML; derived from the type or default if left out.
+        example: example value in TOML, by default derived from the type or the default.
         above, at_least, below, at_most: bounds of a number.
 
     Returns:
@@ -98,7 +98,7 @@ def option(
 
 
 def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
-    """Declare a field that is not a key and is set from other facts."""
+    """Declare a field that is not a key of the scenario."""
     preset: dict[str, Any] = (
         {"default": default} if default_factory is MISSING else {"default_factory": default_factory}
     )
@@ -115,7 +115,7 @@ DOMAIN = Option(
     "",
     "{ low = -5.0, high = 0.0 }",
 )
-# Step around an algorithm (`gossip.centring`); not a field.
+# Wrapper of an algorithm (`gossip.centring`); not a field.
 CENTRING = Option(
     "centring",
     bool,
@@ -138,7 +138,14 @@ def options_of(algorithm: type) -> tuple[Option, ...]:
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
         raise InputError(f"{name} is not a dataclass. Fix: write @dataclass(frozen=True) before it.")
-    hints = _hints(algorithm)
+    # The module of a custom class may be missing from `sys.modules`.
+    scope: dict[str, Any] = {}
+    for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
+        module = sys.modules.get(base.__module__)
+        scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
+    problem = f"{name}: the type of a field is not known"
+    with converting((NameError, TypeError, SyntaxError), lambda error: f"{problem} ({error}). Fix: import it."):
+        hints = get_type_hints(algorithm, scope)
     return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 
 
@@ -148,22 +155,12 @@ def _keys(algorithm: Any) -> Iterator[dataclasses.Field[Any]]:
             yield field
 
 
-def _hints(algorithm: type) -> dict[str, Any]:
-    """Return the types of the fields. The module of a custom class may be missing from `sys.modules`."""
-    scope: dict[str, Any] = {}
-    for base in reversed([c for c in algorithm.__mro__ if dataclasses.is_dataclass(c)]):
-        module = sys.modules.get(base.__module__)
-        scope |= getattr(vars(base).get("__init__"), "__globals__", None) or (vars(module) if module else {})
-    problem = f"{algorithm.__name__}: the type of a field is not known"
-    with converting((NameError, TypeError, SyntaxError), lambda error: f"{problem} ({error}). Fix: import it."):
-        return get_type_hints(algorithm, scope)
-
-
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
     name = algorithm.__name__
     metadata = field.metadata.get(_METADATA, {})
-    plain = _plain_type(hint)
-    if plain is None:
+    plain: Any = without_none(hint)
+    is_choice = get_origin(plain) is Literal and all(isinstance(a, str) for a in get_args(plain))
+    if not is_choice and plain not in _SCALARS:
         type_name = getattr(field.type, "__name__", field.type)
         raise InputError(
             f"{name}.{field.name}: unsupported type (got {type_name}). Fix: use StepSize, int, float, bool, "
@@ -188,16 +185,8 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
 
 @cache
 def _adapter(bounded_type: Any) -> TypeAdapter[Any]:
-    """Return the validator of a type; cached, because making it is slow and few types differ."""
+    """Return the validator of a type, cached because building it is slow and there are few types."""
     return TypeAdapter(bounded_type, config=_STRICT)
-
-
-def _plain_type(hint: Any) -> Any | None:
-    """Return the type without "or None"; None if no value of a scenario has it."""
-    hint = without_none(hint)
-    if get_origin(hint) is Literal:
-        return hint if all(isinstance(a, str) for a in get_args(hint)) else None
-    return hint if hint in _SCALARS else None
 
 
 def _example(kind: Any, default: Any) -> str:

@@ -14,7 +14,7 @@ name of the step size (or of the number) that multiplies it, and its plan is der
     def step(self, t, dataset, s): ...           one `Gossip` (or `Ask`) a round
 
 Limits: an algorithm that keeps a private state, or whose releases change from round to round, defines `releases` and
-`planned_releases` itself, by `plan_release` and its relatives.
+`planned_releases` itself, with `plan_release` and the related functions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
 
     Args:
         public: public numbers.
-        index: (R,) of the releases.
+        index: indices of the releases, (R,).
         uses: clipped means in the releases.
-        kept: whether a batch is used after its first release, so that sampling gives no amplification; default False.
+        kept: whether a batch is used after its first release, so that sampling gives no amplification.
     """
     shape = (index.size, public.neighbour_weight.size)
     sensitivity: dict[Split, Array] = {}
@@ -87,9 +87,9 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
 
     Args:
         public: public numbers.
-        index: (R,) of the releases.
+        index: indices of the releases, (R,).
         term: term of the local steps.
-        t: round of each block, (R,); default index − 1, for one release a round.
+        t: round of each block, (R,), by default index − 1, for one release a round.
     """
     split = _kind(public, term)
     if split is None:
@@ -145,7 +145,7 @@ def reads(public: Public, terms: Sequence[str], split: Split) -> bool:
 
 
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
-    """Plan releases that read no record. index: Indices of the releases, (n,)."""
+    """Plan releases with these indices, (n,), that read no record."""
     return plan_release(public, index, ())
 
 
@@ -157,7 +157,7 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
     Args:
         change: sensitivity of the update of round t, (T, g).
         keep: kept part of the state: (T, g), (T, 1), (g,) or one number.
-        growth: γ_t, (T, g), the growth by float64 rounding (`memory_slack`); default 1, as in exact arithmetic.
+        growth: growth γ_t by float64 rounding, (T, g) (`memory_slack`), by default 1, as in exact arithmetic.
 
     Returns:
         D_1, …, D_T, (T, g).
@@ -206,7 +206,7 @@ def _width(public: Public, term: str) -> int:
 
 @dataclass(frozen=True)
 class Wrapper(AnyAlgorithm):
-    """Algorithm around another one, `program`, which starts from constants plus the start of the problem."""
+    """Wrapper of an algorithm, `program`, which starts from constants plus the start of the problem."""
 
     program: Any
 
@@ -223,7 +223,7 @@ class Derived(Algorithm, Protocol):
     """Gossip algorithm whose plan is derived from its `RELEASES`.
 
     Args:
-        WIDTHS: channel → number of its coordinates, "p" or "q"; by default that of its first term.
+        WIDTHS: channel → number of coordinates, "p" or "q", by default the width of its first term.
         keeps_batches: whether a state keeps means of earlier minibatches, so that sampling gives no amplification.
     """
 
@@ -328,7 +328,7 @@ class DeclaredGossip(Wrapper, Derived):
 def stated_terms(algorithm: type) -> tuple[str, ...]:
     """Return the terms in `QUERIES` or `RELEASES` of a class."""
     if hasattr(algorithm, "QUERIES"):
-        return tuple(getattr(algorithm, "QUERIES"))  # noqa: B009 # Of a class that is not known to have one.
+        return tuple(getattr(algorithm, "QUERIES"))  # noqa: B009 # The class may have none.
     releases = getattr(algorithm, "RELEASES", {})
     return tuple(term for terms in releases.values() for term in terms)
 

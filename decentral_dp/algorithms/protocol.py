@@ -27,19 +27,19 @@ Counts = Mapping[Split, NDArray[np.int64]]
 
 
 class Public(NamedTuple):
-    """Public numbers that ε depends on; a column is a group of agents with equal numbers.
+    """Public numbers that determine ε. Each column is a group of agents with equal numbers.
 
     Args:
-        rounds: T.
+        rounds: number of rounds, T.
         averaged_counts: split → number of records averaged in each round, (T, g).
         rate: split → sampling rate of a round, (g,).
-        neighbour_weight: |w_ii|, (g,).
-        reads_records: term → split.
+        neighbour_weight: total weight |w_ii| of the neighbours, (g,).
+        reads_records: term → split that it reads.
         clip: clipping norms of the queries.
         p, q: dimensions of x and y.
         network: public part of the network.
         unit: difference between neighbouring data sets.
-        sampling: "fixed" or "poisson".
+        sampling: sampling of batches, "fixed" or "poisson".
         weights: split → public factors of the means over records, (g,); empty if agents count equally.
     """
 
@@ -69,12 +69,12 @@ class Public(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """Channel of an algorithm, for all data.
+    """Channel of an algorithm, independent of the data.
 
     Args:
-        family: "x", "y" or "z": the variable whose noise schedule and budget share it takes.
+        family: variable whose noise schedule and budget share it uses, "x", "y" or "z".
         width: dimension of one release.
-        terms: terms that its releases read; of a private state, all terms that it accumulates.
+        terms: terms that its releases read, or all terms that a private state accumulates.
     """
 
     family: str
@@ -106,10 +106,10 @@ ONE_LEVEL = ("lower_grad_y", "feature_mean", "statistics")
 
 @dataclass(frozen=True)
 class AnyAlgorithm(Protocol):
-    """Base of algorithms of every setting.
+    """Base class of algorithms of all settings.
 
     Args:
-        start: variable → constant start of all its coordinates; default 0.
+        start: variable → constant start of all its coordinates, by default 0.
     """
 
     start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
@@ -155,14 +155,14 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     def senders(self, network: Network) -> Iterator[Any] | None:
-        """Yield the agents that send in rounds 0, 1, …, T; None if all agents always send.
+        """Return the agents that send in rounds 0, 1, …, T, or None if all agents always send.
 
         Args:
             network: public part of the network.
 
         Returns:
-            For each round, a boolean mask (m,) or the indices of the agents. Values of the other agents get no noise,
-            are not recorded, and have no privacy cost. `planned_releases` plans as if all agents sent.
+            Iterator of a boolean mask (m,) or the agents' indices for each round. Values of the other agents get no
+            noise, are not recorded, and have no privacy cost. `planned_releases` plans as if all agents sent.
         """
         return None
 
@@ -175,7 +175,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """Return whether round t sends messages.
 
         In a local round agents release values to themselves: with noise, in the ledger and in ε, but without messages.
-        The reply has the own released values, and 0 for the sums of neighbours.
+        The reply contains the own released values, and 0 for the sums of neighbours.
 
         Args:
             t: round 0, 1, …, T − 1.
@@ -191,7 +191,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return dataset.start("x", self.start), dataset.start("y", self.start)
 
     def own_value(self, released: Value, mine: Value) -> Value:
-        """Return the value that an agent continues from after sending it: the released one.
+        """Return the value from which an agent continues after sending it, the released value.
 
         The published variant of an algorithm may continue from the noiseless value.
 
@@ -206,7 +206,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         ...
 
     def planned_releases(self, public: Public) -> Mapping[str, Planned]:
-        """Return the plan of each of these channels."""
+        """Return the plan of each channel."""
         ...
 
 
@@ -215,7 +215,7 @@ class Claiming(Protocol):
     """Gossip algorithm as published by a paper, with the paper's claimed ε.
 
     Args:
-        job: a `GossipJob`.
+        job: the run's `GossipJob`.
     """
 
     def for_problem(self, problem: Any, box: Mapping[str, float], radius: float | None) -> Any:
@@ -229,16 +229,16 @@ class Claiming(Protocol):
         ...
 
     def paper_claim(self, job: Any) -> Any:
-        """Return the paper's ε, a `PaperClaim`; None if it states none."""
+        """Return the paper's ε, or None if the paper states none."""
         ...
 
     def endless_stream(self, job: Any) -> float | None:
-        """Bound ε of the worst agent on an endless stream of records; None if no bound is known."""
+        """Bound the worst agent's ε on an endless stream of records. Return None if no bound is known."""
         ...
 
 
 def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
-    """Return whether x is tuned: whether releases read any term other than ∇_y of the lower level.
+    """Return whether x is tuned, that is, whether releases read a term other than ∇_y of the lower level.
 
     Otherwise y is trained at a data-independent x, without an upper level and a hypergradient.
     """

@@ -1,10 +1,10 @@
-"""Audit a guarantee: compute a lower bound on ε by the distinguishing game, for comparison with the certified ε.
+"""Audit a guarantee: compute a lower bound on ε by a distinguishing game, to compare with the certified ε.
 
 `neighbours` searches two neighbouring data sets, `transcripts` replays a run on either, and `losses` and `bounds`
 compute the bound. Every audit also plays the game on two equal data sets, where the bound must be 0.
 
-A score is larger if the first data set is likelier. Every run has its own randomness, from the seed of the audit and
-the number of the run.
+A larger score means that the first data set is more likely. The randomness of every run is derived from the seed of
+the audit and the number of the run.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Method = Literal["exact", "likelihood", "counting", "difference"]
 Status = Literal["ok", "refuted", "broken"]
 
 FEWEST_RUNS = 20
-# Floats that a participant releases in a run, and that each candidate's replay stores.
+# Largest number of floats that a participant releases in a run, and that each candidate's replay stores.
 MOST_NUMBERS = 20_000_000
 
 
@@ -83,7 +83,7 @@ class AuditPlan:
 
     @property
     def epsilon_limit(self) -> float:
-        """Largest bound by counting, if every run is distinguished. Likelihood ratios have no such limit."""
+        """Largest possible bound by counting. Likelihood ratios have no such limit."""
         return counting_limit(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
 
     def root(self, purpose: str, number: int) -> bytes:
@@ -105,8 +105,8 @@ def plan_audit(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
         runs: number of runs on each of the two data sets, at least 20.
         adversary: observed values. "all_messages": all messages (all releases of a coordinator); "published": values
-            published at the end; "agent:K": messages that agent K receives; "final_models" or "final_average": these
-            values only, for a job with this privacy.adversary.
+            published at the end; "agent:K": messages that agent K receives; "final_models" or "final_average": only
+            these values, for a job with this privacy.adversary.
         confidence: confidence level of the bound, in [0.5, 1).
         seed: public seed of the noise of these runs.
         overrides: "table.key=value" with a TOML value.
@@ -202,9 +202,9 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
 )
 
 
-# Pairs of runs with common noise that train a projection.
+# Number of pairs of runs with common noise that train a projection.
 _LEARNT = 16
-# Runs that decide whether likelihoods are known.
+# Number of runs that decide whether likelihoods are known.
 _PROBES = 4
 
 
@@ -216,12 +216,12 @@ def choose_score(
     Args:
         adversary: "all_messages", "published" or "agent:K".
         neighbours: two neighbouring data sets.
-        roots: number of a run → its noise key, of runs that the score may learn from.
+        roots: number of a run → its noise key, for the runs from which the score may learn.
         lawful: whether random choices have their stated distribution.
 
     Returns:
-        The scores of transcripts, and whether it is the log-likelihood ratio. Otherwise it is a projection learnt from
-        these runs.
+        The scores of transcripts, and whether the score is the log-likelihood ratio. Otherwise it is a projection
+        learned from these runs.
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
 
@@ -331,21 +331,21 @@ def sum_noise(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The result of an audit.
+    """Result of an audit.
 
     Args:
         title: title of the scenario.
-        claimed: ε of the paper's theorem, for the worst agent; None without one.
+        claimed: ε of the paper's theorem, for the worst agent; None if there is none.
         certified: ε at delta for the adversary and the agent whose record is replaced.
         shown: empirical lower bound on ε.
-        delta: δ.
+        delta: δ of the guarantee.
         adjacency: neighbouring relation, "replace one record of one agent".
         confidence: confidence level of the lower bound.
         method: "exact" (the distribution of the likelihood ratio is known), "likelihood" or "counting" (from runs),
             or "difference" (without noise).
         adversary: "all_messages", "published" or "agent:K".
         runs: number of runs on each data set.
-        null_shown: lower bound for two equal data sets; above 0 the audit is broken.
+        null_shown: lower bound for two equal data sets. If it is above 0, the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
         sentences: result in words.
         privacy: guarantee of the audited run, from `reporting.privacy.summary_text`.
@@ -389,7 +389,7 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A lower bound on ε, its method, and the same bound for two equal data sets (null)."""
+    """Lower bound on ε, its method, and the bound for two equal data sets (null)."""
 
     method: Method
     epsilon: float
@@ -416,7 +416,7 @@ def describe_audit(
         bound: lower bound.
         status: status of the audit.
         certified_epsilon: ε of the agent whose record is replaced.
-        claimed_epsilon: ε of the paper's theorem; None without one.
+        claimed_epsilon: ε of the paper's theorem; None if there is none.
     """
     at_delta = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
     confidence, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
@@ -482,7 +482,7 @@ def _lower_bound_text(epsilon: float) -> str:
     return "no finite ε holds" if math.isinf(epsilon) else f"ε is at least {at_least_text(epsilon).removeprefix('≥ ')}"
 
 
-# Runs without noise in which a sampled record may appear.
+# Number of runs without noise in which a sampled record may appear.
 _COINS = 40
 # Runs that test whether random choices have their stated distribution.
 _LAWS = 200
@@ -504,7 +504,7 @@ def play_game(
         plan: result of `plan_audit`.
         out: path of a new JSON file.
         progress: callback that receives a `Progress` for "runs".
-        null: function that returns the second of the two equal data sets; by default the first one.
+        null: function that returns the second of the two equal data sets; by default the first data set.
 
     Raises:
         InputError: `out` exists, or its folder does not.
@@ -514,8 +514,11 @@ def play_game(
     neighbours = find_neighbours(plan.job, plan.root("search", 0))
     null_pair = neighbours._replace(second=null(neighbours))
     bound = _bound_epsilon(plan, neighbours, null_pair, Reporter(progress, "runs"))
-    privacy = statement_of(plan.job)
-    claim, certified_epsilon = claim_of(plan.job), float(_certified(plan)[neighbours.victim])
+    job, privacy, claim = plan.job, statement_of(plan.job), claim_of(plan.job)
+    certified = job.budget.epsilon
+    if isinstance(job, GossipJob) and job.published is not None and plan.adversary == job.scenario.privacy.adversary:
+        certified = job.published
+    certified_epsilon = float(certified[neighbours.victim])
     claimed_epsilon = None if claim is None else claim.epsilon_max
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified_epsilon else "ok"
     result = AuditResult(
@@ -538,14 +541,6 @@ def play_game(
         # An audit reads the private records.
         write_whole(out, text_of(result.to_dict()).encode(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
-
-
-def _certified(plan: AuditPlan) -> Array:
-    """Return (m,) certified ε for the adversary of an audit."""
-    job = plan.job
-    if isinstance(job, GossipJob) and job.published is not None and plan.adversary == job.scenario.privacy.adversary:
-        return job.published
-    return job.budget.epsilon
 
 
 def add_to_run(audit: AuditResult, folder: Path) -> Path:
@@ -627,9 +622,10 @@ def _bound_exactly(plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbour
 def _bound_by_runs(
     plan: AuditPlan, neighbours: Neighbours, null_pair: Neighbours, lawful: bool, report: Reporter
 ) -> LowerBound:
-    """Bound ε by counting, and by likelihood ratios if known, each with half of the risk.
+    """Bound ε by counting, and by likelihood ratios if they are known, each with half of the risk.
 
-    lawful: whether random choices have their stated distribution.
+    Args:
+        lawful: whether random choices have their stated distribution.
     """
     score, is_likelihood = choose_score(plan.adversary, neighbours, lambda k: plan.root("learn", k), lawful)
     sides = {"first": neighbours.first, "second": neighbours.second, "null": null_pair.second}

@@ -9,7 +9,7 @@ from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 
 
 def counting_limit(runs: int, delta: float, risk: float) -> float:
-    """Return the largest possible bound by counting, if every run is distinguished."""
+    """Return the largest possible bound by counting, which requires that every run is distinguished."""
     n = runs - runs // 2
     least, most = rate_at_least(n, n, 0.5 * risk), rate_at_most(0, n, 0.5 * risk)
     return max(0.0, float(np.log(np.maximum(least - delta, 1e-300) / most)))
@@ -24,16 +24,16 @@ def bound_by_likelihoods(first: Array, second: Array, delta: float, risk: float)
     Args:
         first: log-likelihood ratios of the first data set over the second, (n,), in runs on the first.
         second: the same ratios, (n,), in runs on the second.
-        delta: δ.
+        delta: δ of the guarantee.
         risk: probability of failure.
 
     Returns:
-        ε ≥ 0.
+        The lower bound on ε, at least 0.
     """
     best = 0.0
     for logs in (first, -second):
         n = logs.size
-        # The fewest scores whose probability is certainly well above δ: k depends on n and δ only.
+        # The fewest scores whose probability is certainly well above δ: k depends only on n and δ.
         least = rate_at_least(np.arange(1, n + 1), n, 0.5 * risk)
         enough = np.flatnonzero(least >= 4.0 * delta)
         if enough.size:

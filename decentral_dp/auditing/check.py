@@ -3,9 +3,9 @@
 The component must build, release its planned values, and repeat them on the same records. No row of its problem may
 depend on another record. Noiseless values must be bitwise equal on neighbouring data sets. In a search for the worst
 pair, one record must not change a noisy value by more than its sensitivity. The search ends with an ascent under
-smaller clips, which records of a bounded domain also attain. For a gossip algorithm, both comparisons are repeated on a
-network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom partition
-have additional checks.
+smaller clips, which records of a bounded domain can also attain. For a gossip algorithm, both comparisons are repeated
+on a network with absent agents and lost messages, and with compressed messages. A custom mechanism and a custom
+partition have additional checks.
 
 Limits: a passed check is not a proof. Only the first rounds run, on a limited number of pairs. Scores of a selection
 mechanism are not compared with their sensitivity. Topologies and data are not checked.
@@ -14,7 +14,7 @@ mechanism are not compared with their sensitivity. Topologies and data are not c
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, product
@@ -54,7 +54,7 @@ from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, component, in_module
 
 PAIRS = 64
-# Rounds that are run by default, from the first on.
+# Number of first rounds that are run by default.
 MOST_ROUNDS = 24
 # Row → keys of [topology] for another comparison of neighbouring data sets, and its rounds.
 _NETWORKS: Mapping[str, Mapping[str, Any]] = {
@@ -76,7 +76,7 @@ def try_component(
     progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
-    """Check a component on synthetic records. Arguments and result are those of `decentral_dp.check`."""
+    """Check a component on synthetic records, as `decentral_dp.check`."""
     target, c = find_target(component)
     conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
     check_names = ("neighbours", "search", *_NETWORKS)
@@ -85,7 +85,11 @@ def try_component(
     else:
         rows = [_check_row_locality(transcript.job)]
         if repeats:
-            ascent_job = _build_with_small_clip(target, transcript.job)
+            # The search uses smaller clips, unless the scenario has none or does not build with them.
+            ascent_job, table = transcript.job, target.scenario.privacy.model_dump(exclude_unset=True)
+            with suppress(InputError):
+                small_clip = {**table, "clip": _scale_clip(table.get("clip", {}))}
+                ascent_job = _build_rounds(target, ascent_job.rounds, privacy=small_clip)
             rows += _check_neighbours(transcript, ascent_job, pairs, seed, progress) + _check_networks(
                 target, pairs, seed, rounds
             )
@@ -119,21 +123,17 @@ def _check_conformance(target: Target, rounds: int) -> tuple[CheckRow, WatchedRu
         ledger = transcript.record(synthetic_shards(job.shards, 0)).ledger
     except USER_ERRORS as error:
         return _make_row("conformance", requirement, _describe_fault(error, "build")), None, True
-    chance = _catch_refusal(transcript.repeat)
+    chance = ""
+    try:
+        transcript.repeat()
+    except InputError as error:
+        chance = str(error)
     why = chance or compare_to_plan(transcript, ledger)
     return _make_row("conformance", f"{requirement}, twice", why), transcript, not chance
 
 
-def _catch_refusal(attempt: Callable[[], None]) -> str:
-    try:
-        attempt()
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 def _make_row(name: str, requirement: str, why: str = "", pairs: int = 0) -> CheckRow:
-    """Return the row of a check. why: Reason of the failure, or ""."""
+    """Return the row of a check. `why` is the reason for the failure, or ""."""
     return CheckRow(name, requirement, pairs, "failed" if why else "checked", why=why)
 
 
@@ -142,7 +142,7 @@ def _skip_row(name: str, requirement: str, why: str) -> CheckRow:
 
 
 def _describe_fault(error: BaseException, verb: str) -> str:
-    """Describe the failure of a component. verb: "build" or "run"."""
+    """Describe why a component does not `verb` ("build" or "run")."""
     return str(error) if isinstance(error, InputError) else f"It does not {verb}: {describe_error(error)}."
 
 
@@ -168,16 +168,8 @@ def _check_row_locality(job: PlannedJob) -> CheckRow:
     return _make_row("row locality", requirement)
 
 
-def _build_with_small_clip(target: Target, job: PlannedJob) -> PlannedJob:
-    """Return the job with smaller clips, or the job itself if they are not in the scenario or do not build."""
-    table = target.scenario.privacy.model_dump(exclude_unset=True)
-    with suppress(InputError):
-        return _build_rounds(target, job.rounds, privacy={**table, "clip": _scale_clip(table.get("clip", {}))})
-    return job
-
-
 def _scale_clip(clip: Any) -> Any:
-    """Return a clip, the clips of channels, or a schedule, times the factor of the ascent."""
+    """Return a clipping norm, the norms of channels, or a schedule, multiplied by the factor of the ascent."""
     if isinstance(clip, Mapping):
         return {key: v if key in ("decay", "points") else _scale_clip(v) for key, v in clip.items()}
     return clip * _CLIP_FACTOR
@@ -221,21 +213,15 @@ def _check_neighbours(
         why = f"{unbounded} states no finite sensitivity, so its change has no bound to compare with."
         search = replace(search, verdict="not tried", ratio=None, why=why)
     else:
-        search = replace(search, why=_describe_shares(shares))
+        parts = [
+            f"{share:.0%} ({channel}, {split} record)".replace("%", " %") for (channel, split), share in shares.items()
+        ]
+        why, least = f"Reached {', '.join(parts)} of the planned sensitivity.", min(shares.values())
+        if least < _WEAK:
+            missed = f"by a factor below {1.0 / least:.3g}" if least > 0.0 else "by any factor"
+            why += f" The check is weak: a sensitivity that is planned too low {missed} passes."
+        search = replace(search, why=why)
     return [neighbours, search]
-
-
-def _describe_shares(shares: Mapping[tuple[str, Split], float]) -> str:
-    """Describe the shares of the planned sensitivities that were reached, and those of a weak search."""
-    parts = [
-        f"{share:.0%} ({channel}, {split} record)".replace("%", " %") for (channel, split), share in shares.items()
-    ]
-    text = f"Reached {', '.join(parts)} of the planned sensitivity."
-    least = min(shares.values())
-    if least >= _WEAK:
-        return text
-    missed = f"by a factor below {1.0 / least:.3g}" if least > 0.0 else "by any factor"
-    return f"{text} The check is weak: a sensitivity that is planned too low {missed} passes."
 
 
 def _check_networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
@@ -294,7 +280,7 @@ class CheckRow:
         tried: requirement that was tested.
         pairs: number of pairs of data sets.
         verdict: "checked", "failed" or "not tried".
-        ratio: largest change / sensitivity.
+        ratio: largest ratio of a change to its sensitivity.
         why: reason for the verdict.
     """
 
@@ -355,7 +341,7 @@ class CheckResult:
 # Scenarios for components without one.
 Content = Mapping[str, Any]
 
-# Its records have no bound except the clip.
+# Only the clip bounds its records.
 _DATA = {"data": "breast_cancer"}
 # Problems for an algorithm, by kind of problem.
 _PROBLEMS: Mapping[str, tuple[Content, ...]] = {
@@ -378,7 +364,7 @@ _TRIAL_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Target:
-    """A component in a scenario. problem, algorithm: Objects that replace those of the scenario."""
+    """Component in a scenario. The objects `problem` and `algorithm` replace those of the scenario."""
 
     name: str
     scenario: Scenario
@@ -387,7 +373,7 @@ class Target:
 
     @property
     def rounds(self) -> int:
-        """Rounds of the scenario."""
+        """Number of rounds of the scenario."""
         return int(self.scenario.algorithm.rounds)
 
     def with_tables(self, **tables: Any) -> Scenario:
@@ -397,7 +383,7 @@ class Target:
         return with_objects(scenario, problem=self.problem, algorithm=self.algorithm)
 
     def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
-        """Return the scenario with at most these rounds."""
+        """Return the scenario with at most this number of rounds."""
         table = self.scenario.algorithm.model_dump(exclude_unset=True)
         table = {**table, "rounds": min(rounds, self.rounds)}
         # In this process, on its own device.
@@ -443,7 +429,7 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
-    """Place a component in the first small scenario that builds, or else in the first that loads.
+    """Place a component in the first small scenario that builds, or otherwise in the first that loads.
 
     Args:
         name: name of the component, "module:Name" unless it is an object.

@@ -4,7 +4,7 @@ A first run records released values, queries of a coordinator, published values,
 other records, receives the released values of the first. Plain arrays, public parts, sensitivities and the sequence of
 exchanges must be bitwise equal: a difference would be sent without noise and depends on records. If one record is
 replaced, its change of every noisy value is compared with the stated sensitivity. A run on the same records must repeat
-all values. A difference is due to randomness or to stored state of the code.
+all values. A difference indicates randomness or stored state in the code.
 
 Pairs differ in all records, in one train record, or in one validation record. In sparse pairs all other records are 0,
 which exposes a normaliser that counts only some records. A search looks for the pair with the largest change: its
@@ -44,7 +44,7 @@ from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.job import PlannedJob, as_numbers, records_in
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-# Number of rounds: covers the start, a step, and a step from a released value.
+# Number of rounds that covers the start, a step, and a step from a released value.
 ROUNDS = 2
 # Sizes of the largest feature of a replaced record.
 SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)
@@ -78,7 +78,7 @@ class ShardsPair:
     Args:
         first, second: data sets.
         key: key of the randomness of their runs.
-        replacement: None if all records differ.
+        replacement: agent and split of the record that differs; None if all records differ.
         record: index of the record that differs; -1 outside the search.
         spread: standard deviation of noise added to releases.
     """
@@ -122,13 +122,13 @@ def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
 
 
 def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
-    """Yield a pair with one train record replaced, then with one validation record, and all others 0."""
+    """Yield a pair with one train record replaced, then one with one validation record; all other records are 0."""
     if shards.trajectory is None:
         yield from _replace_first_records(constant_shards(shards, 0.0))
 
 
 def _replace_first_records(base: Shards) -> Iterator[ShardsPair]:
-    """Replace one record of the first agent that has one, of each split."""
+    """Replace one record of each split, at the first agent that has one."""
     for split, indices in _list_splits(base):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is not None:
@@ -136,7 +136,7 @@ def _replace_first_records(base: Shards) -> Iterator[ShardsPair]:
 
 
 def _list_splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
-    """Return each split with the record numbers of every agent."""
+    """Return each split with the record indices of every agent."""
     return ("train", shards.train), ("validation", shards.validation)
 
 
@@ -236,7 +236,7 @@ class _Point(NamedTuple):
 
 
 def _draw_start(shards: Shards, split: Split, rng: np.random.Generator) -> _Point:
-    """Draw a record in a plane of two features, and its equal or mirrored one."""
+    """Draw a record in a plane of two features, and an equal or mirrored record."""
     agent = int(rng.choice([i for i, index in enumerate(getattr(shards, split)) if index.size]))
     d = shards.features.shape[1]
     record = np.zeros(d)
@@ -269,7 +269,7 @@ def _move_point(shards: Shards, point: _Point, rng: np.random.Generator) -> _Poi
 
 
 def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool, bool]:
-    """Call a custom partition on synthetic labels, on the same labels again, and on others.
+    """Call a custom partition on synthetic labels, on the same labels again, and on other labels.
 
     Args:
         partition: function of labels, classes, agents and seed.
@@ -298,7 +298,7 @@ class Change(NamedTuple):
         channel: channel of the release.
         round: round of the release.
         agent: index of the agent; -1 for a coordinator.
-        distance: distance of both values, in the norm of the mechanism.
+        distance: distance between both values, in the norm of the mechanism.
         sensitivity: stated sensitivity.
         is_within: whether the distance is at most the sensitivity, up to rounding.
     """
@@ -312,7 +312,7 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """distance / sensitivity; 0 if both are 0, infinite for NaN."""
+        """Ratio of the distance to the sensitivity; 0 if both are 0, infinite for NaN."""
         if self.is_within and self.sensitivity == 0.0:
             return 0.0
         ratio = self.distance / self.sensitivity if self.sensitivity > 0.0 else np.inf
@@ -325,7 +325,7 @@ class WatchedRun:
     Call `record` first.
 
     Args:
-        job: job, run for all its rounds.
+        job: job that is run for all its rounds.
         key: key of the randomness of every run.
         spread: standard deviation of public noise that is added to noisy releases.
     """
@@ -351,11 +351,11 @@ class WatchedRun:
         return outcome
 
     def repeat(self) -> None:
-        """Run it on the same records. Raises InputError if anything differs."""
+        """Run the job on the same records. Raises InputError if anything differs."""
         self._start(self.shards, "does not run a second time", repeats=True)
 
     def compare(self, shards: Shards, replacement: Replacement | None = None) -> None:
-        """Run it on other records with the same released values, and measure the changes by a replaced record.
+        """Run the job on other records with the same released values, and measure the changes by a replaced record.
 
         Args:
             shards: other records, of the same sizes.
@@ -435,7 +435,7 @@ class WatchedRun:
 
 
 class _Event(NamedTuple):
-    """Values sent in one event. kind: "release", "question" or "records". reply: Reply to the values."""
+    """Values sent in one event of kind "release", "question" or "records", and the reply to them."""
 
     kind: str
     number: int
@@ -444,7 +444,7 @@ class _Event(NamedTuple):
 
 
 class _Log:
-    """Events of one participant. round: Current round."""
+    """Events of one participant, and the current round."""
 
     def __init__(self, run: WatchedRun, agents: Any, releases_per_round: int) -> None:
         self.round = 0
@@ -456,7 +456,7 @@ class _Log:
         self._is_closed = False
 
     def add(self, event: _Event) -> Any:
-        """Record an event, or compare it with the recorded one; return the recorded reply."""
+        """Record an event, or compare it with the recorded event, and return the recorded reply."""
         if not self._is_closed:
             self._events.append(event)
             return event.reply
@@ -533,24 +533,18 @@ class _Log:
                 "other records with the same releases",
                 "send values that read records as the bounded value of a query",
             )
-        elif isinstance(value, Bounded):
-            self._add_changes(channel, t, before, value)
-
-    def _add_changes(self, channel: str, t: int, before: Bounded, value: Bounded) -> None:
-        replacement = self._run.replacement
-        if replacement is None:
-            return
-        first, second = before.private, value.private
-        gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, first - second)
-        distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
-        size = np.abs(first).max(initial=0.0) + np.abs(second).max(initial=0.0)
-        sensitivity = value.sensitivities.get(replacement.split)
-        for row, distance in enumerate(distances):
-            agent = -1 if self._agents is None else int(self._agents[row])
-            holds = agent in (-1, replacement.agent)
-            most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
-            within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
-            self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
+        elif isinstance(value, Bounded) and self._run.replacement is not None:
+            replacement, first, second = self._run.replacement, before.private, value.private
+            gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, first - second)
+            distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
+            size = np.abs(first).max(initial=0.0) + np.abs(second).max(initial=0.0)
+            sensitivity = value.sensitivities.get(replacement.split)
+            for row, distance in enumerate(distances):
+                agent = -1 if self._agents is None else int(self._agents[row])
+                holds = agent in (-1, replacement.agent)
+                most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
+                within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
+                self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
 
     def _sequence_refusal(self) -> InputError:
         if self._run.repeats:
@@ -633,7 +627,7 @@ def describe_error(error: BaseException) -> str:
     """Describe an error of custom code in words."""
     if isinstance(error, UserCodeError):
         if error.__cause__ is None:
-            return str(error).removesuffix(". Fix: correct its code.")
+            return str(error).partition(". Fix: ")[0]
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
@@ -646,9 +640,9 @@ class PairComparison:
     """Comparison of a pair of data sets.
 
     Args:
-        pair: data sets.
+        pair: pair of data sets.
         run: run on the first data set.
-        leak: error of a noiseless value that differs; "" without one.
+        leak: error of a noiseless value that differs; "" if none does.
         changes: changes of noisy values.
     """
 
@@ -664,7 +658,7 @@ class PairComparison:
 
     @property
     def shares(self) -> dict[tuple[str, Split], float]:
-        """(channel, split) → largest change / sensitivity, of bounded values."""
+        """Largest change / sensitivity of bounded values, by (channel, split)."""
         shares: dict[tuple[str, Split], float] = {}
         replacement = self.pair.replacement
         for c in self.changes:
@@ -675,12 +669,12 @@ class PairComparison:
 
     @property
     def unbounded(self) -> str:
-        """First noisy value without a finite sensitivity, such as "y in round 2"; "" without one."""
+        """First noisy value without a finite sensitivity, such as "y in round 2"; "" if there is none."""
         return next((f"{c.channel} in round {c.round}" for c in self.changes if not c.sensitivity < np.inf), "")
 
     @property
     def problem(self) -> str:
-        """Error of a change beyond its sensitivity, or of a leak; "" without either."""
+        """Error of a change beyond its sensitivity, or of a leak; "" if there is neither."""
         change = next((c for c in self.changes if not c.is_within), None)
         return self.leak if change is None else self.describe(change)
 
@@ -767,7 +761,7 @@ def check_rows(job: PlannedJob) -> int:
     """Check that rows of custom losses, formulas and modules depend only on their own record.
 
     Returns:
-        The number of custom parts; 0 if the guarantee depends on none.
+        The number of custom parts on which the guarantee depends.
 
     Raises:
         InputError: a row depends on another record.

@@ -42,13 +42,13 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import PlannedJob
 
-# Cells of the grid of losses.
+# Number of cells of the grid of losses.
 _CELLS = 2**18
 # Above this number, distinct shifts are rounded down to these steps of their logarithms.
 _MOVES, _STEP = 64, 0.02
-# Standard deviations (Gaussian) and scales (Laplace) that noise exceeds with probability 1e-19.
+# Numbers of standard deviations (Gaussian) and scales (Laplace) that noise exceeds with probability 1e-19.
 _FAR, _FAR_LAPLACE = 9.0, 44.0
-# Outcomes of a release.
+# Number of outcomes of a release.
 _OUTCOMES = 2**16
 # Largest rounding error of a loss, about 1e-14.
 _ROUNDING = 1e-12
@@ -59,10 +59,10 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
 
     Args:
         moves: shifts in units of the scale, (n,).
-        delta: δ ≥ 0.
+        delta: value of δ, at least 0.
 
     Returns:
-        The ε at δ, rounded down; the sum of all moves at δ = 0.
+        ε at δ, rounded down. At δ = 0 it is the sum of all moves.
     """
     total = float(moves.sum())
     if delta == 0.0 or total == 0.0:
@@ -83,27 +83,27 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
 def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[np.bool_] | None = None) -> float:
     """Compute ε(δ) of sampled releases, from below.
 
-    Release i is shifted up by u_i standard deviations (Laplace: scales) if the record is in the sample, with
-    probability q_i. In the other data set it is shifted down by v_i. With noise N,
+    If the record is in the sample, with probability q_i, release i is shifted up by u_i standard deviations (Laplace:
+    scales). In the other data set it is shifted down by v_i. With noise N,
 
         P = (1 − q)N(0) + qN(u),    Q = (1 − q)N(0) + qN(−v).
 
     The likelihood ratio increases with the outcome, and ε increases with u and with v: the derivative of
-    P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
+    P(t, ∞) − e^ε Q(t, ∞) with respect to u or v is q, or q·e^ε, times a density.
 
     Args:
         moves: shifts u_i ≥ 0 and v_i ≥ 0, (n, 2).
         rates: sampling rates q_i, (n,).
-        delta: δ > 0.
-        laplace: whether the noise is Laplace, (n,); by default all is Gaussian.
+        delta: value of δ, above 0.
+        laplace: whether the noise is Laplace, (n,); by default all noise is Gaussian.
 
     Returns:
-        The ε at δ, rounded down.
+        ε at δ, rounded down.
     """
     laplace_rates = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
     columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, laplace_rates])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
-    # Computed twice, since all of them may exceed the memory.
+    # Computed twice, since all mixtures may exceed the memory.
     tops, means, squares = np.array([_Mixture.from_moves(*kind).moments() for kind in kinds.T]).T
     spread = counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()
     reach = min(float(counts @ tops), float(spread))
@@ -141,10 +141,10 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
     Args:
         law: probabilities, (n,).
         losses: privacy losses, (n,).
-        delta: δ.
+        delta: value of δ.
 
     Returns:
-        The least ε, from below.
+        The least ε, rounded down.
     """
     low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
@@ -155,14 +155,14 @@ def least_epsilon(law: Array, losses: Array, delta: float) -> float:
 
 
 class _Mixture(NamedTuple):
-    """A sampled release: (_OUTCOMES,) privacy losses of ascending outcomes, and P(outcome ≥ each)."""
+    """Sampled release: privacy losses of ascending outcomes, and P(outcome ≥ each), (_OUTCOMES,) each."""
 
     loss: Array
     survival: Array
 
     @classmethod
     def from_moves(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
-        """Build a release shifted up with the first record and down with the second. laplace: 1 for Laplace noise."""
+        """Build a release shifted up with the first record and down with the second (`laplace` is 1 for Laplace)."""
         far = _FAR_LAPLACE if laplace else _FAR
         outcomes = np.linspace(-down - far, up + far, _OUTCOMES)
         at_least = stats.laplace.sf if laplace else stats.norm.sf
@@ -182,7 +182,7 @@ class _Mixture(NamedTuple):
         return max(0.0, float(self.loss[-1])), mean, float(law @ (self.loss - mean) ** 2)
 
     def on_grid(self, top: float, width: float) -> Array:
-        """Return the (_CELLS,) distribution of the loss, rounded down to the grid. top: the largest loss."""
+        """Return the distribution of the loss, (_CELLS,), rounded down to the grid. `top` is the largest loss."""
         cells = int(top / width)
         edges = np.arange(-cells, cells + 1) * width
         # First outcome whose loss reaches the edge.
@@ -191,7 +191,7 @@ class _Mixture(NamedTuple):
 
 
 def _on_grid(above: Array, cells: int) -> Array:
-    """Return (_CELLS,) masses, negative losses at the end. above: (2·cells + 1,) P(loss ≥ edge) at −cells … cells."""
+    """Return masses (_CELLS,), negative losses at the end, from P(loss ≥ edge) at −cells … cells, (2·cells + 1,)."""
     law = np.zeros(_CELLS)
     law[np.arange(-cells, cells + 1)] = above - np.append(above[1:], 0.0)
     return law
@@ -203,10 +203,10 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
     Args:
         first: log-probabilities, (n,).
         second: log-probabilities of the other distribution, (n,).
-        delta: δ ≥ 0.
+        delta: value of δ, at least 0.
 
     Returns:
-        ε ≥ 0.
+        The least ε, at least 0.
     """
     loss = first - second
     if delta == 0.0:
@@ -281,7 +281,7 @@ def close(first: Array, second: Array, rtol: float, least: float = 0.0) -> bool:
 
     Args:
         first, second: arrays of any shape.
-        rtol: tolerance relative to the largest absolute value of `first`.
+        rtol: tolerance relative to the largest absolute value of `first`, or to `least` if that is larger.
         least: smallest reference value of `rtol`.
     """
     if first.shape != second.shape or not (np.isfinite(first).all() and np.isfinite(second).all()):
@@ -291,7 +291,7 @@ def close(first: Array, second: Array, rtol: float, least: float = 0.0) -> bool:
 
 
 class Movement(NamedTuple):
-    """The difference of two data sets' queries, in units of the noise's scale.
+    """Difference of two data sets' queries, in units of the noise's scale.
 
     Args:
         gaussian, laplace: differences in all releases of that mechanism, (Σ d,).
@@ -319,13 +319,13 @@ class Movement(NamedTuple):
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
     def minus(self, subtrahend: Movement) -> Movement:
-        """Return the movement between two data sets from their movements relative to a third one."""
+        """Return the movement between two data sets from their movements relative to a third data set."""
         certain = self.certain != subtrahend.certain
         chosen = self.choices - subtrahend.choices
         return Movement(self.gaussian - subtrahend.gaussian, self.laplace - subtrahend.laplace, certain, chosen)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
-        """Return ε at δ, rounded down. noise: Scale of the drawn noise relative to the stated one."""
+        """Return ε at δ, rounded down, if the drawn noise has `noise` times the stated scale."""
         if self.certain:
             return float("inf")
         mu = float(np.sqrt((self.gaussian**2).sum())) / noise
@@ -343,7 +343,7 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
 
     Args:
         transcript: transcript of a run on either data set.
-        first, second: key → query in each data set; keys that are missing in one of them are left out.
+        first, second: key → query in each data set. Keys that are missing in one of them are omitted.
     """
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
     certain, chosen = False, [np.zeros(0)]
@@ -371,16 +371,16 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
 
 
 def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
-    """Return an interval for the scale of the drawn noise relative to the stated one.
+    """Return an interval for the scale of the drawn noise relative to the stated scale.
 
-    If mechanisms contradict each other, it ends at the largest of their ends, which gives the smallest ε.
+    If mechanisms contradict each other, its upper end is the largest of their ends, which gives the smallest ε.
 
     Args:
         sums: name of a mechanism, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units
             of the scale.
 
     Returns:
-        (low, high), with risk `NOISE_RISK`.
+        The interval (low, high), with risk `NOISE_RISK`.
     """
     noisy_sums = [entry for entry in sums if entry[0] in (GAUSSIAN.name, LAPLACE.name)]
     if not noisy_sums:
@@ -422,7 +422,7 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
         split: split of the records.
 
     Returns:
-        Index → q, 1 without sampling; None if an index has two rates.
+        Index → rate q, 1 without sampling; None if an index has two rates.
     """
     rates: dict[int, float] = {}
     for c in job.ledger.charged_channels:
@@ -498,10 +498,10 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
     Args:
         neighbours: two jobs that differ in one record.
         transcript: transcript of a run of one of them.
-        rates: index → q, by default 1.
+        rates: index → sampling rate q, by default 1.
 
     Returns:
-        ±inf if a data set cannot produce the transcript.
+        The log-likelihood ratio; ±inf if a data set cannot produce the transcript.
     """
     first, second = replay_both(neighbours, transcript)
     keys_with_rates = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
@@ -515,9 +515,9 @@ class Shifts(NamedTuple):
     """Shifts of sampled releases by a record, along one line each.
 
     Args:
-        shifts: (n, 2) in standard deviations (Laplace: scales), up with the record of the first data set and down with
-            that of the second.
-        rates: q, (n,).
+        shifts: shifts in standard deviations (Laplace: scales), (n, 2), up with the record of the first data set and
+            down with the record of the second.
+        rates: sampling rates q, (n,).
         laplace: whether the noise is Laplace, (n,).
     """
 
@@ -529,8 +529,8 @@ class Shifts(NamedTuple):
         """Compute ε of opposite shifts of sampled releases, from below.
 
         Args:
-            delta: δ > 0.
-            noise: scale of the drawn noise relative to the stated one.
+            delta: value of δ, above 0.
+            noise: scale of the drawn noise relative to the stated scale.
         """
         moving = self.shifts.sum(axis=1) > 0.0
         if not moving.any():
@@ -546,14 +546,14 @@ class Shifts(NamedTuple):
 def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Shifts | None:
     """Compute the shifts of sampled releases in opposite directions along one line.
 
-    The record of the first data set shifts the releases of an index by u, that of the second by v. A projection on a
-    line is post-processing. For Gaussian noise the line is along u − v, or orthogonal to v or u, so a record that
+    The record of the first data set shifts the releases of an index by u, the record of the second by v. A projection
+    on a line is post-processing. For Gaussian noise the line is along u − v, or orthogonal to v or u, so a record that
     shifts nothing stays visible. For Laplace noise it is one coordinate.
 
     Args:
         neighbours: two jobs that differ in one record.
         transcript: transcript of a run of one of them.
-        rates: index → q, by default 1.
+        rates: index → sampling rate q, by default 1.
 
     Returns:
         Shifts of the indices that read the record; None for other noise, or if the two data sets differ without the
@@ -590,7 +590,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
 
 
 def _line(u: Array, v: Array) -> tuple[float, float]:
-    """Return u and −v along u − v if neither is negative; else the part of u orthogonal to v, or of v to u."""
+    """Return u and −v along u − v if neither is negative, or the part of u orthogonal to v, or of v to u."""
     line = u - v
     length = float(np.linalg.norm(line))
     up, down = float(u @ line) / length, -float(v @ line) / length
@@ -607,7 +607,7 @@ def _residual_norm(first: Array, second: Array) -> float:
 def _coordinate(u: Array, v: Array) -> tuple[float, float]:
     """Return the shifts on the coordinate with the largest distance of u and v on opposite sides of zero, or 0.
 
-    Coordinates with both on one side are ignored: replacing the nearer one by 0 would overstate ε.
+    Coordinates with u and v on one side are ignored: replacing the smaller shift by 0 would overstate ε.
     """
     signs = np.where(u >= v, 1.0, -1.0)
     opposite = (signs * u >= 0.0) & (signs * v <= 0.0)
@@ -650,12 +650,12 @@ def _query_move(transcript: Transcript, key: Key, first: Replay, second: Replay)
 
 # Risk of the tests of choices and samples.
 _RISK = 1e-3
-# Runs of the test of samples.
+# Number of runs of the test of samples.
 _SAMPLED_RUNS = 30
 
 
 class Choice(NamedTuple):
-    """Random choice: log-probabilities (n,) in either data set."""
+    """Log-probabilities (n,) of a random choice in either data set."""
 
     first: Array
     second: Array

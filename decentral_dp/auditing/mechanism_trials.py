@@ -1,26 +1,26 @@
 """Statistical tests of a custom mechanism: its keys, its standard deviation and its privacy cost.
 
-Every draw has its own key, like agents, rounds and channels in a run. The tests use two scales, with one and with
+Every draw has its own key, as every agent, round and channel has in a run. The tests use two scales, with one and with
 several coordinates:
 
 keys        one key determines the noise, and two keys have different noise
-deviation   the mean square of the noise is that of `deviation`
-cost        two queries differ by a sensitivity, along one coordinate, along all, or along all with alternating
-            signs: no event is likelier under one query than its cost allows under the other
+deviation   the mean square of the noise equals the square of `deviation`
+cost        no event is more likely under one of two queries than the cost allows; the queries differ by a sensitivity
+            along one coordinate, along all, or along all with alternating signs
 
 A sound mechanism fails with probability below 10⁻³:
 
 - Keys: two noise vectors of 64 coordinates agree by chance with probability below 10⁻⁵ if no value of a coordinate has
-  a probability above 0.7, since 0.7⁶⁴ = 2·10⁻¹⁰ for each of some 50 000 pairs. - Deviation: the median of 80 means of
-  256 squares each. By Chebyshev a mean is off by more than the tolerance, 2·sqrt((κ − 1)/256) of σ², with probability
-  at most 1/4, κ being the kurtosis. By Hoeffding more than half of 80 are with probability at most e^(−80/8) = 5·10⁻⁵,
-  for each of two scales. κ is 10, or twice that of the draws if larger. Tails that are too rare to occur in the draws
-  are not tested. - Cost: the event is chosen on one half of the draws and counted on the other. Clopper–Pearson
-  intervals fail together with probability at most 7·10⁻⁴ over all events. The test makes no assumption on the
-  distribution.
+  a probability above 0.7, since 0.7⁶⁴ = 2·10⁻¹⁰ for each of some 50 000 pairs.
+- Deviation: the test uses the median of 80 means of 256 squares each. By Chebyshev, a mean is off by more than the
+  tolerance 2·sqrt((κ − 1)/256) of σ² with probability at most 1/4, where κ is the kurtosis. By Hoeffding, more than
+  half of the 80 means are off with probability at most e^(−80/8) = 5·10⁻⁵, for each of two scales. κ is 10, or twice
+  the kurtosis of the draws if that is larger. Tails that are too rare to occur in the draws are not tested.
+- Cost: the event is chosen on one half of the draws and counted on the other. Clopper–Pearson intervals fail together
+  with probability at most 7·10⁻⁴ over all events. The test makes no assumption on the distribution.
 
-Power: half the cost, half the noise, a cost in the other norm, one noise for all coordinates, and an unused scale are
-detected (tests/auditing/test_mechanism_trials.py). An error of a few per cent is not detected.
+Power: the tests detect half the cost, half the noise, a cost in the other norm, one noise for all coordinates, and an
+unused scale (tests/auditing/test_mechanism_trials.py). An error of a few per cent is not detected.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from decentral_dp.simulation.statistics import bound_by_counts
 # A class may be correct only at powers of two, or only at scale 1.
 SCALES = (0.3, 12.0)
 WIDTHS = (1, 16)
-# Costs of the queries: half of either is detected.
+# Costs of the queries. The test detects half of either cost.
 _COSTS = (1.0, 2.5)
-# Draws of each query, and the probabilities of events.
+# Number of draws of each query, and probabilities of events.
 _DRAWS, _SHARES = 2000, np.linspace(0.01, 0.99, 99)
 _BLOCKS, _BLOCK = 80, 256
 _KURTOSIS = 10.0
@@ -74,7 +74,7 @@ def find_fault(m: OutsideMechanism) -> str:
 
 
 def _release(m: OutsideMechanism, draws: Draws, query: Array, scale: float) -> Array:
-    """Return (n, d) releases of queries (n, d), each with its own key."""
+    """Return the releases (n, d) of queries (n, d), each with its own key."""
     grid = np.full((1, 1), float(m.grid(scale, query.shape[1])))
     integers = m.sample(Unnoised(draws, query, np.broadcast_to(grid, query.shape), scale / grid, query.shape[1:], {}))
     return np.asarray(grid * integers)
@@ -142,7 +142,7 @@ def _list_shifts(m: OutsideMechanism, scale: float, width: int) -> Iterator[tupl
 def _check_cost(
     m: OutsideMechanism, base: Array, direction: Array, length: float, scale: float, words: str, risk: float
 ) -> str:
-    """Check that no event distinguishes two queries better than their cost allows. base: releases of the query 0."""
+    """Check that no event distinguishes two queries better than their cost allows; `base` are releases of query 0."""
     width = direction.size
     draws = _draws(f"cost, query {words} {length} {width}", len(base))
     shifted_release = _release(m, draws, np.broadcast_to(direction, base.shape), scale)
@@ -162,7 +162,7 @@ def _check_cost(
 
 
 def _compute_scores(releases: Array, direction: Array, length: float) -> tuple[Array, Array]:
-    """Return two (n,) scores, larger for the shifted query: along the shift, and the coordinates beyond its middle."""
+    """Return projections on the shift, and numbers of coordinates beyond half of it, (n,) each."""
     moving = direction != 0.0
     beyond = ((releases - 0.5 * direction) * np.sign(direction) > 0.0)[:, moving]
     return releases @ (direction / length), beyond.sum(axis=1).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Membership inference against runs of one scenario: an AUC with its interval, and its ceiling by ε.
+"""Membership inference against runs of one scenario: the AUC with its interval, and its upper bound from ε.
 
-The train records of a run (members) are compared with its held-out test records. An adversary that may query the
-published model scores a record by minus its loss with its label.
+The train records of a run (members) are compared with its held-out test records. An adversary that can query the
+published model scores a record by the negative loss of the record with its label.
 
 The ceiling of `within_run` requires exchangeable members and non-members. Otherwise an attack distinguishes the groups,
 and a guarantee for records does not bound its success. Such runs are not supported. Proof 31 derives the ceilings of
@@ -55,7 +55,7 @@ from decentral_dp.simulation.summary import claim_of, statement_of
 
 
 def minimax_scores(problem: Attackable, x: Array, records: Any) -> Array:
-    """Return (n,) scores by a published x (p,): minus the loss of each record.
+    """Return the negative loss of each record, (n,), as its score at a published x (p,).
 
     Records are shuffled, since rounding may depend on the position.
     """
@@ -66,7 +66,7 @@ def minimax_scores(problem: Attackable, x: Array, records: Any) -> Array:
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> Array:
-    """Return (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record."""
+    """Return the negative lower loss of each record, (n,), as its score at a published x (p,) and y (q,)."""
     upper, lower, unit = _finite(x)[None], _finite(y)[None], np.ones(1)
     with np.errstate(all="ignore"):
         losses = [
@@ -102,7 +102,7 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
 
     Args:
         job: job of the run.
-        published: channel → values, (m, d), or (1, d) of a coordinator. Agents are averaged.
+        published: channel → values of the agents, (m, d), which are averaged, or of a coordinator, (1, d).
 
     Raises:
         InputError: as in `require_attackable`, or the values have wrong shapes.
@@ -137,8 +137,8 @@ def require_attackable(job: PlannedJob) -> None:
     """Raise InputError for a job without a valid attack.
 
     Raises:
-        InputError: records are with their agents or not exchangeable, no records are held out, no model scores records,
-            or the unit is not one record.
+        InputError: records are stored by their agents or not exchangeable, no records are held out, no model scores
+            records, or the unit is not one record.
     """
     require_records(job.records, "audit")
     refuse(job, _REFUSALS)
@@ -155,11 +155,6 @@ def _is_partitioned_at_random(job: PlannedJob) -> bool:
     return table.partition == "iid" or (table.partition is None and not names_owners)
 
 
-def _explain_groups(job: PlannedJob) -> str:
-    """Return why members and others are not exchangeable, or ""."""
-    return "" if job.shards.exchangeable else job.shards.why_not_exchangeable.rstrip(".")
-
-
 _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
     Refusal(
         lambda job: job.unit != RECORD,
@@ -174,7 +169,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         "set problem.test, for example to 0.3",
     ),
     Refusal(
-        _explain_groups,
+        lambda job: "" if job.shards.exchangeable else job.shards.why_not_exchangeable.rstrip("."),
         "audit",
         "train and test records are not exchangeable, so an attack would not measure membership. {it}",
         "hold out a random share of the data (problem.test)",
@@ -211,18 +206,18 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
 
 
 def within_run(epsilon: float, delta: float) -> float:
-    """Bound the AUC of members against exchangeable others, one record replaced.
+    """Bound the AUC of members against exchangeable non-members, if one record is replaced.
 
         (e^ε + δ)/(1 + e^ε) = 1 − (1 − δ)/(1 + e^ε)
 
-    Let z ∈ D be a member, z' a non-member, and D' = D with z' instead of z. A = E f(S(M(D), z), S(M(D), z')) is at most
-    e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the distribution of the records, and
-    reverses their roles in D': the last expectation is that of an excluded record against a member, 1 − A. So
-    A ≤ e^ε(1 − A) + δ. This holds for each pair, so also for the mean over all pairs of a run.
+    Let z ∈ D be a member, z' a non-member, and D' the data set D with z' instead of z. A = E f(S(M(D), z), S(M(D), z'))
+    is at most e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the distribution of the
+    records, and reverses their roles in D'. So the last expectation compares an excluded record with a member and
+    equals 1 − A, and A ≤ e^ε(1 − A) + δ. This holds for each pair, and therefore for the mean over all pairs of a run.
 
     Args:
-        epsilon: ε ≥ 0.
-        delta: δ in [0, 1].
+        epsilon: value of ε, at least 0.
+        delta: value of δ, in [0, 1].
 
     Limits:
         The bound is attained: M receives two records in random order, publishes the first with probability δ, and
@@ -242,11 +237,11 @@ class Inference:
     Args:
         title: title of the scenario.
         scores: scores of each run, the run folder first.
-        epsilon, delta: certified values of the worst agent.
-        adjacency: the neighbouring relation: "replace one record of one agent".
+        epsilon, delta: certified (ε, δ) of the worst agent.
+        adjacency: neighbouring relation, such as "replace one record of one agent".
         privacy: guarantee of the runs, from `reporting.privacy.summary_text`.
         ceiling: largest expected AUC at (epsilon, delta).
-        claimed: (ε, δ, ceiling) of a paper's claim; None without one.
+        claimed: (ε, δ, ceiling) of a paper's claim; None if there is none.
         auc: mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
     """
 
@@ -265,11 +260,11 @@ class Inference:
 
     @property
     def status(self) -> str:
-        """ "refuted" if the interval of the AUC lies above the ceiling, else "ok"."""
+        """Verdict: "refuted" if the interval of the AUC lies above the ceiling, otherwise "ok"."""
         return "refuted" if self.auc.low > self.ceiling else "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the file of an audit with --membership, as JSON values."""
+        """Return the content of the file of `audit --membership`, as JSON values."""
         claim = self.claimed and dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True))
         content = {
             "title": self.title,
@@ -378,7 +373,7 @@ def judge_attacks(job: PlannedJob, scores: Sequence[AttackScore]) -> Inference:
 
 
 def repetition(s: Scenario, number: int) -> Scenario:
-    """Return the scenario with other noise and another split, on the same graph.
+    """Return the scenario with different noise and a different split, on the same graph.
 
     Args:
         s: scenario of the first run. Without a seed, the noise remains secret.

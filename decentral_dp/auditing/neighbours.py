@@ -1,14 +1,14 @@
 """Search for two neighbouring data sets whose queries differ most.
 
-The victim is the agent with the largest ε, and the record is the first one of its split. For other units, the first k
-records of the agent, or all, are copies of one candidate, or contribute nothing in one of the data sets.
+The victim is the agent with the largest ε, and the record is the first of its split. For other units, the first k
+records of the agent, or all its records, are copies of one candidate, or contribute nothing in one of the data sets.
 
 Candidates are records of the data, their negations, and records along axes and along the difference of the class means,
-in opposite directions and of several sizes. If the certificate depends on clipping only, some are longer than any
-record, so both are clipped. All candidates are replayed on one transcript, and the pair with the largest difference is
-chosen.
+in opposite directions and of several sizes. If the certificate depends only on clipping, some candidates are longer
+than any record, so both are clipped. All candidates are replayed on one transcript, and the pair with the largest
+difference is chosen.
 
-In a batch of fixed size another record replaces one that is not drawn. The bound for such batches is attained if that
+In a batch of fixed size, another record replaces one that is not drawn. The bound for such batches is attained if that
 record equals the replaced record of one data set. `add_copies` makes all other records copies of it. A guarantee holds
 for all data sets, so an audit may also choose the other records.
 
@@ -31,15 +31,15 @@ from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.job import PlannedJob
 
-# Floats of the queries of all candidates together.
+# Largest number of floats in the queries of all candidates together.
 _MOST_QUERY_NUMBERS = 30_000_000
 _MOST = 26
-# Records other than plain rows of features: candidates are records of the data only.
+# Records other than plain rows of features: only records of the data are candidates.
 _STRUCTURED_RECORDS = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
 
 def add_copies(neighbours: Neighbours) -> Neighbours:
-    """Return the same pair of records among copies of the second one."""
+    """Return the same pair of records among copies of the second record."""
     place = neighbours.split, neighbours.victim
     first, second = (
         take(w.records[neighbours.split][neighbours.victim], slice(0, 1)) for w in (neighbours.first, neighbours.second)
@@ -149,11 +149,11 @@ def _normalise_vector(v: Array) -> Array:
 
 
 def find_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
-    """Return the pair of data sets with the largest ε, among the agent's own records or among copies of one.
+    """Return the pair of data sets with the largest ε, among the agent's own records or among copies of one record.
 
     Args:
         job: job to audit.
-        root: noise key of the runs of the search only.
+        root: noise key of the runs of the search.
     """
     pair = find_farthest(job, root)
     rates = [(c.sampling, rate) for c in job.ledger.channels for rate in c.rate.values()]

@@ -18,11 +18,11 @@ covariance Σ without records and a mean that moves by L g_v. Such a pair of dis
 
     μ² = (L g_v)ᵀ Σ⁻¹ (L g_v),
 
-largest over the records, which differ in their arrival τ. An earlier arrival is not always worse: in correlated noise,
-earlier movements can cancel.
+maximised over the records, which differ in their arrival τ. An earlier arrival is not always worse, since in correlated
+noise earlier movements can cancel.
 
 Σ has T·|N| rows and is never formed. Let H be the agents that are neither in O nor in N, B = A_t[N, H], and Π_t the
-covariance of ṽ_{H,t} given the messages up to t; Π_0 = 0, ṽ_0 being public. The Kalman filter gives independent
+covariance of ṽ_{H,t} given the messages up to t; Π_0 = 0, since ṽ_0 is public. The Kalman filter gives independent
 innovations of covariance S. Its error moves by d, with a recursion that is linear in g:
 
     S = B Π Bᵀ + D_N      K = A_HH Π Bᵀ S⁻¹      F = A_HH − K B      Π' = F Π Fᵀ + D_H + K D_N Kᵀ
@@ -76,13 +76,13 @@ _LARGEST_TRACE = 1e12
 
 @dataclass(frozen=True, eq=False)
 class NetworkBudget:
-    """μ of each observer and victim.
+    """Privacy cost μ of each pair of an observer and a victim.
 
     Attributes:
         observers: sets of agents, ascending.
-        mu: (o, m); NaN if the victim is a member of the observer.
-        arrival: (o, m) first round that reads the worst record; −1 if mu is NaN.
-        total: (m,) μ for all messages, at least as large as mu.
+        mu: value of μ for each pair, (o, m); NaN if the victim is a member of the observer.
+        arrival: first round that reads the worst record, (o, m); −1 if mu is NaN.
+        total: value of μ for all messages, (m,), at least as large as mu.
     """
 
     observers: tuple[tuple[int, ...], ...]
@@ -92,7 +92,13 @@ class NetworkBudget:
 
 
 class _Gossip(NamedTuple):
-    """The rounds of one observer. mixing: I + W. share: k. shrink: c. noise: s. observed, hidden: N and H."""
+    """Rounds of one observer.
+
+    Attributes:
+        mixing: matrix I + W, (m, m).
+        share, shrink, noise: values k, c and s of each round and agent, (T, m).
+        observed, hidden: indices of the agents N and H.
+    """
 
     mixing: Array
     share: Array
@@ -121,17 +127,17 @@ def pairwise(
     """Compute μ of every pair of an observer and a victim.
 
     Args:
-        mixing: W, (m, m), dense or sparse.
-        contraction: c, (T,) or (T, m).
-        injected: g, (T, m), movement of λ_t u_t by one replaced record.
-        noise: s, (T, m), standard deviation of the release with index t + 1.
+        mixing: mixing matrix W, (m, m), dense or sparse.
+        contraction: factor c of each round, (T,) or (T, m).
+        injected: movement g of λ_t u_t by one replaced record, (T, m).
+        noise: standard deviation s of the release with index t + 1, (T, m).
         observers: sets of agents; by default every agent.
-        arrivals: (T, m), whether a record of an agent is first read in round t; by default all in round 0.
-        share: k, (T,) or (T, m); default 1.
-        progress: called with the number of observers completed and the total.
+        arrivals: whether a record of an agent is first read in round t, (T, m); by default all are read in round 0.
+        share: factor k of each round, (T,) or (T, m); default 1.
+        progress: callback that receives the number of observers completed and the total.
 
     Raises:
-        InputError: noise that is not positive, or more than MOST_SECONDS.
+        InputError: the noise is not positive, or the computation would take more than MOST_SECONDS.
 
     References:
         Proof in docs/proofs/25.
@@ -180,7 +186,7 @@ def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Ar
 
 
 def duration(observers: int, agents: int, rounds: int) -> float:
-    """Return the approximate seconds of `pairwise` on one core."""
+    """Return the approximate running time of `pairwise` on one core, in seconds."""
     return observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
 
 
@@ -203,7 +209,7 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
     """Return the observers as ascending sets; by default every agent.
 
     Raises:
-        InputError: an empty set, or an unknown agent.
+        InputError: a set is empty, or an agent is unknown.
 
     Example:
         >>> observer_sets(None, 3), observer_sets([[2, 0]], 3)
@@ -266,16 +272,16 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
 
 
 class Messages(NamedTuple):
-    """The numbers that messages depend on.
+    """Numbers on which messages depend.
 
     Args:
-        mixing: W, (m, m).
-        share, contraction: k and c, (T,), of A_t = k_t (I + W) − c_t I.
-        noise: s, (T, m).
-        dimension: d.
-        sum_error: E, (T, m).
-        start: sup |ṽ_0|.
-        largest_addition: (T,) largest addition of a round to a coordinate, without noise.
+        mixing: mixing matrix W, (m, m).
+        share, contraction: factors k and c of A_t = k_t (I + W) − c_t I, (T,) each.
+        noise: standard deviations s, (T, m).
+        dimension: dimension d of a message.
+        sum_error: error E of summing and clipping, (T, m).
+        start: largest |ṽ_0|.
+        largest_addition: largest addition of a round to a coordinate, without noise, (T,).
     """
 
     mixing: Array
@@ -323,15 +329,15 @@ def certified_epsilon(
     """Compute ε for float64 messages.
 
     Args:
-        mu: (o, m) exact, NaN (as the result) if the victim is a member of the observer.
-        nu: (o,) of `rounding`.
-        draws: (o,) number of normal variates outside the observer.
+        mu: exact μ, (o, m), NaN (as the result) if the victim is a member of the observer.
+        nu: result of `rounding`, (o,).
+        draws: number of normal variates outside the observer, (o,).
         dimension: dimension of a message.
-        delta: δ.
-        total_epsilon: (m,) ε of all messages.
+        delta: δ of the guarantee.
+        total_epsilon: ε of all messages, (m,).
 
     Returns:
-        (o, m) ε, at most `total_epsilon`.
+        ε of each pair, (o, m), at most `total_epsilon`.
     """
     inside = np.isnan(mu)
     distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]

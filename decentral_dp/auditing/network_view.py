@@ -2,22 +2,22 @@
 
 It supports `ldp_single_level` and `dp_dsgd` with Gaussian noise on released states.
 
-- ε is exact if all received messages are a linear image of that noise: a problem whose per-record gradient does not
-  depend on the state (`mean_estimation`), averaged over all records so far. `auditing.network_gossip` has the formulas
-  and the bound for float64.
+- ε is exact if all received messages are a linear image of that noise. This holds if the per-record gradient does not
+  depend on the state (`mean_estimation`) and is averaged over all records so far. `auditing.network_gossip` has the
+  formulas and the bound for float64.
 - ε is an upper bound for linear models in training (`classification`, `regression`), whose hidden states depend on
   records: `privacy.accounting.hidden_states`, with the numbers of `simulation.jobs.published`. The ε of linear
-  gossip is reported for comparison. It is not a bound for training.
+  gossip is reported for comparison, but is not a bound for training.
 
-An observer sees the messages of its neighbours, and its members have s = ∞. With `privacy.adversary` it also receives
-the published models. The message of round t is sent on the graph of round t + 1, and the observer may see a message
-that is lost there. All graphs and losses are public before the run, so no agent can choose its neighbours by received
-messages.
+An observer receives the messages of its neighbours, and its members have s = ∞. With `privacy.adversary` it also
+receives the published models. The message of round t is sent on the graph of round t + 1, and the observer may see a
+message that is lost there. All graphs and losses are public before the run, so no agent can choose its neighbours by
+received messages.
 
-Pairs that a symmetry of the network maps to each other have one ε: on a ring or a hypercube with equal noise, one for
-each distance. If their numbers of records differ, μ is between those of the victims with most and fewest records, since
-it is convex in the movement of a message by the record. If their noise differs and the pairs are many, every agent is
-accounted with the smallest noise, which is a larger bound.
+Pairs that a symmetry of the network maps to each other have the same ε. On a ring or a hypercube with equal noise, ε
+depends only on the distance. If the numbers of records differ, μ lies between its values for the victims with most and
+fewest records, since it is convex in the movement of a message by the record. If the noise differs and there are many
+pairs, every agent is accounted with the smallest noise, which gives a larger bound.
 """
 
 from __future__ import annotations
@@ -64,24 +64,24 @@ from decentral_dp.topology.symmetries import find_symmetries
 if TYPE_CHECKING:
     import pandas as pd
 
-# Seconds of a pair to find its cells, over agents².
+# Seconds to find the cells of a pair, divided by agents².
 _PER_SQUARE = 1.5e-7
-# Distance in edges over √rounds beyond which agents of a large network count as observed.
+# Distance in edges, divided by √rounds, beyond which agents of a large network count as observed.
 _SPREAD = 4.0
 # Largest number of agents that are not counted as observed at large distances.
 _MOST_EXACT = 128
 
 
 def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-    """Return the pairs whose μ gives those of others, by symmetries of all public numbers except those of records.
+    """Return the pairs whose μ determines all others, by symmetries of the public numbers except counts of records.
 
     Args:
         steps: the job's steps.
         observers: sets of agents.
 
     Returns:
-        (2, o, m) row · m + victim of two symmetric pairs, with the smallest and the largest movement of a message by a
-        record; −1 if the victim is an observer.
+        Indices row · m + victim of two symmetric pairs, (2, o, m), with the smallest and the largest movement of a
+        message by a record; −1 if the victim is an observer.
     """
     m = steps.noise.shape[1]
     # The rounds that read records, not the movements.
@@ -102,17 +102,8 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     first = np.unique(classes, return_index=True)[1][classes].reshape(numbers.shape)
     for row, members in enumerate(observers):
         first[row, list(members)] = -1
-    return _ends_of_classes(first, steps.movement)
-
-
-def _ends_of_classes(first: NDArray[np.int64], shift: Array) -> NDArray[np.int64]:
-    """Return (2, o, m) the pairs of each class whose victims' records move a message least and most.
-
-    Args:
-        first: (o, m) a pair of each class; −1 if the victim is an observer.
-        shift: (T, m) movement of a message.
-    """
-    pairs, movement = first.ravel(), np.tile(shift.max(axis=0), len(first))
+    # The pairs of each class whose victims' records move a message least and most.
+    pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(first))
     order = np.lexsort((movement, pairs))
     _, least, group, sizes = np.unique(pairs[order], return_index=True, return_inverse=True, return_counts=True)
     ends = np.empty((2, pairs.size), dtype=np.int64)
@@ -134,8 +125,8 @@ def observer_mu(
         steps: the job's steps.
         observers: sets of agents.
         first: result of `first_of_equal_pairs`.
-        view: models that the observers also receive; "all_messages" (default) for none.
-        progress: called with the number of observers completed and the total.
+        view: models that the observers also receive; "all_messages" (the default) means none.
+        progress: callback that receives the number of observers completed and the total.
     """
     m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
@@ -193,20 +184,20 @@ _MOST_LISTED = 4
 
 @dataclass(frozen=True, eq=False)
 class NetworkView:
-    """The ε of each agent's records against each adversary; NaN for members of the adversary.
+    """Privacy cost ε of each agent's records against each adversary; NaN for members of the adversary.
 
     Args:
-        pairs: μ of every pair, exact in real arithmetic, and for training a bound.
-        distance: (o, m) edges between the victim and the nearest member of the adversary.
-        delta: δ.
-        epsilon: (o, m) ε at δ in real arithmetic with ideal noise.
-        certified: (o, m) ε at δ for float64 messages.
-        epsilon_total, certified_total: (m,) the same against an adversary that observes all messages.
+        pairs: value of μ for every pair, exact in real arithmetic, or a bound for training.
+        distance: number of edges between the victim and the nearest member of the adversary, (o, m).
+        delta: δ of the guarantee.
+        epsilon: ε at δ in real arithmetic with ideal noise, (o, m).
+        certified: ε at δ for float64 messages, (o, m).
+        epsilon_total, certified_total: the same ε against an adversary that observes all messages, (m,).
         name: name of the graph.
         labels: names of the agents.
-        linear: (o, m) μ of linear gossip, for training only.
-        published: models that the adversary also receives; "all_messages" for none (`privacy.adversary`).
-        has_equal_noise: whether all agents are accounted with the smallest noise of any, which takes less time.
+        linear: value of μ of linear gossip, (o, m), for training only.
+        published: models that the adversary also receives (`privacy.adversary`); "all_messages" means none.
+        has_equal_noise: whether all agents are accounted with the smallest noise of any agent, which takes less time.
 
     Example:
         >>> import decentral_dp
@@ -242,7 +233,7 @@ class NetworkView:
 
     @property
     def reference(self) -> Array:
-        """(o, m) ε for comparison: exact in real arithmetic, and for training of linear gossip."""
+        """Exact ε in real arithmetic, (o, m), for comparison. For training it is the ε of linear gossip."""
         if self.linear is None:
             return self.epsilon
         inside = np.isnan(self.linear)
@@ -271,7 +262,7 @@ class NetworkView:
         """Return the largest ε of the pairs at each distance in edges.
 
         Args:
-            epsilon: (o, m), `certified` by default, or `reference`.
+            epsilon: ε of each pair, (o, m): `certified` (the default) or `reference`.
         """
         values = self.certified if epsilon is None else epsilon
         is_outside = ~np.isnan(values)
@@ -279,10 +270,10 @@ class NetworkView:
         return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
     def to_frame(self) -> pd.DataFrame:
-        """Tabulate one row for each adversary and each victim outside it: the columns of `network.parquet`.
+        """Return the table of `network.parquet`, one row for each adversary and each victim outside it.
 
-        adversary is text, such as "0+3", and victim a number; adversary_name and victim_name are names of agents.
-        Training also has mu_linear, epsilon_linear, mu_certified and mu_everything.
+        The column adversary is text, such as "0+3", and victim is a number. The columns adversary_name and victim_name
+        have names of agents. Training also has mu_linear, epsilon_linear, mu_certified and mu_everything.
         """
         import pandas as pd
 
@@ -315,17 +306,17 @@ class NetworkView:
 
 @dataclass(frozen=True, eq=False)
 class Unpriced:
-    """The public numbers of a job, from which `view` computes every ε.
+    """Public numbers of a job, from which `view` computes every ε.
 
     Args:
         job: planned job.
-        observers: sets of agents, o in number.
-        system: arguments of `network.pairwise`.
-        nu, draws: (o,) arguments of `network.certified_epsilon`.
+        observers: sets of agents, o in total.
+        system: arguments of `network_gossip.pairwise`.
+        nu, draws: arguments of `network_gossip.certified_epsilon`, (o,) each.
         steps: steps of training, which `system` does not bound.
         price_classes: result of `first_of_equal_pairs`, for training.
         compares: whether μ of linear gossip is computed for comparison, for training.
-        has_equal_noise: whether `steps` are those of `with_equal_noise`.
+        has_equal_noise: whether `steps` are the result of `with_equal_noise`.
     """
 
     job: PlannedJob
@@ -339,7 +330,7 @@ class Unpriced:
     has_equal_noise: bool = False
 
     def view(self, progress: Callback | None = None) -> NetworkView:
-        """Compute the ε of every pair. progress: called with a `Progress` of "adversaries"."""
+        """Compute the ε of every pair. The callback `progress` receives a `Progress` for "adversaries"."""
         job, system, reporter = self.job, self.system, Reporter(progress, "adversaries")
         linear: Array | None = None
         if self.steps is None or self.price_classes is None:
@@ -356,7 +347,7 @@ class Unpriced:
         certified_epsilon = network.certified_epsilon(
             pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
         )
-        # Prices of training count what float64 adds, and the total does not.
+        # The costs of training include float64 rounding, and the total does not.
         exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
         return NetworkView(
@@ -379,7 +370,7 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
     """Return sets of agents' numbers for sets of numbers or names.
 
     Raises:
-        InputError: an unknown name.
+        InputError: a name is unknown.
 
     Example:
         >>> observer_numbers([["ben", 0], [1]], ["anna", "ben"]), observer_numbers([["1"]], ["0", "1"])
@@ -463,22 +454,18 @@ def with_equal_noise(steps: Steps) -> Steps:
 
 def _seconds_of_pairs(steps: Steps, first: NDArray[np.int64]) -> float:
     """Return the approximate seconds of all pairs; each different one is one system."""
-    rounds, m = steps.noise.shape
+    (rounds, m), radius = steps.noise.shape, _radius(steps)
     different = int(np.unique(first[first >= 0]).size)
-    return float(different * (rounds * _seconds_of_round(steps) + m**2 * _PER_SQUARE))
-
-
-def _seconds_of_round(steps: Steps) -> float:
-    """Return the approximate seconds of a pair and round on one core."""
-    radius, m = _radius(steps), steps.noise.shape[1]
     if radius is None:
-        return float(PER_ROUND + m**3 * PER_CUBE)
-    hops: Array = shortest_path(
-        (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
-    )
-    cells = int((hops <= radius + 1).sum(axis=1).max())
-    # Half of the rounds have free distances, and the solver stops early.
-    return float(PER_ROUND + 0.1 * cells**3 * PER_CUBE)
+        per_round = float(PER_ROUND + m**3 * PER_CUBE)
+    else:
+        hops: Array = shortest_path(
+            (steps.factors != 0.0).any(axis=0), unweighted=True, indices=np.arange(0, m, max(1, m // 16))
+        )
+        cells = int((hops <= radius + 1).sum(axis=1).max())
+        # Half of the rounds have free distances, and the solver stops early.
+        per_round = float(PER_ROUND + 0.1 * cells**3 * PER_CUBE)
+    return float(different * (rounds * per_round + m**2 * _PER_SQUARE))
 
 
 def _radius(steps: Steps) -> int | None:
@@ -506,7 +493,7 @@ def _bound_rounding(
 
 
 def _find_unsupported(job: Any) -> tuple[str, str] | None:
-    """Return the keys of a job that network DP does not support, and their names; None without any."""
+    """Return the keys of a job that network DP does not support, and their names; None if all are supported."""
     algorithm = strip_centring(job.algorithm)
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
     features = [

@@ -1,7 +1,7 @@
 """Figure of network DP: the certified ε of every pair of agents over their distance.
 
-Thick lines hold for float64 messages. Thin lines hold in real arithmetic; for training they are the ε of linear gossip,
-which is not a bound.
+Thick lines hold for float64 messages. Thin lines hold in real arithmetic. For training they show the ε of linear
+gossip, which is not a bound.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write_distances(view: NetworkView, folder: Path) -> list[Path]:
 
 
 def by_distance(figure: Figure, view: NetworkView) -> None:
-    """Draw the certified ε of every pair over the edges between them, and the ε of all messages."""
+    """Draw the certified ε of every pair over the number of edges between them, and the ε of all messages."""
     from matplotlib.ticker import MaxNLocator
 
     ax = figure.subplots()
@@ -61,6 +61,6 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
 
 
 def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
-    """Return the distances with a pair of positive ε, and the largest ε at each."""
+    """Return the distances at which a pair has positive ε, and the largest ε at each distance."""
     edges = np.unique(distance[epsilon > 0.0])
     return edges, np.asarray([np.nanmax(epsilon[distance == k]) for k in edges])

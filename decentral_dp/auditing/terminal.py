@@ -32,7 +32,7 @@ from decentral_dp.simulation.summary import statement_of, title_of, topology_sum
 def _table(
     labels: Sequence[str], values: Sequence[str], rows: Iterable[Sequence[str]] = (), last: Sequence[str] = ()
 ) -> Table:
-    """Build a table with text columns on the left and at the end, and numbers between."""
+    """Build a table with text columns on the left and at the end, and numbers in between."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for head in labels:
         table.add_column(head, overflow="fold")
@@ -55,7 +55,7 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
 
 
 def _print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object only. content: JSON values, infinities as "inf"."""
+    """Print JSON values as one object, with infinities as "inf"."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
@@ -211,7 +211,7 @@ def network_command(
 
 
 def print_view(view: NetworkView, title: str, graph: str) -> None:
-    """Print ε by distance and for all messages, with the assumptions. graph: Description of the graph."""
+    """Print ε by distance and for all messages, with the description of the graph and the assumptions."""
     out, delta = console(), delta_text(view.delta)
     out.print(Text(title or "Network", style="bold"))
     out.print(Text(f"Graph: {graph}"))
@@ -235,7 +235,7 @@ def print_view(view: NetworkView, title: str, graph: str) -> None:
 
 
 def _cells(certified_epsilon: Array, exact: Array) -> list[str]:
-    """Return the largest certified ε, and the smallest, mean and largest exact one."""
+    """Return the largest certified ε, and the smallest, mean and largest exact ε."""
     return [epsilon_text(float(v)) for v in (certified_epsilon.max(), exact.min(), exact.mean(), exact.max())]
 
 
@@ -262,6 +262,7 @@ def print_check(result: CheckResult) -> None:
     for row in result.rows:
         ratio = "–" if row.ratio is None else f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
         rows.append((row.name, row.tried, str(row.pairs) if row.pairs else "–", ratio, row.verdict))
-    remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
+    reasons = dict.fromkeys(row.why for row in result.rows if row.why)
+    remarks = [f"{', '.join(row.name for row in result.rows if row.why == why)}: {why}" for why in reasons]
     remarks.append("A check that passes found nothing on synthetic records, and proves nothing.")
-    _print(_table(["check", "requirement"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
+    _print(_table(["check", "requirement"], ["pairs", "ratio"], rows, ["verdict"]), remarks)

@@ -1,24 +1,23 @@
 """Transcripts of runs, and the releases of another data set on the same transcript.
 
 `observe` runs a job and records every message. `replay` runs the releasing participant again on other records, with its
-releases prescribed: it returns the queries of that data set for the same messages. In gossip that
-participant is the victim, since all others react only to its messages; otherwise it is the coordinator. For a random
-choice, `replay` returns its distribution. With sampling, `Membership` prescribes whether the victim's record is in the
-samples.
+releases prescribed: it returns the queries of that data set for the same messages. In gossip, that participant is the
+victim, since all others react only to its messages. Otherwise it is the coordinator. For a random choice, `replay`
+returns its distribution. With sampling, `Membership` prescribes whether the victim's record is in the samples.
 
 A certificate with amplification holds against an adversary that knows the draws of the other records, since a
 divergence of mixtures is at most the mixture of their divergences. Given these draws, a release is a mixture of two
 distributions:
 
-    Poisson       each record is in with probability q, independently of all others
-    fixed size    b of n: the record is in with probability q = b/n, else another record replaces it
+    Poisson       each record is in the sample with probability q, independently of all others
+    fixed size    the record is in a sample of b of n with probability q = b/n; otherwise another record replaces it
 
-For fixed size, the adversary knows the b − 1 others and the record that replaces the victim's. Both are drawn in the
-same way in either case, so they leak nothing about the record.
+For fixed size, the adversary knows the b − 1 other records and the record that replaces the victim's. Both are drawn in
+the same way in either case, so they leak nothing about the record.
 
-With noise that is correlated over rounds, a replay adds the part from earlier rounds to its queries: given the data
-set, it is known. With noise that agents share, the adversary knows the noise of all other agents, and the draws that
-colluders share. The rest of the victim's noise is Gaussian around its conditional mean, at its effective scale.
+With noise that is correlated over rounds, a replay adds the noise of earlier rounds to its queries, since this noise is
+known given the data set. With noise that agents share, the adversary knows the noise of all other agents, and the draws
+that colluders share. The rest of the victim's noise is Gaussian around its conditional mean, at its effective scale.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.privacy.releasers import ScheduledReleaser
-from decentral_dp.privacy.time_factors import TimeFactor, carried_noise, empty_past, next_past
+from decentral_dp.privacy.time_factors import carried_noise, empty_past, next_past
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Whether the samples contain the first record of a split: all do, none does, or each does by a fair draw."""
+    """Membership of the first record of a split: in all samples, in none, or in each with probability ½."""
 
     split: Split
     inclusion: Literal["in", "out", "by coin"]
 
     def draw(self, generator: np.random.Generator) -> bool:
-        """Return whether the record is in one sample. generator: Generator keyed for the sample."""
+        """Return whether the record is in the sample for which `generator` is keyed."""
         return self.inclusion == "in" if self.inclusion != "by coin" else bool(generator.random() < 0.5)
 
 
@@ -108,7 +107,7 @@ def prescribe_coordinator(node: CoordinatorNode, victim: int, membership: Member
 
 
 def _prescribe_coins(real: Streams, victim_row: int, membership: Membership) -> Any:
-    """Return streams of draws in which that of one record is prescribed."""
+    """Return streams of draws in which the draw of one record is prescribed."""
 
     def generator(row: int, index: int, name: int) -> Any:
         original = real.generator(row, index, name)
@@ -126,7 +125,7 @@ def _prescribe_coins(real: Streams, victim_row: int, membership: Membership) -> 
     return SimpleNamespace(generator=generator)
 
 
-# Rounds of a time-varying network that decide which agents collude.
+# Number of rounds of a time-varying network that decide which agents collude.
 _ROUNDS = 8
 
 Key = tuple[int, str]
@@ -137,7 +136,7 @@ _BOX_CELLS = (4096, 128, 24)
 
 
 class ChoiceDistribution(NamedTuple):
-    """A distribution: (n, p) points (of a box the centres of equal cells), and (n,) their log-probabilities."""
+    """Points (n, p) of a distribution (of a box the centres of equal cells), and their log-probabilities (n,)."""
 
     points: Array
     logs: Array
@@ -147,7 +146,7 @@ class ChoiceDistribution(NamedTuple):
         return float(self.logs[int(np.argmin(((self.points - value) ** 2).sum(axis=1)))])
 
     def place_of(self, value: Array, toss: float) -> float:
-        """Return the randomised quantile of a value (d,), uniform on [0, 1] if drawn from it. toss: in [0, 1)."""
+        """Return the randomised quantile of a value (d,), uniform on [0, 1] if drawn from it, for `toss` in [0, 1)."""
         nearest = int(np.argmin(((self.points - value) ** 2).sum(axis=1)))
         weights = np.exp(self.logs)
         return float(weights[:nearest].sum() + toss * weights[nearest])
@@ -164,7 +163,7 @@ def compute_choice(choice: Any, scale: float) -> ChoiceDistribution | None:
         The distribution; None without randomness, or if it is unknown, as for a walk that stops early.
 
     Limits:
-        The density in a cell of a box is that at its centre.
+        The density in a cell of a box is taken to be the density at its centre.
     """
     if not scale > 0.0:
         return None
@@ -221,8 +220,8 @@ class Transcript(NamedTuple):
     A key is an index and a channel. Only the first four fields are visible.
 
     Args:
-        releases: key → (d,) release of the releasing participant.
-        noise: key → its noise; None without noise, and for a random choice.
+        releases: key → release of the releasing participant, (d,).
+        noise: key → noise of the release; None without noise, and for a random choice.
         messages: messages of gossip, for each exchange and block.
         published: all values published at the end, (k,).
         queries: key → value before noise.
@@ -230,7 +229,7 @@ class Transcript(NamedTuple):
         choices: key → public scale of a random choice.
         root: noise key of the run.
         replies: index → reply to the releasing participant.
-        noise_means: key → (d,) mean of the noise given that of all other agents.
+        noise_means: key → mean of the noise given the noise of all other agents, (d,).
     """
 
     releases: Mapping[Key, Array]
@@ -336,7 +335,7 @@ class _Scripted:
 
 @singledispatch
 def observe(job: Any, victim: int) -> Transcript:
-    """Run a job with its noise, and record its messages. victim: Agent whose releases are recorded."""
+    """Run a job with its noise, and record its messages and the releases of `victim`."""
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser())
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last_snapshot
@@ -432,7 +431,7 @@ def _condition_on_shared_noise(
 
 
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
-    """Choose colluders greedily to minimise the victim's remaining noise: (q,) agents, ascending."""
+    """Choose colluding agents (q,), ascending, greedily to minimise the victim's remaining noise."""
     few = list(dict.fromkeys(rounds))[:_ROUNDS]
     colluders: list[int] = []
 
@@ -448,7 +447,7 @@ def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDA
 
 
 def _scale(releaser: ScheduledReleaser, index: int, channel: str) -> float:
-    """Return σ of a release."""
+    """Return the standard deviation σ of the noise of a release."""
     return float(releaser.schedules[channel].scales(index // releaser.releases_per_round, GAUSSIAN)[0])
 
 
@@ -472,27 +471,21 @@ def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membershi
     host.advance()
     for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
-    return (
-        script.queries if job.factor is None else _add_past_noise(job, job.factor, victim, transcript, script.queries)
-    )
-
-
-def _add_past_noise(
-    job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
-) -> Mapping[Key, Made]:
-    """Add the noise of earlier rounds to the queries, which is known given the data set."""
-    shifted_queries = dict(queries)
+    if job.factor is None:
+        return script.queries
+    # The noise of earlier rounds is known given the data set.
+    shifted_queries = dict(script.queries)
     for channel, schedule in job.noise.items():
         past = None
-        for key in sorted(key for key in queries if key[0] > 0 and key[1] == channel):
-            query, released = queries[key], transcript.releases[key]
+        for key in sorted(key for key in script.queries if key[0] > 0 and key[1] == channel):
+            query, released = script.queries[key], transcript.releases[key]
             if not isinstance(query, Query) or query.private is None:
                 continue
             g = float(GAUSSIAN.grid(schedule.scale[victim], released.size))
-            past = empty_past(factor, released.shape) if past is None else past
-            private = query.private + g * carried_noise(factor, past)
+            past = empty_past(job.factor, released.shape) if past is None else past
+            private = query.private + g * carried_noise(job.factor, past)
             shifted_queries[key] = query._replace(private=private)
-            past = next_past(factor, past, np.rint((released - query.public) / g) - np.rint(private / g))
+            past = next_past(job.factor, past, np.rint((released - query.public) / g) - np.rint(private / g))
     return shifted_queries
 
 
@@ -529,17 +522,17 @@ def _make_query(value: Any) -> Query | None:
     return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
 
 
-# Most runs, and floats of their releases and records, in memory at once.
+# Largest number of runs, and of floats of their releases and records, in memory at once.
 _MOST_RUNS, _MOST_NUMBERS = 32, 2**22
 # Channel → (K, d) public and private part of the victim's value in each run; the private part is None for an array.
 _Values = dict[str, tuple[Array, Array | None]]
 
 
 def runs_at_once(job: PlannedJob) -> int:
-    """Return how many runs of a job are computed together; 1 if they run one by one.
+    """Return the number of runs of a job that are computed together; 1 if they run one by one.
 
     The runs are agents of one network without edges between runs. The bits of an agent do not depend on other agents of
-    its block, and noise is keyed by run and agent. So each transcript and replay is bitwise that of a single run.
+    its block, and noise is keyed by run and agent. So each transcript and replay is bitwise identical to a single run.
     Jobs whose network or noise changes over rounds, and custom algorithms, run one by one. Large complete graphs are
     summed in another order.
     """
@@ -615,7 +608,7 @@ def observe_runs(job: PlannedJob, victim: int, roots: Sequence[Root]) -> list[Tr
     """Run a job once for each noise key, as by `observe`.
 
     Args:
-        job: job.
+        job: job to run.
         victim: agent whose releases are recorded.
         roots: noise keys of the runs, at most `runs_at_once`.
     """
@@ -681,5 +674,5 @@ class Neighbours(NamedTuple):
     copies: bool = False
 
     def observe(self, job: PlannedJob, root: bytes) -> Transcript:
-        """Run one of the jobs, and record its messages. root: Noise key of the run."""
+        """Run one of the jobs with the noise key `root`, and record its messages."""
         return observe(job.with_root(root), self.victim)

@@ -15,12 +15,12 @@ most C_gyy/μ for any loss). Let p be Newton's direction, ν² = pᵀ∇²h p it
   Tran-Dinh, Math. Programming 2019, ν = 2), r the radius of the ball, l ≥ ‖∇h‖ at its centre;
 - or a full step that halves the smallest gradient so far and stays within 2r, at most log₂(l/goal) times.
 
-These bounds leave room for directions with residuals up to ν/16 and for rounding errors in gradients (`is_feasible`). A
+These bounds allow for directions with residuals up to ν/16 and for rounding errors in gradients (`is_feasible`). A
 linear solve repeats corrections, by a Cholesky factor or by conjugate gradients, while they halve the true residual.
 Otherwise it takes Richardson's step r/b, which reduces the residual by the factor 1 − μ/b.
 
-Projection on the ball that contains every minimiser moves no point away from it. Results are projected, and a result
-that is not finite, which the bounds exclude, becomes the centre. So no value raises an error or leaves the ball.
+Projection on the ball that contains every minimiser moves no point away from it. Results are projected. The bounds
+exclude a result that is not finite; it would become the centre. So no value raises an error or leaves the ball.
 
 **Means.** Means over pooled records run over chunks, so their float64 error is known in advance and hardly grows with
 the number of records. Nothing is clipped: the constants of a family bound every record after the public projection.
@@ -65,8 +65,8 @@ class Moments(NamedTuple):
 
     Args:
         value: constant term.
-        gradient: (q,).
-        hessian: (q, q).
+        gradient: gradient at 0, (q,).
+        hessian: Hessian, (q, q).
     """
 
     value: float
@@ -87,9 +87,9 @@ class MeanLoss(NamedTuple):
 
     Args:
         problem: bilevel problem.
-        x: (p,).
+        x: public x, (p,).
         records: records of one split.
-        level: "lower" or "upper".
+        level: level of the loss, "lower" or "upper".
         moments: moments of a loss that is quadratic in y, if known.
     """
 
@@ -106,7 +106,7 @@ class MeanLoss(NamedTuple):
         return mean_term(self.problem, self.x, y, np.zeros_like(y), self.records, f"{self.level}_grad_y")
 
     def product(self, y: Array, v: Array) -> Array:
-        """Compute ∇²_yy v, (q,): exact, or central differences of ∇_y, which are accurate enough for a direction."""
+        """Compute ∇²_yy v, (q,), exactly or by central differences of ∇_y, which suffice for a direction."""
         if self.moments is not None:
             return np.asarray(self.moments.hessian @ v)
         if self._has_lower_hessian:
@@ -174,7 +174,7 @@ class PenalisedObjective(NamedTuple):
 
 
 def mean_rounding(counts: tuple[int, ...], dimension: int) -> float:
-    """Bound the relative error of a mean over chunks of inner products, in any order: Higham 2002, Section 4.2, γ_k."""
+    """Bound the relative error of a mean over chunks of inner products in any order (Higham 2002, Section 4.2)."""
     longest = max(min(n, CHUNK) + -(-n // CHUNK) for n in counts)
     return 1.01 * (longest + dimension + 64) * 2.0**-53
 
@@ -203,11 +203,11 @@ class SolveFacts(NamedTuple):
     Args:
         centre: centre of a ball that contains its minimisers, (q,).
         radius: radius of that ball.
-        mu: μ ⪯ ∇²h.
+        mu: μ with μ ⪯ ∇²h.
         smooth: b with ∇²h ⪯ b.
-        lipschitz: l ≥ ‖∇h‖ on the ball.
+        lipschitz: l with l ≥ ‖∇h‖ on the ball.
         record: bound on one record's weighted gradient.
-        self_concordance: κ.
+        self_concordance: self-concordance constant κ.
         third: Lipschitz constant of ∇²h in y.
         rounding: relative float64 error of a mean over records.
     """
@@ -229,7 +229,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def gradient_error(self) -> float:
-        """e₀, bound on the error of a computed ∇h near the ball; margins without it lose rounding·b‖y‖."""
+        """Bound e₀ on the error of a computed ∇h near the ball; margins without it lose rounding·b‖y‖."""
         return self.rounding * (self.record + 2.0 * self.smooth * self.reach)
 
     @property
@@ -239,7 +239,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """a ≥ ‖y − y_h‖ once the goal is reached, after projection on the ball."""
+        """Bound a ≥ ‖y − y_h‖ once the goal is reached, after projection on the ball."""
         return round_up((self.goal + 2.0 * self.gradient_error) / self.mu + 2.0**-50 * self.reach)
 
     @property
@@ -261,14 +261,14 @@ def facts(
     """Return the public facts of G, or of G + F/λ, from constants on the ball of its minimisers.
 
     Args:
-        constants: constants on that ball; the upper loss has the κ and the C_gyy of the lower one.
+        constants: constants on that ball; the upper loss has the κ and the C_gyy of the lower loss.
         centre: centre of the ball, (q,).
-        counts: numbers of records that it reads.
-        self_concordance: κ; default C_gyy/μ.
+        counts: numbers of records that the objective reads.
+        self_concordance: κ, default C_gyy/μ.
         penalty: λ; None for G.
 
     Raises:
-        InputError: float64 rounding prevents a certificate, by public numbers.
+        InputError: float64 rounding prevents a certificate; this depends on public numbers only.
     """
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu
@@ -311,7 +311,7 @@ def minimise(objective: PenalisedObjective, f: SolveFacts) -> Array:
     """Compute y in the ball with ‖y − y_h‖ ≤ f.accuracy, (q,): a fixed function of x and the records.
 
     Args:
-        objective: h.
+        objective: objective h.
         f: public facts of the objective.
     """
     y = f.centre.copy()
@@ -343,7 +343,7 @@ class Solve(NamedTuple):
     Args:
         target: bound on ‖b‖ for every dataset.
         goal: bound that the computed residual must reach.
-        error: τ ≥ ‖v − v*‖ once the goal is reached.
+        error: bound τ ≥ ‖v − v*‖ once the goal is reached.
     """
 
     target: float
@@ -372,11 +372,11 @@ def inverse_product(objective: PenalisedObjective, f: SolveFacts, y: Array, targ
     """Compute v with ‖v − (∇²h)⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
 
     Args:
-        objective: h.
+        objective: objective h.
         f: public facts of the objective.
         y: point of the Hessian, (q,).
-        target: (q,).
-        s: the certificate.
+        target: right-hand side, (q,).
+        s: certificate of the solve.
     """
     with np.errstate(all="ignore"):
         correction, _ = _correction(objective, y)
@@ -389,9 +389,9 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
     Args:
         product: v → H v.
         correction: residual → approximate correction of any accuracy.
-        target: (q,).
+        target: right-hand side, (q,).
         mu, smooth: bounds with μ ⪯ H ⪯ smooth.
-        s: the certificate.
+        s: certificate of the solve.
     """
 
     def is_solved(_: Array, residual: Array) -> bool:
@@ -403,7 +403,7 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
 
 
 def project_to_ball(point: Array, centre: Array, radius: float) -> Array:
-    """Return the point of the ball nearest to (d,); the centre (d,) if the distance is not finite."""
+    """Return the point of the ball nearest to a point, (d,); the centre if the distance is not finite."""
     with np.errstate(all="ignore"):
         away = point - centre
         length = float(np.linalg.norm(away))
@@ -427,7 +427,7 @@ def _direction(objective: PenalisedObjective, f: SolveFacts, y: Array, gradient:
 
 
 def _correction(objective: PenalisedObjective, y: Array) -> tuple[Product, Product]:
-    """Return residual → approximate correction, and the product with ∇²h at y."""
+    """Return the map residual → approximate correction, and the product with ∇²h at y."""
     if len(y) <= DENSE_LIMIT:
         hessian = objective.hessian(y)
         return cholesky_solver(hessian), lambda v: np.asarray(hessian @ v)
@@ -440,7 +440,7 @@ def _correction(objective: PenalisedObjective, y: Array) -> tuple[Product, Produ
 
 
 def cholesky_solver(matrix: Array) -> Product:
-    """Return r (q,) ↦ matrix⁻¹ r by a Cholesky factor; r ↦ 0 without one, which leaves Richardson's steps."""
+    """Return r (q,) ↦ matrix⁻¹ r by a Cholesky factor; r ↦ 0 (Richardson's steps only) if there is none."""
     try:
         factor = scipy.linalg.cho_factor(matrix, check_finite=False)
     except np.linalg.LinAlgError:
@@ -451,8 +451,8 @@ def cholesky_solver(matrix: Array) -> Product:
 def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     """Run conjugate gradients until their residual is 2⁻⁷ of the target, for at most 10 q steps.
 
-    diagonal: diagonal of the regulariser's Hessian, which may span decades; the records' part is estimated along the
-    target.
+    The argument `diagonal` is the diagonal of the regulariser's Hessian, which may span decades. The records' part is
+    estimated along the target.
     """
     size = max(float(target @ target), 1e-290)
     curvature = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
@@ -475,7 +475,7 @@ def _refine(
 ) -> Array:
     """Compute v with a small enough residual target − H v.
 
-    At most 64 corrections halve it before the precision of float64 is exhausted. Between any two of them, or after
+    At most 64 corrections halve it before the precision of float64 is exhausted. Between any two corrections, or after
     them, 45 b/μ of Richardson's steps halve it.
     """
     v, residual = np.zeros_like(target), target
@@ -494,18 +494,18 @@ def _refine(
 def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Clip, *, positive: bool = True) -> Bounded:
     """Compute q = a − J H⁻¹ b, (1, p), with its sensitivity.
 
-    A mean over records is a `Bounded` in l2. Its public part, if any, is that of R (`answer.h + regulariser`), without
-    which H may be singular. A mean that reads no record is an array. Sampling gives no amplification, because q is not
-    a sum.
+    A mean over records is a `Bounded` in l2. Its public part, if any, is the part of R (`answer.h + regulariser`),
+    without which H may be singular. A mean that reads no record is an array. Sampling gives no amplification, because q
+    is not a sum.
 
     Args:
-        a: (1, p).
-        b: (1, q).
-        jacobian: (1, p·q), row by row.
-        hessian: (1, q·q), row by row.
+        a: mean of ∇_x f, (1, p).
+        b: mean of ∇_y f, (1, q).
+        jacobian: J, (1, p·q), row by row.
+        hessian: H, (1, q·q), row by row.
         clip: clipping norms of each record's ∇_y f and ∇²_yy g (z) and ∇²_xy g (x). b and J are projected to them
             again, which does not change a mean of clipped records.
-        positive: whether every record's ∇²_yy g is positive semidefinite; default True.
+        positive: whether every record's ∇²_yy g is positive semidefinite, default True.
 
     Raises:
         InputError: ∇²R is not positive definite.
@@ -573,7 +573,7 @@ class _Part(NamedTuple):
     Args:
         public: data-independent part, (d,).
         private: part that reads records, (d,).
-        sensitivities: sensitivities of the private part, empty if it reads no record.
+        sensitivities: sensitivities of the private part; empty if it reads no record.
     """
 
     public: Array
@@ -595,7 +595,7 @@ class _Part(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The smallest sampling rate: a mean over a Poisson sample may have 1/rate of a record's bound."""
+        """Smallest sampling rate; a mean over a Poisson sample may have 1/rate of a record's bound."""
         return min((float(s.rate[0]) for s in self.sensitivities.values()), default=1.0)
 
     def projected_value(self, bound: float) -> Array:

@@ -1,10 +1,10 @@
-"""The agents that answer a trusted coordinator: sums over Poisson samples, and records that agents read locally.
+"""Agents that answer a trusted coordinator: sums over Poisson samples, and records that agents read locally.
 
 Every record of a minimax problem is evaluated at a fixed row of a block of fixed size. The rounding of a matrix product
 depends on the position and the number of rows, and one bit can switch a ReLU at zero. One more record in a sample could
-then change all other contributions, without a bound by the clip. Record i of an agent therefore uses row i mod B of
-blocks with exactly B rows, with B public. Its contribution is a function of the record and of i, for any sample. An
-unused row holds another record, with weight zero.
+then change all other contributions, and clipping would not bound the change. Record i of an agent therefore uses row i
+mod B of blocks with exactly B rows, with B public. Its contribution is a function of the record and of i, for any
+sample. An unused row holds another record, with weight zero.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def block_size(records: int, rate: float, weights: int) -> int:
     Args:
         records: number of records of an agent.
         rate: sampling rate.
-        weights: number of weights of the model, the cost of a row.
+        weights: number of weights of the model, which determines the cost of a row.
     """
 
     def cost(size: int) -> float:
@@ -89,7 +89,7 @@ def sum_over_parts(
 
     Args:
         problem: problem of the records.
-        parts: (records, mask of the sample) of each evaluation.
+        parts: records and mask of the sample of each evaluation.
         queries: queries of terms.
 
     Returns:
@@ -106,7 +106,7 @@ def sum_over_parts(
 
 @dataclass(frozen=True, eq=False)
 class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
-    """A block of agents of a minimax problem. The sample size is never sent, and an empty sample also sends sums.
+    """Block of agents of a minimax problem. The sample size is never sent, and sums are also sent for an empty sample.
 
     Args:
         agents: indices of the agents, (b,).

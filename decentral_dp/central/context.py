@@ -34,7 +34,7 @@ _CLIPS = {**CLIP_OF_TERM, **_MINIMAX_CLIPS}
 
 @dataclass(frozen=True)
 class Domain:
-    """The box low ≤ x_s ≤ high of every coordinate; all of R^p by default."""
+    """Box low ≤ x_s ≤ high of every coordinate; by default all of R^p."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -48,7 +48,7 @@ class Domain:
         return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
 
     def require_compact(self, subject: str) -> None:
-        """Raise InputError for a domain without bounds. subject: Component that needs bounds."""
+        """Raise InputError for an unbounded domain. The subject is the component that needs bounds."""
         if not self.compact:
             raise InputError(
                 f"algorithm.domain: missing; {subject} requires bounds on x. Fix: set it, for example {{ low = "
@@ -68,7 +68,7 @@ class _Context:
     """Shared methods of the contexts of bilevel and minimax problems."""
 
     def check_bounded(self: Any, terms: Sequence[str]) -> None:
-        """Raise InputError for a term that reads records without a bound.
+        """Raise InputError for a term that reads records and has no bound.
 
         Raises:
             InputError: a clipping norm is missing.
@@ -120,12 +120,12 @@ class CoordinatorContext(_Context):
     """Public facts of a bilevel problem.
 
     Args:
-        problem: the problem.
-        counts: split → records of all agents together.
+        problem: bilevel problem.
+        counts: split → number of records of all agents together.
         agents: number of agents.
         clip: clipping norms that the agents apply.
         domain: domain of x.
-        family: None if the problem's constants are unknown.
+        family: family of the problem; None if its constants are unknown.
         rounds: number of rounds.
         budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
         noisy: whether noise is added.
@@ -148,7 +148,7 @@ class CoordinatorContext(_Context):
 
     @property
     def pooled_bounds(self) -> PooledBounds:
-        """Public bounds on values computed from pooled records, for a problem with known constants."""
+        """Public bounds on values computed from pooled records of a problem with known constants."""
         return PooledBounds(cast(Family, self.family), self.counts["train"], self.counts["validation"])
 
     def reads(self, term: str) -> bool:
@@ -163,7 +163,7 @@ class CoordinatorContext(_Context):
         """Fill in the missing clipping norms of terms that read records.
 
         Args:
-            terms: of the problem.
+            terms: terms of the problem.
             defaults: function that computes clipping norms from the constants of the problem on the domain of x.
 
         Raises:
@@ -184,7 +184,7 @@ class CoordinatorContext(_Context):
         return self.problem.p if CLIP_OF_TERM[term] == "x" else self.problem.q
 
     def split_of(self, term: str) -> Split:
-        """Return the split that a term reads. Raises KeyError if it reads none."""
+        """Return the split that a term reads. Raises KeyError if it reads no record."""
         return split_read(term, self.problem.reads_records)
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedSum:
@@ -192,25 +192,25 @@ class CoordinatorContext(_Context):
 
         Args:
             term: term of the problem.
-            x: (p,), public.
-            y: (q,), public.
-            along: (q,), z of lower_hvp and lower_jvp.
+            x: public x, (p,).
+            y: public y, (q,).
+            along: vector z of lower_hvp and lower_jvp, (q,).
             rate: rate of the Poisson sample; 1 for all records.
         """
         return ClippedSum(term, x, y, along if term in DIRECTED else None, rate)
 
     def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
-        """Compute the data-independent part of a vector term: that of the regulariser for a lower term, 0 otherwise.
+        """Compute the data-independent part of a vector term: the regulariser's part for a lower term, 0 otherwise.
 
         Args:
             term: term of the problem.
-            x: (p,), public.
-            y: (q,), public.
-            along: (q,), z of lower_hvp and lower_jvp.
-            t: round; ignored.
+            x: public x, (p,).
+            y: public y, (q,).
+            along: vector z of lower_hvp and lower_jvp, (q,).
+            t: round (ignored).
 
         Returns:
-            (width,).
+            The public part, (width,).
         """
         if not term.startswith("lower_"):
             return np.zeros(self.width(term))
@@ -229,12 +229,12 @@ class CoordinatorContext(_Context):
         """Project y on the ball that contains every minimiser at x.
 
         Args:
-            x: (p,), public.
-            y: (q,), public.
-            penalty: λ of g + f/λ; 0, the default, for g.
+            x: public x, (p,).
+            y: public y, (q,).
+            penalty: λ of g + f/λ; 0 (the default) for g.
 
         Returns:
-            (q,): the centre if y is not finite, and y itself if no ball is known.
+            The projected y, (q,): the centre if y is not finite, y itself if no ball is known.
         """
         constants = self.constants_at(x, penalty)
         if self.family is None or constants is None:
@@ -242,11 +242,11 @@ class CoordinatorContext(_Context):
         return project_to_ball(y, self.family.centre(x), constants.radius)
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
-        """Return the constants on the ball of the minimisers at x; None if none are known.
+        """Return the constants on the ball of the minimisers at x; None if they are unknown.
 
         Args:
-            x: (p,), public.
-            penalty: λ of g + f/λ; 0, the default, for g.
+            x: public x, (p,).
+            penalty: λ of g + f/λ; 0 (the default) for g.
         """
         if self.family is None:
             return None
@@ -267,7 +267,7 @@ class CoordinatorContext(_Context):
         Args:
             term: term of the problem, clipped to C.
             width: number of coordinates of the mean.
-            rate: q of the Poisson sample; default 1.
+            rate: rate q of the Poisson sample, default 1.
 
         Returns:
             Split → l2 sensitivity.
@@ -283,7 +283,7 @@ class CoordinatorContext(_Context):
         for a Poisson sample, which must also hide whether the record is in the sample.
 
         Args:
-            change: answer.
+            change: answer to the query.
             query: query of the change.
             penalty: λ.
         """
@@ -322,13 +322,13 @@ class MinimaxContext(_Context):
     """Public facts of a minimax problem.
 
     Args:
-        problem: the problem.
-        counts: split → records of all agents together.
+        problem: minimax problem.
+        counts: split → number of records of all agents together.
         agents: number of agents.
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.
         rounds: number of rounds.
         budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
-        noisy: whether noise is added. Without noise nothing is clipped.
+        noisy: whether noise is added; without noise nothing is clipped.
         parameters: public parameters of `problem`, which are sent to the agents with every query.
     """
 
@@ -346,7 +346,7 @@ class MinimaxContext(_Context):
 
     @property
     def n(self) -> int:
-        """The public number of records of all agents."""
+        """Public number of records of all agents."""
         return self.counts["train"]
 
     def reads(self, term: str) -> bool:
@@ -359,7 +359,7 @@ class MinimaxContext(_Context):
         return self.problem.project_x(point) if variable == "x" else self.problem.project_y(point)
 
     def bound(self, term: str) -> float:
-        """Return the radius that this term is clipped to at the start; inf if nothing bounds it."""
+        """Return the radius to which this term is clipped at the start; inf if nothing bounds it."""
         return self.ball(term, self.start("x", {}), self.start("y", {})).radius
 
     def width(self, term: str) -> int:
@@ -367,39 +367,39 @@ class MinimaxContext(_Context):
         return self.problem.width(term)
 
     def split_of(self, term: str) -> Split:
-        """Return the split that a term reads: there is one."""
+        """Return the split that a term reads; there is only one."""
         return "train"
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedQuery:
-        """Build the query of a term at a public point; `along` is not used. See `query`."""
+        """Build the query of a term at a public point, ignoring `along`. See `query`."""
         return self.query(term, x, y, rate)
 
     def public(self, term: str, x: Array, y: Array, along: Array | None, t: int) -> Array:
-        """Compute the data-independent part of a term: that of the problem for a gradient, 0 otherwise.
+        """Compute the data-independent part of a term: the problem's part for a gradient, 0 otherwise.
 
         Args:
             term: term of the problem.
-            x: (p,), public.
-            y: (q,), public.
-            along: ignored.
+            x: public x, (p,).
+            y: public y, (q,).
+            along: vector (ignored).
             t: round.
 
         Returns:
-            (width,).
+            The public part, (width,).
         """
         is_gradient = term in ("grad_x", "grad_y")
         return self.problem.public(term, x, y, t) if is_gradient else np.zeros(self.problem.width(term))
 
     def ball(self, term: str, x: Array, y: Array) -> PublicBall:
-        """Return the ball that contributions to a term are clipped to.
+        """Return the ball to which contributions to a term are clipped.
 
-        It is the smaller one of the problem's public ball and the clipping ball around 0. Without noise its radius is
-        inf, and also if neither is known.
+        It is the smaller of the problem's public ball and the clipping ball around 0. The radius is inf if there is no
+        noise or if neither ball is known.
 
         Args:
             term: term of the problem.
-            x: (p,), public.
-            y: (q,), public.
+            x: public x, (p,).
+            y: public y, (q,).
         """
         if not self.noisy:
             return PublicBall(None, math.inf)
@@ -420,9 +420,9 @@ class MinimaxContext(_Context):
 
         Args:
             term: term of the problem.
-            x: (p,), public.
-            y: (q,), public.
-            rate: rate of the Poisson sample; default 1.
+            x: public x, (p,).
+            y: public y, (q,).
+            rate: rate of the Poisson sample, default 1.
             since: previous point (x, y); None for the term itself.
             bound: clipping norm. By default a term is clipped to its ball, and a change is not clipped. Without noise
                 nothing is clipped.
@@ -435,7 +435,7 @@ class MinimaxContext(_Context):
         return ClippedQuery(term, x, y, radius, None, centre, rate, self.parameters)
 
     def sensitivity_of(self, query: ClippedQuery, width: int = 0) -> float:
-        """Return the sensitivity of the mean that answers a question. width: not used."""
+        """Return the sensitivity of the mean that answers a question. The width is not used."""
         width, diameter = self.problem.width(query.term), 2.0 * query.bound
         if query.rate == 1.0 and query.earlier_point is None and self.noisy:
             ball = self.ball(query.term, query.x, query.y)

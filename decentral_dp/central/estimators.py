@@ -43,8 +43,8 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Private linear classifier of two classes. Subclasses define `_fit_model` and parameters with these names.
 
     Args:
-        classes: two labels, the negative one first; None infers them from the labels, which ε does not cover.
-        random_state: None for secret noise; an integer makes the result a simulation.
+        classes: two labels, the negative label first; None infers them from the labels, which ε does not cover.
+        random_state: seed that makes the result a simulation; None for secret noise.
     """
 
     classes: Sequence[Any] | None
@@ -52,7 +52,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_model(
         self, features: Array, positive: NDArray[np.bool_], seed: int | None
     ) -> tuple[Array, float, FitCost]:
-        """Return (d,) weights, the intercept, and the privacy cost of both."""
+        """Return the weights (d,), the intercept, and the privacy cost of both."""
         raise NotImplementedError
 
     def _score_rows(self, features: Array) -> Array:
@@ -67,10 +67,10 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: labels, (n,).
 
         Returns:
-            self, with ledger_, epsilon_, delta_ and statement_.
+            The fitted estimator, with ledger_, epsilon_, delta_ and statement_.
 
         Raises:
-            InputError: invalid parameters, or labels that are not of two classes.
+            InputError: a parameter is invalid, or the labels do not have two classes.
             TypeError: an argument is not supported, such as sample_weight.
 
         Warns:
@@ -108,7 +108,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Compute scores, (n,): above 0 if the second class is more likely."""
+        """Compute scores, (n,), which are above 0 if the second class is more likely."""
         check_is_fitted(self)
         features = validate_features(self, X)
         scores: Array = self._score_rows(features) @ self.coef_[0] + self.intercept_[0]
@@ -138,18 +138,18 @@ class PrivateLogisticRegressionCV(TwoClasses):
     the records.
 
     Args:
-        epsilon, delta: privacy budget for replacing one record; default (1, 1e-5). Choose δ below 1/N.
-        weight_range: (smallest, largest) weight of the regulariser; default (0.01, 1).
-        validation: share of the records that choose the weight, above 0 and below 1; default 0.5. The split is a public
-            draw that reads no record.
-        radius: bound on the norm of features; default 1.
-        fit_intercept: whether to append a constant feature 1, regularised like the others; default True.
-        method, steps, lam: see `decentral_dp.tune`.
-        classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
-        random_state: None for secret noise; an integer makes the result a simulation.
+        epsilon, delta: privacy budget for replacing one record, default (1, 1e-5). Choose δ below 1/N.
+        weight_range: (smallest, largest) weight of the regulariser, default (0.01, 1).
+        validation: share of the records that are used to choose the weight, above 0 and below 1, default 0.5. The split
+            is a public draw that reads no record.
+        radius: bound on the norm of features, default 1.
+        fit_intercept: whether to append a constant feature 1, regularised like the others, default True.
+        method, steps, lam: arguments of `decentral_dp.tune`.
+        classes: two labels, the negative label first; None infers them from y, with a `PrivacyWarning`.
+        random_state: seed that makes the result a simulation; None for secret noise.
 
     Attributes:
-        coef_, intercept_, classes_, n_features_in_: as in scikit-learn.
+        coef_, intercept_, classes_, n_features_in_: attributes of scikit-learn's linear classifiers.
         weight_: weight of the regulariser.
         path_: weights of all steps.
         ledger_: ledger of the releases.
@@ -224,24 +224,24 @@ _LEAST = 0.01
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateAUCClassifier(TwoClasses):
-    """Linear classifier of two classes that ranks the records of the second above those of the first.
+    """Linear classifier of two classes that ranks records of the second class above records of the first.
 
     It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
-    noisy steps on all records. The decision threshold is the middle of the two classes' mean h, which is released with
-    the weights. Probabilities are the sigmoid of the distance from the threshold. They are not calibrated.
+    noisy steps on all records. The decision threshold is the midpoint of the two classes' mean h, which is released
+    with the weights. Probabilities are the sigmoid of the distance from the threshold and are not calibrated.
 
     Args:
-        epsilon, delta: privacy budget for replacing one record; default (1, 1e-5). Choose δ below 1/N.
-        rounds: number of steps; default 50.
-        step: learning rate; default 0.5.
-        clip: clipping norm of a record's gradient; default 1.
-        positive_share: public share π of records of the second class; or "released", which counts them with noise and
-            uses a share of the budget. Default 0.5.
-        classes: the two labels, the negative one first; None infers them from y, with a `PrivacyWarning`.
-        random_state: None for secret noise; an integer makes the result a simulation.
+        epsilon, delta: privacy budget for replacing one record, default (1, 1e-5). Choose δ below 1/N.
+        rounds: number of steps, default 50.
+        step: learning rate, default 0.5.
+        clip: clipping norm of a record's gradient, default 1.
+        positive_share: public share π of records of the second class, default 0.5; "released" counts them with noise,
+            which uses a share of the budget.
+        classes: two labels, the negative label first; None infers them from y, with a `PrivacyWarning`.
+        random_state: seed that makes the result a simulation; None for secret noise.
 
     Attributes:
-        coef_, intercept_, classes_, n_features_in_: as in scikit-learn.
+        coef_, intercept_, classes_, n_features_in_: attributes of scikit-learn's linear classifiers.
         ledger_: ledger of the releases.
         epsilon_, delta_: privacy cost of the releases, at most the budget.
         statement_: guarantee in words.

@@ -4,8 +4,8 @@
     geometric, discrete Gaussian         NeurIPS 2020, Algorithms 1 to 3
     P(i) ∝ size_i·e^{−c·gap_i}           rejection from integer weights above the true ones (`Weights`)
 
-A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more if those do not decide.
-The number is enclosed between integers at the needed precision. The distribution is exact for ideal random bits. The
+A uniform variate is compared with an irrational number by its leading 64 bits, and by 64 more if these do not decide.
+The number is enclosed between integers at the required precision. The distribution is exact for ideal random bits. The
 running time of a draw depends on its outcome.
 """
 
@@ -47,7 +47,7 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
 
     Args:
         generator: source of random bits.
-        gamma: γ ≥ 0, rational.
+        gamma: rational γ ≥ 0.
 
     Limits:
         γ = 0 is always True.
@@ -103,7 +103,7 @@ def discrete_gaussian(generator: np.random.Generator, precision: Fraction) -> in
 
 
 def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """Enclose e^{−γ}: integers lo ≤ 2^bits·e^{−γ} ≤ hi, γ ≥ 0; a few units apart.
+    """Enclose e^{−γ}, γ ≥ 0, by integers lo ≤ 2^bits·e^{−γ} ≤ hi that are a few units apart.
 
     Example:
         >>> low, high = exp_bounds(Fraction(1), bits=8)
@@ -134,11 +134,11 @@ def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Weights:
-    """The distribution P(i) ∝ 2^{size_i}·e^{−rate·gap_i}, by rejection from integer weights above the true ones.
+    """Distribution P(i) ∝ 2^{size_i}·e^{−rate·gap_i}, sampled by rejection from integer weights above the true ones.
 
     Items of equal size and ⌊16·rate·gap⌋ = ℓ share the weight 2^{size}·⌈2^128·e^{−ℓ/16}⌉, and a proposal takes a
-    bisection. It is accepted with the exact ratio: e^{−1/16} or more, except for items with 2⁻¹²⁸ of the mass. Create
-    one with `Weights.from_gaps`.
+    bisection. It is accepted with the exact ratio, which is at least e^{−1/16}, except for items with 2⁻¹²⁸ of the
+    mass. Create a distribution with `Weights.from_gaps`.
 
     Example:
         >>> law = Weights.from_gaps(np.array([0, 10**6]), rate=Fraction(1, 1000))
@@ -159,9 +159,9 @@ class Weights:
         """Build the distribution from gaps and sizes.
 
         Args:
-            gaps: integers ≥ 0, (n,), the least best 0.
+            gaps: integers ≥ 0, (n,); the best item has 0.
             rate: rational number above 0.
-            sizes: base-2 logarithms below 256, (n,); 0 if absent.
+            sizes: base-2 logarithms below 256, (n,), default 0.
         """
         last = int(_STEPS * (_WEIGHT_BITS + 1) * 0.7)
         edges = [min(_LARGEST, -(-level * rate.denominator // (_STEPS * rate.numerator))) for level in range(last + 1)]
@@ -177,7 +177,7 @@ class Weights:
         return cls(rate, gaps, order, tuple(first.tolist()), tuple(cumulative), tuple(weights), tuple(bounds))
 
     def propose(self, generator: np.random.Generator) -> tuple[int, int]:
-        """Draw an item by its integer weight; return it with the weight's bound on 2^128·e^{−rate·gap}."""
+        """Draw an item by its integer weight, and return it with the weight's bound on 2^128·e^{−rate·gap}."""
         draw = uniform_integer(generator, self.cumulative[-1])
         group = bisect_right(self.cumulative, draw)
         within = draw - (self.cumulative[group - 1] if group else 0)
@@ -204,12 +204,12 @@ class Weights:
 
 @cache
 def _weight_of_level(level: int) -> int:
-    """Compute ⌈2^128·e^{−ℓ/16}⌉ or a few units more."""
+    """Compute ⌈2^128·e^{−ℓ/16}⌉, or a number a few units larger."""
     return exp_bounds(Fraction(level, _STEPS), _WEIGHT_BITS)[1]
 
 
 def _coin(generator: np.random.Generator, num: int, den: int) -> bool:
-    """Draw True with probability e^{−num/den}: one draw of e^{−1} per whole unit, and one for the rest."""
+    """Draw True with probability e^{−num/den}, by one draw of e^{−1} per whole unit and one for the rest."""
     whole, remainder = divmod(num, den)
     return all(_unit_coin(generator, 1, 1) for _ in range(whole)) and (
         not remainder or _unit_coin(generator, remainder, den)

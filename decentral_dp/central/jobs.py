@@ -62,7 +62,7 @@ from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, Unscored, po
 
 
 class _Subject(NamedTuple):
-    """A scenario, its components, and the coordinator's program."""
+    """Scenario, its components, and the coordinator's program."""
 
     s: Scenario
     components: Components
@@ -207,9 +207,9 @@ def make_minimax_context(c: Components, shards: Shards, problem: Minimax, algori
 
     Args:
         c: components of the scenario.
-        shards: records, of which only the public counts are read.
-        problem: the minimax problem.
-        algorithm: the coordinator's program.
+        shards: records, whose public counts are read.
+        problem: minimax problem.
+        algorithm: program of the coordinator.
 
     Raises:
         InputError: the problem lacks a queried term, a key does not apply, or most samples would be empty.
@@ -237,10 +237,10 @@ def make_bilevel_context(c: Components, shards: Shards, problem: Problem, algori
     """Return the public facts of a bilevel problem, without constants if they are unknown and not required.
 
     Args:
-        c: the components of the scenario.
-        shards: records, of which only the public counts, classes and bounds are read.
-        problem: the bilevel problem.
-        algorithm: the coordinator's program.
+        c: components of the scenario.
+        shards: records, whose public counts, classes and bounds are read.
+        problem: bilevel problem.
+        algorithm: program of the coordinator.
 
     Raises:
         InputError: required constants are unknown.
@@ -275,7 +275,7 @@ def make_bilevel_context(c: Components, shards: Shards, problem: Problem, algori
 
 
 def _clip(s: Scenario) -> tuple[Clip, bool]:
-    """Return the clipping norms, none without noise, and whether noise is added."""
+    """Return the clipping norms (none without noise), and whether noise is added."""
     noisy = s.privacy.guarantee != "none"
     return clip_of(s, "l2") if noisy else Clip("l2"), noisy
 
@@ -325,18 +325,18 @@ _OUT_OF_REACH = (
 
 
 def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
-    """Plan every release of a trusted coordinator with its privacy cost: by the target, by the paper, or none.
+    """Plan every release of a trusted coordinator, with the privacy cost that the target or the paper sets, or none.
 
     Args:
-        s: scenario, of which rounds, guarantee, ε and δ are read.
+        s: scenario, whose rounds, guarantee, ε and δ are read.
         algorithm: algorithm with its defaults resolved.
         context: public facts of the run.
 
     Returns:
-        The ledger, with equal lines for all agents.
+        The ledger, whose lines are equal for all agents.
 
     Raises:
-        InputError: the target is out of reach, or the algorithm does not support the guarantee or the mechanism.
+        InputError: the target cannot be met, or the algorithm does not support the guarantee or the mechanism.
     """
     rounds, privacy = s.algorithm.rounds, s.privacy
     charges = algorithm.planned_releases(context, rounds)
@@ -376,9 +376,9 @@ def fit_plan(
 
     Args:
         plan_at: noise factor → plan.
-        target: ε.
-        delta: δ.
-        tightness: default half of TIGHTNESS.
+        target: target ε.
+        delta: target δ.
+        tightness: relative tightness, default half of TIGHTNESS.
 
     Raises:
         InputError: sampling in float64 and rounding cost more than the target.
@@ -538,8 +538,8 @@ def build_coordinator_job(
 
     Args:
         job: class of the job.
-        make_context: function that builds the context of its setting.
-        c: the components of the scenario.
+        make_context: function that builds the context.
+        c: components of the scenario.
 
     Raises:
         InputError: the components are incompatible.

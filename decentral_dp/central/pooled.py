@@ -1,8 +1,8 @@
 """Solutions, implicit gradients and scores of all agents' pooled records, with their sensitivities.
 
 A `Bounded` result carries its sensitivity. A plain array (`scores`, `gradient`, …) is only for a mechanism that draws
-x, such as an exponential mechanism. `bounds` has its sensitivity. Every value
-is a fixed function of the records and of public arguments: solves start at the public centre of the ball of minimisers.
+x, such as an exponential mechanism. `bounds` has its sensitivity. Every value is a fixed function of the records and of
+public arguments: solves start at the public centre of the ball of minimisers.
 
 `PooledBounds` computes the sensitivities from constants and counts only.
 """
@@ -56,11 +56,11 @@ FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 class PooledBounds:
     """Public bounds for a family and the public counts of all agents' records.
 
-    Points x and the corners `low` and `high` of a box are (p,), public. All norms are l2, and each bound is rounded up.
-    A bound by split is "train" or "validation" → number; splits that are not read are omitted.
+    Points x and the corners `low` and `high` of a box are public, (p,). All norms are l2, and each bound is rounded up.
+    Bounds by split map "train" and "validation" to numbers; splits that are not read are omitted.
 
-    Φ(x) = F(x, y_Z(x)). At a point `x`, constants hold at that point. Over a box (`low`, `high`) they hold for every x
-    of the box, as a mechanism that draws x requires.
+    Φ(x) = F(x, y_Z(x)). Constants at a point hold at that `x`. Constants over a box (`low`, `high`) hold for every x of
+    the box, as a mechanism that draws x requires.
 
     Args:
         family: family of the problem.
@@ -77,14 +77,14 @@ class PooledBounds:
     def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
         """Bound the sensitivity of the minimiser of G, or with penalty λ of G + F/λ.
 
-        D_gy/(μ n_t) + 2a for a train record, and D_fy/(λ μ n_v) + 2a for a validation record.
+        The bound is D_gy/(μ n_t) + 2a for a train record, and D_fy/(λ μ n_v) + 2a for a validation record.
         """
         c, accuracy = self.constants_at(x, penalty), self.facts(x, penalty).accuracy
         sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
         return self.select_read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
 
     def hypergradient(self, x: Array) -> dict[Split, float]:
-        """Bound the sensitivity of ∇Φ(x), with twice the error of the estimate."""
+        """Bound the sensitivity of ∇Φ(x), including twice the error of the estimate."""
         return self.select_read(self._slope(self.constants_at(x), self.facts(x)), *FED)
 
     def constants_at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
@@ -94,10 +94,10 @@ class PooledBounds:
     def at_point(
         self, constants: ProblemConstants, facts: certified.SolveFacts, y: Array
     ) -> tuple[ProblemConstants, certified.SolveFacts]:
-        """Return the constants and facts at x on the ball, tightened for one public y of it, (q,).
+        """Return the constants and facts at x on the ball, tightened for one public y (q,) of the ball.
 
         If both levels share a loss of y only, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument. ∇²_xy R
-        is linear in y about the centre, and rounding errors are those of numbers as large as y.
+        is linear in y about the centre, and rounding errors are proportional to ‖y‖.
         """
         if not isinstance(self.family, Regularised):
             return constants, facts
@@ -107,7 +107,7 @@ class PooledBounds:
         return c, facts._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> certified.SolveFacts:
-        """Return the public facts of the objective at x. Raises InputError if float64 certifies nothing."""
+        """Return the public facts of the objective at x. Raises InputError if float64 allows no certificate."""
         return self._facts(self.constants_at(x, penalty), self.family.centre(x), penalty)
 
     # Over a box ----------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class PooledBounds:
     def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
         """Bound 2S, sup − inf over the box of the change of ‖∇Φ‖ by one record, without `gradient_error`.
 
-        See Lowy & Liu, Appendix C.3. S replaces 2G/n, which is not a bound.
+        See Lowy & Liu, Appendix C.3, where 2G/n, which is not a bound, takes the place of S.
         """
         return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
 
@@ -194,7 +194,7 @@ class PooledBounds:
     # Parts ---------------------------------------------------------------------------------------------------------
 
     def select_read(self, sensitivity: Mapping[Split, float], *terms: str) -> dict[Split, float]:
-        """Keep the splits of which one of these terms reads a record."""
+        """Keep the splits that at least one of these terms reads."""
         reads_records = self.family.problem.reads_records
         kinds = {reads_records[term] for term in terms if term in reads_records}
         return {split: s for split, s in sensitivity.items() if split in kinds}
@@ -223,7 +223,7 @@ class PooledBounds:
         return certified.facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
 
     def _farthest(self, low: Array, high: Array) -> Array:
-        """Return a centre as far out as any of the box: centres are multiples of x, or fixed."""
+        """Return a centre farthest from 0 over the box; centres are multiples of x, or fixed."""
         return self.family.centre(np.maximum(np.abs(low), np.abs(high)))
 
 
@@ -262,7 +262,7 @@ class Pooled:
 
     @property
     def bounds(self) -> PooledBounds:
-        """Sensitivities at a point, and bounds on scores over a box."""
+        """Bounds on sensitivities at a point, and on scores over a box."""
         return PooledBounds(self.family, *self.counts.values())
 
     # Releases ------------------------------------------------------------------------------------------------------
@@ -271,14 +271,14 @@ class Pooled:
         """Solve the lower level.
 
         Args:
-            x: (p,), public.
-            penalty: λ, for argmin_y G(x, y) + F(x, y)/λ; default argmin_y G(x, y).
+            x: public x, (p,).
+            penalty: λ of argmin_y G(x, y) + F(x, y)/λ; None (the default) for argmin_y G(x, y).
 
         Returns:
-            (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
+            The solution, (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
 
         Raises:
-            InputError: float64 certifies nothing at this x, by public numbers.
+            InputError: float64 allows no certificate at this x; this depends on public numbers only.
         """
         return _as_bounded(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 
@@ -286,10 +286,10 @@ class Pooled:
         """Compute ∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser, (1, p).
 
         Args:
-            x: (p,), public.
+            x: public x, (p,).
 
         Raises:
-            InputError: see `minimiser`.
+            InputError: float64 allows no certificate at this x.
         """
         return _as_bounded(self.gradient(x), self.bounds.hypergradient(x))
 
@@ -297,9 +297,9 @@ class Pooled:
         """Compute the formula of `hypergradient` at a public y, (1, p).
 
         Args:
-            x: (p,), public.
-            y: (q,), public; projected on the ball.
-            pointwise: whether constants hold at the public y instead of on the whole ball; default False.
+            x: public x, (p,).
+            y: public y, which is projected on the ball, (q,).
+            pointwise: whether constants hold at the public y instead of on the whole ball, default False.
         """
         bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
         y = certified.project_to_ball(y, f.centre, f.radius)
@@ -319,22 +319,22 @@ class Pooled:
     # For mechanisms that draw x ------------------------------------------------------------------------------------
 
     def scores(self, xs: Array) -> Array:
-        """Compute Φ at the rows of xs (n, p), (n,): not private. Errors: `bounds.inexactness`."""
+        """Compute Φ at the rows of xs (n, p), (n,), not privately. `bounds.inexactness` bounds the errors."""
         # One at a time, since the rounding of a matrix product depends on its number of rows.
         return np.array([self._score(x, self._solution(x)) for x in np.asarray(xs, dtype=np.float64)])
 
     def gradient(self, x: Array) -> Array:
-        """Compute ∇Φ(x), (p,): not private. Errors: `bounds.gradient_error`."""
+        """Compute ∇Φ(x), (p,), not privately. `bounds.gradient_error` bounds the error."""
         return self._implicit(x, self._solution(x), self.bounds.constants_at(x), self.bounds.facts(x))
 
     def gradient_norms(self, xs: Array) -> Array:
-        """Compute ‖∇Φ‖ at the rows of xs (n, p), (n,): not private. Errors: `bounds.gradient_error`."""
+        """Compute ‖∇Φ‖ at the rows of xs (n, p), (n,), not privately. `bounds.gradient_error` bounds the errors."""
         return np.array([float(np.linalg.norm(self.gradient(x))) for x in xs])
 
     def quadratic(self) -> tuple[Array, Array]:
-        """Compute (H, b), (p, p) and (p,), with Φ(x) = ½ xᵀHx − bᵀx + const if `bounds.convex`: not private.
+        """Compute (H, b), not privately, with Φ(x) = ½ xᵀHx − bᵀx + const if `bounds.convex`.
 
-        Errors: `bounds.quadratic_inexactness`.
+        H is (p, p) and b is (p,). `bounds.quadratic_inexactness` bounds the errors.
         """
         p = self.family.problem.p
         start = self.gradient(np.zeros(p))
@@ -377,7 +377,7 @@ class Pooled:
             return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])
 
     def _jacobian_bounds(self, x: Array, y: Array, cross_bound: float) -> tuple[float, float]:
-        """Bound ‖J‖ and ‖J H⁻¹‖ at a public y; if no record is in J, from J and ∇²R themselves."""
+        """Bound ‖J‖ and ‖J H⁻¹‖ at a public y, directly from J and ∇²R if J reads no record."""
         problem = self.family.problem
         if "lower_jvp" in problem.reads_records or problem.q > certified.DENSE_LIMIT:
             return cross_bound, math.inf
@@ -410,7 +410,7 @@ def record_bounds(family: Family) -> tuple[float, float]:
 def bound_records(records: Any, radius: float, label_bound: float) -> Any:
     """Project every record on ‖a‖₂ ≤ R and |b| ≤ B; a record with a non-finite number becomes zeros.
 
-    Every record is projected separately, and no value raises an error. Records without features are unchanged.
+    Each record is projected separately, and no value raises an error. Records without features are unchanged.
     """
     fields = records._fields
     name = next((n for n in ("signed", "features") if n in fields), None)

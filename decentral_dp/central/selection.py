@@ -1,4 +1,4 @@
-"""Exponential mechanisms over the upper variable x: their sensitivities and exact samplers.
+"""Exponential mechanisms over the upper variable x, with their sensitivities and exact samplers.
 
     P(x) ∝ exp(−q̂(x)/scale)                                `FiniteExponential`: one of finitely many candidates
     density ∝ exp(−k·(Φ(x) + (μ_r/2)‖x − x₀‖²))            `RegularisedSelection`: a point of a box
@@ -6,18 +6,17 @@
 q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ is q as computed.
 
 **Finite candidates.** Let one replaced record change the scores of all candidates by amounts within s of each other
-(oscillation, sup − inf). Then exp(−λq) with λ = ε/s is ε-DP: a common shift cancels in the normalisation, so no
-factor ½ is lost (McSherry & Talwar, FOCS 2007; Dong, Durfee & Rogers, ICML 2020). Scores are rounded to the public grid
-r = 2^(⌊log₂ s⌋ − 20) and are known up to `inexact`, so the stated sensitivity is s + 2r + 4·inexact. The draw uses
-integers only. Float64 does not suffice: NumPy's Gumbel variates lie in [−3.61, 36.74], so a candidate with λq = 40.4
-above the best has probability 0 for one dataset and may have a positive one for its neighbour, which is infinite pure
-ε.
-A score must be a fixed function of dataset and candidate: no warm start from another candidate. Errors that depend on
-batching belong in `inexact`.
+(oscillation, sup − inf). Then exp(−λq) with λ = ε/s is ε-DP: a common shift cancels in the normalisation, so no factor
+½ is lost (McSherry & Talwar, FOCS 2007; Dong, Durfee & Rogers, ICML 2020). Scores are rounded to the public grid r =
+2^(⌊log₂ s⌋ − 20) and are known up to `inexact`, so the stated sensitivity is s + 2r + 4·inexact. The draw uses integers
+only. Float64 does not suffice: NumPy's Gumbel variates lie in [−3.61, 36.74], so a candidate with λq = 40.4 above the
+best has probability 0 for one dataset and may have a positive probability for its neighbour, which makes pure ε
+infinite. A score must be a fixed function of dataset and candidate, without a warm start from another candidate.
+`inexact` must include errors that depend on batching.
 
 **Regularised densities.** Let Φ − (κ/2)‖x‖² be convex for every dataset, and let one record change ∇Φ by at most S
 anywhere on the box. Then with k = (μ_r + κ)/scale² a draw has the privacy of a Gaussian pair with μ = S/scale (Gopi,
-Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 where Φ is known to be convex; otherwise κ = −(Lipschitz constant of ∇Φ), and
+Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 if Φ is known to be convex; otherwise κ = −(Lipschitz constant of ∇Φ), and
 μ_r must exceed it. The theorem assumes exact Φ and a continuum. The sampler uses a grid of 2^40 positions on each
 axis, and the log-density that it draws from differs by at most e (`RegularisedLaw.error`). The guarantee is therefore
 (ε + 4e, e^{2e}δ). e grows with k and is stated for the smallest scale of a run.
@@ -62,13 +61,13 @@ Score = Callable[[Array], Array]
 
 
 def make_weights(scores: Array, unit: float, rate: Fraction) -> Weights:
-    """Return the distribution ∝ exp(−rate·score) over scores (n,) that are rounded to multiples of `unit`."""
+    """Return the distribution ∝ exp(−rate·score) over scores (n,) rounded to multiples of `unit`."""
     integers = units(scores, unit)
     return Weights.from_gaps(integers - integers.min(), rate * Fraction(unit))
 
 
 def score_unit(scale: float) -> float:
-    """Return the grid of scores for differences of this scale, a power of two of at most 2⁻²⁰ times the scale.
+    """Return the spacing of the grid of scores, a power of two that is at most 2⁻²⁰ times this scale of differences.
 
     Example:
         >>> score_unit(1.0) == 2.0**-20, score_unit(1.9) == 2.0**-20
@@ -80,7 +79,7 @@ def score_unit(scale: float) -> float:
 
 
 def units(scores: Array, unit: float) -> IntArray:
-    """Round scores to multiples of `unit`, a power of two: (n,) integers.
+    """Round scores to integer multiples, (n,), of `unit`, a power of two.
 
     Raises:
         InputError: there are no scores, or scores are not finite or too large.
@@ -100,11 +99,11 @@ def units(scores: Array, unit: float) -> IntArray:
 
 
 class Box(NamedTuple):
-    """A public box.
+    """Public box.
 
     Args:
         low: lower corner, (d,).
-        high: corner above low, (d,).
+        high: upper corner, (d,).
 
     Example:
         >>> box = Box(np.array([-1.0]), np.array([1.0]))
@@ -124,7 +123,7 @@ class Box(NamedTuple):
         return float(np.linalg.norm(self.sides))
 
     def centres(self, cells: IntArray, depth: int) -> Array:
-        """Return the centres, (n, d), of the cells with these numbers (n, d) among the 2^depth on each axis."""
+        """Return the centres, (n, d), of the cells with these indices (n, d) among the 2^depth cells on each axis."""
         return np.asarray(self.low + self.sides * ((cells + 0.5) * 2.0**-depth))
 
     def slack(self) -> float:
@@ -136,16 +135,16 @@ _POSITIONS = 1 << DEPTH
 
 
 class RegularisedLaw(NamedTuple):
-    """A regularised density, with bounds on the score Φ that hold for every dataset.
+    """Regularised density, with bounds on the score Φ that hold for every dataset.
 
     Args:
         box: public box.
-        rate: k.
+        rate: rate k of the density.
         strength: μ_r.
         anchor: x₀, (d,).
         sensitivity: S, the largest change of ∇Φ on the box.
         lipschitz: Lipschitz constant of Φ on the box.
-        curvature: κ, Φ − (κ/2)‖x‖² is convex.
+        curvature: κ for which Φ − (κ/2)‖x‖² is convex.
         inexact: bound on |computed − exact Φ|.
         gradient_error: l2 bound on the error of a computed gradient; it affects the running time only.
     """
@@ -165,7 +164,7 @@ class RegularisedLaw(NamedTuple):
         return score_unit(1.0 / self.rate)
 
     def farthest(self) -> float:
-        """Compute the largest distance of the box from the anchor."""
+        """Compute the largest distance of a point of the box from the anchor."""
         return float(np.linalg.norm(np.maximum(self.box.high - self.anchor, self.anchor - self.box.low)))
 
     def whole_lipschitz(self) -> float:
@@ -182,7 +181,7 @@ class RegularisedLaw(NamedTuple):
         return self.rate * (sensitivity + self.whole_inexact() + 0.5 * self.unit)
 
     def regularise(self, score: Score) -> Score:
-        """Return Φ + (μ_r/2)‖x − x₀‖², (n, d) → (n,)."""
+        """Return the function Φ + (μ_r/2)‖x − x₀‖², (n, d) → (n,)."""
 
         def regularised_score(points: Array) -> Array:
             return np.asarray(score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1))
@@ -205,12 +204,12 @@ def draw_regularised(
 
     Args:
         generator: source of random bits.
-        law: density.
-        score: Φ, (n, d) → (n,).
+        law: regularised density.
+        score: function Φ, (n, d) → (n,).
         gradient: gradient of Φ, (d,) → (d,).
-        near: (d,), a point near the minimum of Φ + regulariser. Like `gradient` and `envelope`, it affects the running
+        near: point near the minimum of Φ + regulariser, (d,). Like `gradient` and `envelope`, it affects the running
             time only.
-        envelope: lower bound on the curvature of this dataset's Φ, if better than the declared bound.
+        envelope: lower bound on the curvature of this dataset's Φ, if it is better than the declared bound.
 
     Raises:
         InputError: the regularised score need not be convex.
@@ -232,13 +231,14 @@ def draw_regularised(
 
 
 def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Array, linear: Array) -> Array:
-    """Draw a point (d,) from a truncated Gaussian: `draw_regularised` for Φ(x) = x'Hx/2 − b'x.
+    """Draw a point (d,) from a truncated Gaussian, by `draw_regularised` with Φ(x) = x'Hx/2 − b'x.
 
-    One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) inside the box is accepted, λ the eigenvalues of H.
+    A proposal inside the box is accepted with probability √(Π_i (λ_min + μ_r)/(λ_i + μ_r)), with λ_i the eigenvalues of
+    H.
 
     Args:
         generator: source of random bits.
-        law: density; `inexact` covers the float64 evaluation of Φ.
+        law: regularised density, whose `inexact` covers the float64 evaluation of Φ.
         hessian: H, (d, d).
         linear: b, (d,).
     """
@@ -257,10 +257,10 @@ def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Arra
 
 
 class _Proposal(NamedTuple):
-    """A Gaussian proposal on the grid.
+    """Gaussian proposal on the grid.
 
     Args:
-        precisions: a of e^{−a(j − centre)²/2} on each axis.
+        precisions: precision a of e^{−a(j − centre)²/2} on each axis.
         centre: position on each axis.
         floor: lower bound on rate·score minus the proposal's exponent.
     """
@@ -276,7 +276,7 @@ def _touching(
     """Return the Gaussian proposal whose exponent is below k·(Φ + regulariser) by at least `floor` on the whole box.
 
     F(x) ≥ F(y) + ⟨∇F(y), x − y⟩ + (κ/2)‖x − y‖² for κ = μ_r + curvature. The right side minus (κ/2)‖x − m‖² is affine
-    in x, with gradient ∇F(y) − κ(y − m), which is zero up to rounding if m = y − ∇F(y)/κ is moved to the grid.
+    in x with gradient ∇F(y) − κ(y − m), which is zero up to rounding if m is y − ∇F(y)/κ rounded to the grid.
     """
     box, kappa = law.box, law.strength + curvature
     y = np.clip(near, box.low, box.high)
@@ -328,7 +328,7 @@ class SelectionBounds:
 
     Args:
         oscillation: split → sup − inf of the change of q by one record.
-        inexact: e ≥ |computed − q|.
+        inexact: bound e ≥ |computed − q|.
         lipschitz: l2 Lipschitz constant of q.
     """
 
@@ -338,36 +338,36 @@ class SelectionBounds:
 
     @classmethod
     def from_value(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
-        """Return the bounds on Φ over the box [low, high], (p,) each: Lowy & Liu, Equation 4, last term over n."""
+        """Return the bounds on Φ over the box [low, high], (p,) each (Lowy & Liu, Equation 4, last term over n)."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
     def from_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
-        """Return the bounds on ‖∇Φ‖ over the box [low, high], (p,) each: Lowy & Liu, Appendix C.3, corrected."""
+        """Return the bounds on ‖∇Φ‖ over the box [low, high], (p,) each (Lowy & Liu, Appendix C.3, corrected)."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
 
     @property
     def unit(self) -> float:
-        """r, the grid of the scores, a power of two."""
+        """Spacing r of the grid of the scores, a power of two."""
         return score_unit(max(self.oscillation.values()))
 
     @property
     def sensitivity(self) -> dict[Split, float]:
-        """Split → s + 2r + 4·inexact."""
+        """Sensitivity s + 2r + 4·inexact by split."""
         room = 2.0 * self.unit + 4.0 * self.inexact
         return {split: round_up(s + room) for split, s in self.oscillation.items()}
 
 
 @dataclass(frozen=True)
 class FiniteExponential(SelectionMechanism):
-    """An exponential mechanism over finitely many public points, ε-DP; without noise the best point is released.
+    """Exponential mechanism over finitely many public points, ε-DP; without noise it releases the best point.
 
     Args:
         facts: public bounds on the score.
-        points: (n, p).
-        score: (n, p) → (n,); lower is better.
+        points: candidate points, (n, p).
+        score: function (n, p) → (n,); lower is better.
     """
 
     facts: SelectionBounds
@@ -397,7 +397,7 @@ class FiniteExponential(SelectionMechanism):
 
 
 def best_point(score: Score, box: Box) -> Array:
-    """Return the best point, (p,) with p ≤ 3, of a grid that is refined around its best point. Not private."""
+    """Return the best point, (p,) with p ≤ 3, of a grid that is refined around its best point. It is not private."""
     low, high = box.low, box.high
     point = 0.5 * (low + high)
     for _ in range(_ZOOMS):
@@ -409,7 +409,7 @@ def best_point(score: Score, box: Box) -> Array:
 
 
 def even_points(low: Array, high: Array, count: int) -> Array:
-    """Return (count^p, p) points, evenly spaced on each axis with corners; low, high: (p,)."""
+    """Return (count^p, p) points, evenly spaced on each axis, corners included; low and high are (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
@@ -444,7 +444,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
     Args:
         domain: domain of x.
         p: number of coordinates of x.
-        count: number of points on each axis; default 65, 17 or 9 for p = 1, 2, 3.
+        count: number of points on each axis, default 65, 17 or 9 for p = 1, 2, 3.
 
     Raises:
         InputError: there are too many axes, or too few or too many points.
@@ -465,7 +465,7 @@ class Density:
 
     Args:
         box: box of x.
-        sensitivity: split → S.
+        sensitivity: split → sensitivity S.
         strength: μ_r.
         anchor: x₀, (p,).
         lipschitz: Lipschitz constant of Φ.
@@ -474,7 +474,7 @@ class Density:
         gradient_error: bound on the error of a computed ∇Φ.
         convex: whether Φ is convex for every dataset.
         finest: smallest scale of a run; 0 without noise.
-        trace: bound on the trace of ∇²Φ for a quadratic Φ, otherwise inf; it affects the running time only.
+        trace: bound on the trace of ∇²Φ for a quadratic Φ, otherwise inf. It affects the running time only.
     """
 
     box: Box
@@ -491,7 +491,7 @@ class Density:
 
     @classmethod
     def from_bounds(cls, bounds: PooledBounds, low: Array, high: Array, strength: float, finest: float) -> Density:
-        """Return the facts of the density for Φ on a box, with x₀ its middle.
+        """Return the facts of the density for Φ on a box with middle x₀.
 
         Args:
             bounds: public bounds on pooled records.
@@ -532,14 +532,14 @@ class Density:
 
     @property
     def distortion(self) -> float:
-        """τ = 2e at the finest scale, which is at least that at any other."""
+        """Distortion τ = 2e at the finest scale, where it is largest."""
         if self.finest == 0.0:
             return 0.0
         return 2.0 * (self.regularise(self.finest).error() + 2.0 ** -(GRID_BITS + 1))
 
     @property
     def proposals(self) -> float:
-        """Approximate largest expected number of proposals of a draw."""
+        """Approximate upper bound on the expected number of proposals of a draw."""
         log_curvature = (
             0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         )
@@ -560,7 +560,7 @@ class Density:
         )
 
     def check(self) -> None:
-        """Raise InputError if there is no proof, or if a draw would take too long."""
+        """Raise InputError if convexity is not proved, or if a draw would take too long."""
         refuse(self, _UNSOUND)
 
 
@@ -583,13 +583,13 @@ _UNSOUND = (
 
 @dataclass(frozen=True)
 class RegularisedSelection:
-    """A draw from a regularised density, with the privacy of a Gaussian pair.
+    """Draw from a regularised density, with the privacy of a Gaussian pair.
 
     Args:
         facts: public facts of the density.
-        score: Φ, (n, p) → (n,).
-        gradient: ∇Φ, (p,) → (p,).
-        coefficients: (H, b) if Φ = ½ xᵀHx − bᵀx.
+        score: function Φ, (n, p) → (n,).
+        gradient: function ∇Φ, (p,) → (p,).
+        coefficients: coefficients (H, b) if Φ = ½ xᵀHx − bᵀx.
     """
 
     facts: Density
@@ -601,7 +601,7 @@ class RegularisedSelection:
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
-        """S; infinite if convexity is unknown, since there is no proof then."""
+        """Sensitivity S; infinite if convexity is unknown, because the proof requires it."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -613,10 +613,10 @@ class RegularisedSelection:
         return self.facts.distortion
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw a point (p,) at this scale; scale 0 gives the minimiser.
+        """Draw a point (p,) at this scale; return the minimiser at scale 0.
 
         Raises:
-            ValueError: the scale is below the finest, so the distortion would exceed the stated one.
+            ValueError: the scale is below the finest, so the distortion would exceed the stated distortion.
         """
         if scale == 0.0:
             return self.bottom()
@@ -637,7 +637,7 @@ class RegularisedSelection:
         return np.asarray(0.5 * np.einsum("ni,ij,nj->n", points, hessian, points) - points @ linear)
 
     def bottom(self) -> Array:
-        """Return the approximate minimiser, (p,), of Φ + (μ_r/2)‖x − x₀‖² on the box. Not private."""
+        """Return the approximate minimiser, (p,), of Φ + (μ_r/2)‖x − x₀‖² on the box. It is not private."""
         score_law = self.facts.regularise(1.0).regularise(self.scores)
         return best_point(score_law, self.facts.box) if self.width <= 3 else self._descend()
 

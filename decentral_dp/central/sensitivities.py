@@ -1,11 +1,11 @@
 """Sensitivities of minimisers, hypergradients and scores, and rates of bilevel descent, from a problem's constants.
 
-Each bound is for one replaced record. Proofs: docs/proofs, by number.
+Each bound is for one replaced record. The proofs are numbered in docs/proofs.
 
     Φ(x) = F(x, y(x)),  y(x) = argmin_y G       L*_λ(x) = [F + λG](x, y^λ(x)) − λ G(x, y(x)),  y^λ(x) = argmin_y F + λG
 
 Smoothness, biases and penalties determine default hyper-parameters only, and no guarantee depends on them. If y^λ is
-used, the constants must hold on the wider ball of y^λ (mass = 1 + 1/λ). M replaces the papers' b_gxy/μ, and never
+used, the constants must hold on the wider ball of y^λ (mass = 1 + 1/λ). M replaces the papers' b_gxy/μ and never
 exceeds it.
 """
 
@@ -24,7 +24,7 @@ class Clips(NamedTuple):
     Args:
         a: bound on ‖∇_x f‖.
         b: bound on ‖∇_y f‖.
-        j: bound on ‖∇²_xy g‖, 0 if it reads no record.
+        j: bound on ‖∇²_xy g‖; 0 if it reads no record.
         h: bound on ‖∇²_yy g‖.
     """
 
@@ -37,23 +37,23 @@ class Clips(NamedTuple):
 def minimiser_sensitivity(
     c: ProblemConstants, n_train: int, n_validation: int, accuracy: float, penalty: float | None = None
 ) -> dict[Split, float]:
-    """Bound the l2 sensitivity of the minimiser of G, or with a penalty λ that of G + F/λ.
+    """Bound the l2 sensitivity of the minimiser of G or, with a penalty λ, of G + F/λ.
 
-    The bounds are train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty). If both levels read
-    the same records, they add up. See docs/proofs/13.
+    The bounds are D_gy/(μ n_t) + 2a for train records, and D_fy/(λ μ n_v) + 2a (0 without a penalty) for validation
+    records. If both levels read the same records, the bounds add up. See docs/proofs/13.
 
-    Proof: the gradient of one dataset's objective, at the minimiser of the other, is the change that the record makes.
-    Strong convexity bounds the distance by it. Two minimisers are at most a diameter of the ball apart.
+    Proof: at the minimiser of one dataset's objective, the gradient of the other's is the change that the record makes.
+    By strong convexity, this gradient bounds the distance. Two minimisers are at most a diameter of the ball apart.
 
     Args:
         c: constants on the ball of these minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
-        n_train: train records.
-        n_validation: validation records.
-        accuracy: a ≥ ‖computed − exact minimiser‖, for both datasets.
+        n_train: number of train records.
+        n_validation: number of validation records.
+        accuracy: bound a ≥ ‖computed − exact minimiser‖ for both datasets.
         penalty: λ; None for the minimiser of G.
 
     Returns:
-        "train" and "validation" → bound.
+        Map of "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
@@ -82,27 +82,28 @@ def hypergradient_sensitivity(
 ) -> dict[Split, float]:
     """Bound the l2 sensitivity of ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
 
-    With δ = D_gy/(μ n_t), and both at most 2(L_fx + M L_fy):
+    With δ = D_gy/(μ n_t), the bounds, both at most 2(L_fx + M L_fy), are
 
         train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)]
         validation  (D_fx + M D_fy)/n_v
 
     If f and g read the same records, the bounds add up. See docs/proofs/14.
 
-    Proof: let y, J, H and y', J', H' be those of the two datasets. The change of J H⁻¹ b is J H⁻¹(b − b') and [(J − J')
-    + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the change of y and the
-    record. There is no expansion, so the bound holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by b_gxy
-    (e^{κδ} − 1)/μ, which is less if μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a
-    factor e^{±κδ}.
+    Proof: let y, J, H and y', J', H' belong to the two datasets. The change of J H⁻¹ b is J H⁻¹(b − b') and [(J − J') +
+    J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the change of y and the
+    record. The proof uses no expansion, so the bound holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by
+    b_gxy (e^{κδ} − 1)/μ, which is less if μ is small. To prove it, change first the record at y and then y, which keeps
+    H⁻¹ within a factor e^{±κδ}.
 
     Args:
         c: constants that hold at x.
-        n_train: train records.
-        n_validation: validation records.
-        self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; default none.
+        n_train: number of train records.
+        n_validation: number of validation records.
+        self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf (the default) if
+            unknown.
 
     Returns:
-        "train" and "validation" → bound.
+        Map of "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
@@ -127,12 +128,12 @@ def hypergradient_sensitivity(
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:
-    """Bound C, the error of the estimate of ∇Φ(x) at y in the ball over a ≥ ‖y − y_Z(x)‖.
+    """Bound C, the error of the estimate of ∇Φ(x) at y in the ball divided by a ≥ ‖y − y_Z(x)‖.
 
         C = b_fxy + M b_fyy + (L_fy/μ)(C_gxy + M C_gyy)
 
     References:
-        Lowy & Liu 2025, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
+        Lowy & Liu 2025, Equations 11 and 26, with M instead of b_gxy/μ and J H⁻¹ at the minimiser.
     """
     return round_up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
 
@@ -143,9 +144,9 @@ def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> 
     The norm is l2. See docs/proofs/14.
 
     Args:
-        c: constants.
-        accuracy: a ≥ ‖ŷ − y_Z(x)‖, ŷ in the ball.
-        solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖, both at ŷ.
+        c: constants of the problem.
+        accuracy: bound a ≥ ‖ŷ − y_Z(x)‖, with ŷ in the ball.
+        solve_error: bound τ ≥ ‖v − G_yy⁻¹ ∇_y F‖ at ŷ.
     """
     return round_up(2.0 * (hypergradient_lipschitz(c) * accuracy + c.b_gxy * solve_error))
 
@@ -161,21 +162,22 @@ def score_oscillation(
 ) -> dict[Split, float]:
     """Bound sup_x q − inf_x q over the box for q = Φ_Z − Φ_Z', the difference of the scores of neighbouring datasets.
 
-    Train 2 L_fy D_gy/(μ n_t) + 4e, validation (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e. If both levels read
-    the same records, the sum. exp(−(ε/s) Φ) with s at least this is ε-DP without a further factor ½. See
-    docs/proofs/20.
+    The bounds are 2 L_fy D_gy/(μ n_t) + 4e for train records, and (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e for
+    validation records. If both levels read the same records, the bounds add up. exp(−(ε/s) Φ) with s at least the bound
+    is ε-DP without a further factor ½. See docs/proofs/20.
 
     Args:
         c: constants that hold on the box.
-        n_train: train records.
-        n_validation: validation records.
-        width: D_x, the box's l2 diameter.
-        spread: D_y, bound on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
-        error: e ≥ |computed − exact score| at every x; L_fy a for a minimiser with accuracy a.
-        loss_range: sup over records of max f − min f, over x in the box and y in its ball; default none.
+        n_train: number of train records.
+        n_validation: number of validation records.
+        width: l2 diameter D_x of the box.
+        spread: bound D_y on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
+        error: bound e ≥ |computed − exact score| at every x; L_fy a for a minimiser with accuracy a.
+        loss_range: sup over records of max f − min f, over x in the box and y in its ball; inf (the default) if
+            unknown.
 
     Returns:
-        "train" and "validation" → bound.
+        Map of "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
@@ -208,22 +210,22 @@ def implicit_sensitivity(
     If f and g read the same records, the bounds add up. See docs/proofs/15.
 
     Proof: J H⁻¹b − J'H'⁻¹b' splits as in `hypergradient_sensitivity`, at one y. H and H' lie between H₀ ⪰ w₀ and H₀ +
-    C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by 2 C_h/(n_t w₀²).
+    C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)), or by 2 C_h/(n_t w₀²) without positivity.
 
     Args:
-        clips: C_a, C_b, C_j and C_h.
+        clips: bounds C_a, C_b, C_j and C_h.
         floor: w₀ > 0 with ∇²_yy R ⪰ w₀.
-        jacobian: K ≥ ‖J‖, regulariser included.
-        n_train: train records.
-        n_validation: validation records.
+        jacobian: bound K ≥ ‖J‖, regulariser included.
+        n_train: number of train records.
+        n_validation: number of validation records.
         through: bound on ‖J H⁻¹‖ for either dataset, if it is less than K/w₀.
-        solve_error: τ ≥ ‖computed − exact H⁻¹b‖; default 0.
-        positive: whether per-record Hessians are positive semidefinite, and stay so when clipped; default True.
+        solve_error: bound τ ≥ ‖computed − exact H⁻¹b‖, default 0.
+        positive: whether per-record Hessians are positive semidefinite and stay so when clipped, default True.
             Otherwise they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean are raised to
             w₀, which is 1-Lipschitz in that norm.
 
     Returns:
-        "train" and "validation" → bound.
+        Map of "train" and "validation" to the bound.
 
     Example:
         >>> clips = Clips(a=1.0, b=1.0, j=0.0, h=1.0)
@@ -247,8 +249,8 @@ def smoothness(c: ProblemConstants) -> float:
 
         b_fxx + 2 M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M (M_gyy + M C_gyy)]
 
-    The decomposition is that of `hypergradient_sensitivity`, with a step in x, which changes y by M, instead of a
-    record.
+    The decomposition is the same as in `hypergradient_sensitivity`, with a step in x, which changes y by M, instead of
+    a record.
 
     Args:
         c: constants on the box and the ball of minimisers.
@@ -273,7 +275,8 @@ def penalty_bias(c: ProblemConstants) -> float:
 
         D₁ = (L_fy/μ)[b_fxy + M b_fyy + (L_fy/(2μ))(C_gxy + M C_gyy)]
 
-    Proof: ∇L*_λ = ∇_x F + λ(∇_x G(y^λ) − ∇_x G(y)); expand both gradients of G around y, remainders C/2·‖y^λ − y‖².
+    Proof: ∇L*_λ = ∇_x F + λ(∇_x G(y^λ) − ∇_x G(y)). Expand both gradients of G around y, with remainders C/2·‖y^λ −
+    y‖².
 
     Args:
         c: constants on the wider ball of y^λ.
@@ -292,7 +295,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     with μ_λ the modulus of G + F/λ, t = L_fy/μ, and d = (b_gxy + b_fxy/λ)/μ_λ ≥ ‖dy^λ/dx‖.
 
     Proof: differentiate ∇L*_λ in x. λ times a difference of derivatives of G between y^λ and y is at most t times its
-    Lipschitz constant. dy^λ/dx − dy/dx is 1/(λμ_λ) times the bracket; ‖∇³_xxy G‖ ≤ M_gxy.
+    Lipschitz constant. dy^λ/dx − dy/dx is 1/(λμ_λ) times the bracket, and ‖∇³_xxy G‖ ≤ M_gxy.
 
     Args:
         c: constants on the wider ball of y^λ.
@@ -312,7 +315,7 @@ def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> floa
     """Compute λ that minimises D₁/λ + λ b_gxy (plain + penalised); infinite if the solutions are exact.
 
     Args:
-        c: constants.
+        c: constants of the problem.
         plain: bound on ‖ỹ − y‖.
         penalised: bound on ‖ỹ^λ − y^λ‖.
     """

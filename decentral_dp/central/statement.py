@@ -1,4 +1,4 @@
-"""Privacy statement of a trusted coordinator, from public facts."""
+"""Privacy statement of a trusted coordinator, made from public facts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
 
 
 def clip(job: CoordinatorJob) -> dict[str, Any] | None:
-    """Return the norm and the clipping norms of queried terms that read records; None without clipping."""
+    """Return the norm and the clipping norms of queried terms that read records; None if nothing is clipped."""
     context = job.context
     channels = {"x", "y"}
     if not isinstance(context, MinimaxContext):

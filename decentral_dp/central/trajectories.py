@@ -10,7 +10,7 @@ with zeros after T. `Dataset.trajectory` is (L, d).
 
 CartPole-v1 of gymnasium is simulated with a fixed public policy. Every trajectory has its own key of the public seed,
 so replacing one does not change another. Observations are mapped to [−1, 1] by declared constants of the environment
-and clipped; no value is fitted on them.
+and clipped; no value is fitted to them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ARRAYS = ("observations", "rewards", "lengths")
 def read_trajectories(path: Path, agent: str | None = None, split: str | None = None) -> Dataset | None:
     """Read trajectories of an NPZ archive.
 
-    The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), the agent and
-    the split of each. Values after the end of a trajectory are not read.
+    The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), agents (n,)
+    and splits (n,). Values after the end of a trajectory are not read.
 
     Args:
         path: path of the archive.
@@ -114,11 +114,11 @@ def trajectory_rows(
     """Return trajectories as rows of a dataset.
 
     Args:
-        observations: (n, L + 1, d), zero after the end of each.
-        rewards: (n, L), zero after the end of each.
+        observations: observations, zero after the end of each trajectory, (n, L + 1, d).
+        rewards: rewards, zero after the end of each trajectory, (n, L).
         lengths: lengths from 1 to L, (n,).
-        terminal: (n,) of 0 and 1, whether the last observation ends its episode.
-        source, agent, split: as in `Dataset`.
+        terminal: whether the last observation ends its episode, 0 or 1, (n,).
+        source, agent, split: attributes of `Dataset`.
     """
     n, points, d = observations.shape
     names = [f"observation {k} of step {t}" for t in range(points) for k in range(d)]
@@ -144,18 +144,18 @@ LIMITS = np.array([2.4, 3.5, np.pi / 15, 3.5])
 def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int = 200, steps: int = 100) -> Dataset:
     """Simulate CartPole-v1 of gymnasium with a fixed public policy.
 
-    With probability 1/3 the policy pushes in the direction in which the pole falls, otherwise in a random direction:
-    the pole falls after about 40 steps.
+    With probability 1/3 the policy pushes in the direction in which the pole falls, otherwise in a random direction.
+    The pole falls after about 40 steps.
 
     Args:
         n_agents: number of agents.
-        seed: public seed. Trajectory i of an agent depends on (seed, agent, i, steps) only.
+        seed: public seed; trajectory i of an agent depends on (seed, agent, i, steps) only.
         records: number of records per agent.
         test_records: number of held-out records.
-        steps: L, the length at which episodes are truncated.
+        steps: length L at which episodes are truncated.
 
     Returns:
-        Trajectories agent by agent, then the held-out ones; with `agent` and `split` columns.
+        The trajectories of each agent in turn, then the held-out trajectories, with `agent` and `split` columns.
 
     Raises:
         InputError: gymnasium is missing.

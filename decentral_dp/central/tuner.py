@@ -1,4 +1,4 @@
-"""Private tuning of a regularisation strength for two arrays of records: one agent and a trusted coordinator.
+"""Private tuning of a regularisation strength for two arrays of records, with one agent and a trusted coordinator.
 
 Only public shapes can raise errors. No value of a record raises, and records are processed separately.
 """
@@ -65,13 +65,13 @@ class Arguments(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """Result of a tuning run. `budget` covers all of it.
+    """Result of a tuning run. `budget` covers the whole result.
 
     Args:
         weight: weight w of the regulariser.
         model: private minimiser at this weight, (d,).
         ledger: ledger of the releases.
-        budget: planned ε and δ, an upper bound on those of the ledger.
+        budget: planned ε and δ, upper bounds on the ledger's ε and δ.
         path: weights in the order of the iterates, (steps + 1,).
         statement: guarantee in words.
 
@@ -123,29 +123,29 @@ def tune(
         train, validation: pairs (features (n, d), labels (n,)). Every record is first projected separately: features
             are shortened to `radius`, labels are clipped to ±label_bound ("squared") or read as +1 above 0 and −1
             otherwise ("logistic"), and a record with a value that is not finite becomes zeros. There is no intercept;
-            append a constant feature for one.
-        epsilon, delta: target for one replaced record.
+            append a constant feature to have one.
+        epsilon, delta: target ε and δ for one replaced record.
         weight_range: smallest and largest w.
         loss: "logistic" or "squared".
         radius: bound on the norm of features.
-        label_bound: bound on labels of "squared".
+        label_bound: bound on the labels of "squared".
         method: "ppift" releases in each step the minimiser and the slope of F by implicit differentiation there.
             "penalty" releases the minimisers of g and of g + f/λ, whose norms give the slope (Kornowski, 2024, Section
             7, its sign corrected). "em" draws one of 65 weights, even in log w, by the exponential mechanism, and
-            releases the model with Laplace noise: pure ε for any δ; `steps` is not used.
+            releases the model with Laplace noise. Its ε is pure for any δ, and `steps` is not used.
         steps: number of steps.
         lam: λ of "penalty"; it multiplies the noise.
         seed: seed that makes the noise reproducible, and the result a simulation.
-        callbacks: functions of a `Progress` of "steps"; default none.
+        callbacks: callbacks that receive a `Progress` for "steps", default none.
 
     Returns:
-        `Tuned`, with (ε, δ)-differential privacy for replacing one train or validation record by another of the same
-        split. The numbers of records and d are public, and no record is in both splits. All constants are analytic and
-        the solver's accuracy is certified in advance, so the guarantee holds for all data. Time, memory and logs are
-        not covered.
+        A `Tuned` result, with (ε, δ)-differential privacy for replacing one train or validation record by another of
+        the same split. The numbers of records and d are public, and no record is in both splits. All constants are
+        analytic and the solver's accuracy is certified in advance, so the guarantee holds for all data. Time, memory
+        and logs are not covered.
 
     Raises:
-        InputError: an argument is invalid; raised before any value is read.
+        InputError: an argument is invalid. It is raised before any value is read.
 
     Example:
         >>> import numpy as np, decentral_dp
@@ -209,7 +209,7 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
         d: number of features.
 
     Raises:
-        InputError: float64 certifies no solution at the smallest weight.
+        InputError: float64 allows no certified solution at the smallest weight.
     """
     problem = ridge_regularisation(d) if arguments.loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
     low, high = (math.log(w) for w in arguments.weight_range)
@@ -232,7 +232,7 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
 
 
 def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
-    """Plan every release. Raises InputError for a target that no noise scale reaches."""
+    """Plan every release. Raises InputError for a target that no noise scale meets."""
     charges, releases = program.planned_releases(context, context.rounds), program.releases_per_round
     return fit_plan(
         lambda factor: Ledger(1, tuple(make_ledger_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
@@ -294,20 +294,20 @@ def _numbers(values: ArrayLike, name: str) -> Array:
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:
-    """Project every record by itself on ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: +1 for a label above 0, otherwise −1).
+    """Project every record separately on ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1, +1 for a label above 0, otherwise −1).
 
-    A record with a non-finite value becomes zeros and contributes nothing. Longer features are shortened to R,
-    shorter ones are unchanged; the bound holds for the exact norm of the float64 result.
+    A record with a non-finite value becomes zeros and contributes nothing. Features with a norm above R are scaled to
+    R, others are unchanged. The bound holds for the exact norm of the float64 result.
 
     Args:
-        features: (n, d).
-        labels: (n,).
+        features: features, (n, d).
+        labels: labels, (n,).
         loss: "logistic" for b = ±1, or "squared" for |b| ≤ B.
-        radius: R.
-        label_bound: B of "squared".
+        radius: bound R on the norm of features.
+        label_bound: bound B on the labels of "squared".
 
     Returns:
-        a, (n, d), and b, (n,).
+        The projected a (n, d) and b (n,).
     """
     finite = np.isfinite(features).all(axis=1) & np.isfinite(labels)
     a = np.where(finite[:, None], features, 0.0)
@@ -321,11 +321,11 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
 def digest_input(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
     """Return a digest of the arguments and every record, for the noise key.
 
-    With equal noise on other data, the noise would cancel in a difference.
+    If two datasets had equal noise, the noise would cancel in the difference of their results.
 
     Args:
         arguments: arguments of the call.
-        roles: features (n, d) and labels (n,), of train and validation records.
+        roles: features (n, d) and labels (n,) of train and validation records.
     """
     digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
     return repr((tuple(arguments), digests)).encode()

@@ -69,13 +69,13 @@ class Charge(NamedTuple):
     """Planned releases of one channel, before calibration to the target ε.
 
     Args:
-        mechanism: "gaussian", "laplace", "exponential" or "uncertified".
-        width: coordinates of one release.
+        mechanism: noise mechanism, "gaussian", "laplace", "exponential" or "uncertified".
+        width: number of coordinates of one release.
         indices: indices of the releases, (R,), ascending, from 1.
-        weight: split → (R,) relative privacy cost (μ, or pure ε), also relative to other channels. One common factor
-            meets the target.
+        weight: split → privacy cost of each release (μ, or pure ε), (R,), relative to the other releases and channels.
+            One common factor meets the target.
         rate: split → rate of the Poisson sample.
-        distortion: as in the ledger.
+        distortion: distortion of the mechanism, as in the ledger.
         reason: reason why a mechanism is uncertified.
     """
 
@@ -93,9 +93,9 @@ class Part(NamedTuple):
 
     Args:
         indices: indices of the releases, (R,), ascending, from 1.
-        width: coordinates of one release.
-        kinds: splits that it reads.
-        share: share of Σμ² relative to other channels, divided evenly over the releases.
+        width: number of coordinates of one release.
+        kinds: splits that the releases read.
+        share: share of Σμ² relative to other channels, divided evenly among the releases.
         rate: rate of the Poisson samples.
     """
 
@@ -113,7 +113,7 @@ def round_indices(rounds: int, releases_per_round: int, positions: Sequence[int]
 
 
 def gaussian_charges(parts: Mapping[str, Part]) -> dict[str, Charge]:
-    """Plan Gaussian releases by the shares of their channels; channels without a release are omitted.
+    """Plan Gaussian releases by the shares of their channels, omitting channels without a release.
 
     Shares are relative to the channels that read a split, so both splits have the same Σμ².
     """
@@ -144,11 +144,11 @@ def gradient_parts(
         context: public facts of the run.
         queries: queried terms.
         indices: indices of the releases, (R,).
-        shares: term → share of Σμ²; default 1.
+        shares: term → share of Σμ², default 1.
         rate: rate of the Poisson samples.
 
     Returns:
-        Channel → its releases, for terms that read records.
+        Map of each channel to its releases, for terms that read records.
     """
     return {
         _CHANNELS.get(term, term): Part(
@@ -167,7 +167,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
     """Program of a coordinator, with a plan of its releases.
 
     Args:
-        context: a `CoordinatorContext`, or a `MinimaxContext` for minimax problems.
+        context: public facts of the run, a `CoordinatorContext` or, for minimax problems, a `MinimaxContext`.
     """
 
     @property
@@ -199,7 +199,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
         return {}
 
     def published(self, s: Any) -> Mapping[str, Array]:
-        """Return variable → (d,), the last iterate: x, and y if the state has one."""
+        """Return variable → last iterate (d,): x, and y if the state has one."""
         return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
 
     def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
@@ -240,13 +240,14 @@ def release_gradients(
         t: round.
         context: public facts of the run.
         queries: terms, of `problems.protocol` or `central.problems.saddle`.
-        x: (p,), public.
-        y: (q,), public.
+        x: public x, (p,).
+        y: public y, (q,).
         rate: rate of one Poisson sample for all terms; 1 for all records.
         along: vector of lower_hvp and lower_jvp, (q,).
 
     Returns:
-        Term → (d,): the released mean plus the data-independent part. grad_x and grad_y are also named x and y.
+        Map of each term to the released mean plus the data-independent part, (d,). grad_x and grad_y are also named x
+        and y.
     """
     terms = [term for term in queries if context.reads(term)]
     questions = {_CHANNELS.get(term, term): context.question(term, x, y, along, rate) for term in terms}
@@ -342,7 +343,7 @@ def anchor_period() -> Any:
 
 
 def change_smoothness() -> Any:
-    """Declare L of the clipping norm of a difference (`minimax.steps`)."""
+    """Declare L, the constant in the clipping norm of a difference (`minimax.steps`)."""
     return option(
         "L of the clipping norm L·distance of a record's change of gradient; required if period > 1",
         default=None,

@@ -1,1 +1,1 @@
-"""Command line: `main` defines the commands, and the other modules their output."""
+"""Command line: `main` defines the commands, and the other modules write their output."""

@@ -44,13 +44,13 @@ _PARTITIONS = {
 
 
 class KeyText(NamedTuple):
-    """The description of a key.
+    """Description of a key.
 
     Args:
-        name: name in its table.
-        meaning: phrase, or sentences.
+        name: name of the key in its table.
+        meaning: meaning of the key, in a phrase or in sentences.
         may_be: valid values in words.
-        default_text: default; "required", or "" for an optional key.
+        default_text: default value, "required", or "" for an optional key.
         unit: unit of a number, or "".
         example: example value in TOML.
     """
@@ -64,15 +64,15 @@ class KeyText(NamedTuple):
 
 
 class Description(NamedTuple):
-    """The description of a component.
+    """Description of a component.
 
     Args:
-        name: name in its registry.
+        name: name of the component in its registry.
         registry: name of the registry in `registries`.
-        line: summary.
-        text: docstring.
-        keys: keys that it reads.
-        notes: sentences about it.
+        line: summary of the component.
+        text: docstring of the component.
+        keys: keys that the component reads.
+        notes: sentences about the component.
         facts: facts for the reference, in Markdown.
         usage: entry in a scenario, as TOML.
     """
@@ -88,7 +88,7 @@ class Description(NamedTuple):
 
 
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
-    """Return registry → name → summary. titles: Whether the titles of scenarios and studies are read."""
+    """Return registry → name → summary; `titles` selects whether titles of scenarios and studies are read."""
     return {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
@@ -112,7 +112,7 @@ def describe(registry: str, name: str) -> Description:
 
     Args:
         registry: name in `registries`, except scenarios and studies.
-        name: name in the registry; components of installed packages are not supported.
+        name: name of the component in the registry; components of installed packages are not supported.
     """
     component = Description(name, registry, registries(titles=False)[registry][name])
     match registry:
@@ -183,7 +183,7 @@ def of_declared(key: DeclaredKey) -> KeyText:
 
 
 def keys_of(schema: Mapping[str, Any]) -> list[KeyText]:
-    """Describe the keys of a table from its schema, without those of inner tables."""
+    """Describe the keys of a table from its schema, without the keys of inner tables."""
     required = schema.get("required", [])
     return [
         KeyText(
@@ -233,13 +233,13 @@ def kind_words(value: Mapping[str, Any]) -> str:
 
 
 def list_names(registry: str | None) -> dict[str, dict[str, str]]:
-    """Return registry → name → summary of one registry; of all registries for None."""
+    """Return registry → name → summary of one registry, or of all registries for None."""
     everything = registries()
     return everything if registry is None else {registry: everything[registry]}
 
 
 def print_list(registry: str | None) -> None:
-    """Print names and summaries of a registry; of all registries for None."""
+    """Print the names and summaries of a registry, or of all registries for None."""
     out = console()
     for kind, lines in list_names(registry).items():
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)
@@ -253,7 +253,7 @@ class Matches(NamedTuple):
 
     Args:
         components: components with this name.
-        files: kind of file, "scenario" or "study" → its text.
+        files: kind of file ("scenario" or "study") → text of the file.
     """
 
     components: tuple[Description, ...]
@@ -312,7 +312,7 @@ def description_text(component: Description) -> str:
 
 
 def _key_line(key: KeyText) -> str:
-    """Write meaning, valid values and default of a key."""
+    """Write the meaning, the valid values and the default of a key."""
     left_out = {"required": "required", "": "may be left out"}.get(key.default_text, f"{key.default_text} if left out")
     bounds = "; ".join(filter(None, (key.may_be, left_out)))
     if key.meaning.endswith("."):

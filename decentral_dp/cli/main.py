@@ -135,7 +135,7 @@ def invoke_run(
         int, Option(metavar="N", help="Repeat the run and its baselines with N seeds, for paired intervals.")
     ] = 1,
     or_resume: Annotated[
-        bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
+        bool, Option("--or-resume", help="Resume an interrupted run in --out, not its baselines; for jobs that retry.")
     ] = False,
     budget: BudgetFile = None,
     upload: Upload = None,
@@ -200,25 +200,15 @@ def _upload(folder: Path | None, store: Any) -> None:
         upload(folder, store)
 
 
-def _require_scenario(folder: Path, asked: Scenario) -> None:
-    """Raise InputError for a folder with a run of another scenario."""
-    from decentral_dp.config.loading import load_scenario, read_toml
-    from decentral_dp.simulation.jobs.build import build_job, run_digest
-
-    there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
-    if run_digest(build_job(there)) != run_digest(build_job(asked)):
-        raise option_error(
-            "out", f": {folder} holds a run of another scenario or of other records. Fix: use another folder."
-        )
-
-
 def _resume_in(
     asked: Scenario, folder: Path | None, log: str | None, shown: Output, store: Any, budget: Budget | None
 ) -> bool:
     """Complete a run of this scenario in the folder, and return whether there was one."""
     from decentral_dp.cli.run import run_with_progress
+    from decentral_dp.config.loading import load_scenario, read_toml
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
+    from decentral_dp.simulation.jobs.build import build_job, run_digest
     from decentral_dp.simulation.run import Run
 
     if folder is None:
@@ -226,7 +216,11 @@ def _resume_in(
     progress = progress_in(folder)
     finished = None
     if progress != "none":
-        _require_scenario(folder, asked)
+        there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
+        if run_digest(build_job(there)) != run_digest(build_job(asked)):
+            raise option_error(
+                "out", f": {folder} holds a run of another scenario or of other records. Fix: use another folder."
+            )
     if progress == "under way":
         typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
         finished = run_with_progress(
@@ -244,7 +238,7 @@ def _resume_in(
 
 
 class Output(NamedTuple):
-    """Output of a run: none, verbose, or JSON."""
+    """Kind of output of a run: none, verbose, or JSON."""
 
     quiet: bool = False
     verbose: bool = False
@@ -427,17 +421,20 @@ def invoke_audit(
     certified ε, or if the audit is broken. With --membership, records of a run folder are scored by the published
     values: the AUC over repeated runs, and its upper bound from ε.
     """
-    sound = annex("audit_command")(
-        scenario,
-        runs=runs,
-        adversary=adversary,
-        confidence=confidence,
-        seed=seed,
-        out=out,
-        override=override or [],
-        membership=membership,
-        as_json=as_json,
-    )
+    try:
+        sound = annex("audit_command")(
+            scenario,
+            runs=runs,
+            adversary=adversary,
+            confidence=confidence,
+            seed=seed,
+            out=out,
+            override=override or [],
+            membership=membership,
+            as_json=as_json,
+        )
+    except KeyboardInterrupt:
+        raise Stopped(f"{_INTERRUPTED} An audit does not resume. Fix: repeat it with fewer --runs.") from None
     _exit_with_1_unless(sound)
 
 
@@ -586,7 +583,7 @@ def options(
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
+    """Run a command. Exit with 0 if it is done, 1 if a run failed, 2 for invalid input, and 130 if interrupted."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
     # A garbage collection at exit would double the running time.
     atexit.register(gc.freeze)

@@ -95,11 +95,11 @@ def write_template(
         data: CSV or Parquet file, or bundled data set; None for the data of the shipped scenario.
         label: label column of a file.
         classes: all possible labels, separated by commas.
-        ranges: "column=low:high", public ranges of columns of a file.
-        algorithm: registered kind.
+        ranges: public ranges "column=low:high" of columns of a file.
+        algorithm: registered kind of algorithm.
         agents: number of agents.
         epsilon: target ε of every agent.
-        changes: changed keys, "table.key=value".
+        changes: changed keys as "table.key=value".
 
     Returns:
         The path of the scenario.
@@ -145,7 +145,7 @@ def write_template(
 
 
 def _base_problem(base: Mapping[str, Any], kind: str, data: str | None) -> dict[str, Any]:
-    """Return the table [problem] for other records or another kind: the keys that still apply."""
+    """Return the keys of the table [problem] that still apply to other records or another kind."""
     if data is None and kind == base["kind"]:
         return dict(base)
     special = {key for key in base if key not in (*_OF_RECORDS, *_SHARED, "kind")} if kind == base["kind"] else set()
@@ -254,13 +254,21 @@ def _number(text: str) -> float:
 
 
 def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> str:
-    """Write a scenario as TOML with a comment on every key, and on keys of [problem] that are placeholders."""
+    """Write a scenario as TOML with a comment on every key, and mark keys of [problem] that are placeholders."""
     lines = [f"title = {toml_value(content['title'])}", "", *_comment(_SEED), ""]
     for name, (schema, head) in _TABLES.items():
         table = dict(content.get(name) or {})
         if not table:
             continue
-        texts = _key_comments(name, schema, table)
+        texts, kind = dict.fromkeys(schema.model_fields, "") | schema.key_texts(), str(table.get("kind"))
+        if name == "algorithm" and kind in ALGORITHMS:
+            texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}
+        if name == "problem" and kind in PROBLEMS:
+            texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
+        if name == "topology" and kind in GENERATORS:
+            texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
+        # Greek letters stay lower-case.
+        texts = {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in texts.items()}
         ranges = table.pop("scale") if isinstance(table.get("scale"), Mapping) else None
         columns = table.pop("columns", None)
         lines += [*_comment(head), f"[{name}]"]
@@ -281,17 +289,3 @@ def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> 
 
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(text, 100)]
-
-
-def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> dict[str, str]:
-    """Return key → description, with those of the kind in the table."""
-    texts = dict.fromkeys(schema.model_fields, "") | schema.key_texts()
-    kind = str(table.get("kind"))
-    if name == "algorithm" and kind in ALGORITHMS:
-        texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}
-    if name == "problem" and kind in PROBLEMS:
-        texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
-    if name == "topology" and kind in GENERATORS:
-        texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
-    # Greek letters stay lower-case.
-    return {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in texts.items()}

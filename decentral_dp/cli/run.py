@@ -60,7 +60,7 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
 
     Args:
         stem: stem of the scenario's file.
-        overrides: "table.key=value"; the last value of a repeated key is used.
+        overrides: changes "table.key=value"; the last value of a repeated key is used.
 
     Example:
         >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
@@ -80,8 +80,8 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
     """Open the log of a run.
 
     Args:
-        log: "jsonl" for stderr; a file that ends in .jsonl, to which lines are appended (a new file is readable by its
-            owner only); "tensorboard", "mlflow" or None.
+        log: destination: "jsonl" for stderr, a file that ends in .jsonl, to which lines are appended (a new file is
+            readable only by its owner), "tensorboard", "mlflow" or None.
         folder: folder of the run.
 
     Raises:
@@ -101,7 +101,13 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
                 flow = MLflow(folder.name, {"folder": str(folder)})
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
-            run_log = RunLog(sys.stderr if log == "jsonl" else stack.enter_context(_open_file(log)))
+            stream: IO[str] = sys.stderr
+            if log != "jsonl":
+                path = regular(Path(log), "--log")
+                # Losses are not covered by ε: only the owner may read them.
+                path.touch(OWNERS)
+                stream = stack.enter_context(path.open("a", encoding="utf-8"))
+            run_log = RunLog(stream)
             try:
                 yield [run_log]
             except BaseException as error:
@@ -111,13 +117,6 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
             raise InputError(
                 f'--log: got {quoted(log)}, expected "jsonl", a file that ends in .jsonl, "tensorboard" or "mlflow".'
             )
-
-
-def _open_file(name: str) -> IO[str]:
-    path = regular(Path(name), "--log")
-    # Losses are not covered by ε: only the owner may read them.
-    path.touch(OWNERS)
-    return path.open("a", encoding="utf-8")
 
 
 def run_with_progress(
@@ -145,12 +144,12 @@ _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-# Metrics of the report only.
+# Metrics that only the report shows.
 _REPORTED = ("consensus_", "stationarity", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
-# Rows of the table of scores without --verbose.
+# Number of rows of the table of scores without --verbose.
 _MOST_SCORES = 4
-# x with more coordinates is not printed.
+# Largest number of coordinates of x that are printed.
 _MOST_COORDINATES = 4
 
 
@@ -158,7 +157,7 @@ def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None
     """Print the scores of the published values, next to the majority-class or mean-label baseline.
 
     Args:
-        out: console.
+        out: console for the output.
         result: result of the run.
         verbose: whether to print all scores; by default the first four.
     """
@@ -208,7 +207,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
     """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
 
     Args:
-        run: the run.
+        run: finished run.
         verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
     """
     out, result = console(), run.result
@@ -238,7 +237,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
         out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
     if result.privacy.is_noisy and not verbose:
-        notes += [("Warning", note) for note in result.problem["notes"]]
+        notes += [("Warning" if "Fix: " in note else "Note", note) for note in result.problem["notes"]]
     out.print()
     print_items(out, notes)
     if run.folder is not None:
@@ -254,7 +253,7 @@ def _print_table(out: Console, table: TextTable) -> None:
     out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
 
 
-# Width of the column of keys and metrics, for any number of runs.
+# Width of the column of keys and metrics, for any number of runs, unless a word is wider.
 _KEY_WIDTH = 26
 _LEAST_WIDTH = 6
 
@@ -277,18 +276,22 @@ def print_comparison(comparison: Comparison) -> None:
     """Print tables with a column per run, and remarks."""
     from decentral_dp.reporting.comparison import comparison_tables
 
-    out = console()
+    out, runs = console(), [run.name for run in comparison.runs]
+    if max(map(len, runs)) > (out.width - _KEY_WIDTH) // len(runs) - 2:
+        names, runs = runs, [f"run {k}" for k in range(1, len(runs) + 1)]
+        print_items(out, zip(runs, names, strict=True))
+        out.print()
     for words in comparison_tables(comparison):
         out.print(Text(words.title, style="bold"))
         if words.rows:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-            longest = max(len(name) for name, _ in words.rows)
-            keys = min(longest, _KEY_WIDTH)
+            rows = [name for name, _ in words.rows]
+            keys = max(min(max(map(len, rows)), _KEY_WIDTH), *map(len, " ".join(rows).split()))
             # Without a bound, the last columns would be cut.
-            most = max(_LEAST_WIDTH, (out.width - keys) // len(comparison.runs) - 2)
+            most = max(_LEAST_WIDTH, (out.width - keys) // len(runs) - 2)
             table.add_column("", overflow="fold", min_width=keys, max_width=keys)
-            for run in comparison.runs:
-                table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold", max_width=most)
+            for run in runs:
+                table.add_column(Text(run, overflow="fold"), justify="right", overflow="fold", max_width=most)
             for name, texts in words.rows:
                 table.add_row(Text(name), *(Text(text) for text in texts))
             out.print(table)
@@ -333,15 +336,14 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     source = f"the model of agent {agent}" if agent is not None else f"the mean of the models of {m} agents"
     typer.echo(printable(f"{out}: {len(predicted)} predictions by {source if m > 1 else 'the published model'}."))
     result = None if is_published(folder) else read_result(folder)
-    privacy = _published_statement(folder) if result is None else result.privacy
+    if result is not None:
+        privacy = result.privacy
+    else:
+        with refuse_damaged(folder, "predict"):
+            statement = json.loads(own(folder / STATEMENT, folder, "predict").read_text("utf-8"))
+            privacy = PrivacyStatement.from_dict(statement)
     typer.echo(printable(f"Privacy of the published models: {summary_text(privacy)}"))
     for warning in caught:
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result is not None and result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {reason_text(result)}"), err=True)
-
-
-def _published_statement(folder: Path) -> PrivacyStatement:
-    """Return the privacy statement of a folder of published models."""
-    with refuse_damaged(folder, "predict"):
-        return PrivacyStatement.from_dict(json.loads(own(folder / STATEMENT, folder, "predict").read_text("utf-8")))

@@ -13,7 +13,7 @@ from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError, converting, warn_caller
 from decentral_dp.formatting import agent_names
 
-# Number of different whole numbers up to which undeclared labels are classes.
+# Largest number of different whole numbers for which undeclared labels are classes.
 _MOST_CLASSES = 20
 # Smallest ring.
 _RING = 3
@@ -27,8 +27,8 @@ class ArrayScenario(NamedTuple):
     """Scenario of arrays.
 
     Args:
-        content: the scenario, without the keys that the caller sets.
-        data: features, labels, names of the features, and the agent of each record if it is given.
+        content: content of the scenario, without the keys that the caller sets.
+        data: features, labels, names of the features, and the agent of each record if it is declared.
     """
 
     content: dict[str, Any]
@@ -49,8 +49,8 @@ def training_scenario(
     Args:
         problem: keys of the [problem] table.
         ranges: low and high ends of the features, (d,) each.
-        features: (n, d).
-        labels: (n,).
+        features: features of the records, (n, d).
+        labels: labels of the records, (n,).
         names: names of the features.
         owner: agent of each record, (n,); None partitions the records evenly.
         agents: names of the agents; default none.
@@ -88,7 +88,7 @@ def scenario_of_arrays(
         label_range: public (low, high) of numeric labels.
 
     Returns:
-        The scenario. With neither `classes` nor `label_range`, they are read from y, with a `PrivacyWarning`.
+        The scenario. With neither `classes` nor `label_range`, they are inferred from y, with a `PrivacyWarning`.
 
     Raises:
         InputError: an argument is invalid.
@@ -133,7 +133,7 @@ def scenario_of_arrays(
 
 
 def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
-    """Join lists of arrays, one for each agent: (n, d), (n,), and the agent of each record; others are unchanged.
+    """Join lists of arrays, one for each agent: (n, d), (n,), and the agent of each record; other values are unchanged.
 
     Raises:
         InputError: the arrays have different shapes.
@@ -176,11 +176,11 @@ def encode_classes(
 
     Args:
         class_list: allowed labels; None infers them from the data, with a `PrivacyWarning`.
-        labels: (n,).
+        labels: labels of the records, (n,).
         binary: whether exactly two classes are allowed; default False.
 
     Returns:
-        (c,) classes, sorted if read from the labels, and (n,) indices.
+        The classes, (c,), sorted if inferred from the labels, and the index of each label, (n,).
 
     Raises:
         InputError: the number of classes is invalid, or a label is undeclared.
@@ -212,10 +212,10 @@ def number_owners(owners: ArrayLike, n: int, agents: int | None = None) -> tuple
     Args:
         owners: agent of each record, (n,), numbers or names.
         n: number of records.
-        agents: number of agents, if declared.
+        agents: number of agents; None if it is not declared.
 
     Raises:
-        InputError: there is no agent for every record, or another number of agents.
+        InputError: a record has no agent, or the number of agents differs from `agents`.
     """
     refuse_masked(owners, "agents")
     column, problem = np.asarray(owners), ""
@@ -263,7 +263,7 @@ def infer_label_range(labels: NDArray[Any]) -> tuple[float, float]:
 
 
 def check_label_range(limits: Any) -> list[float]:
-    """Return [low, high] of labels. Raises InputError for other than two numbers."""
+    """Return [low, high] of labels. Raises InputError unless there are two numbers."""
     problem = (
         f"label_range: invalid (got {limits!r}, expected public (low, high)). Fix: pass for example "
         "label_range=(0, 350)."

@@ -46,7 +46,7 @@ from decentral_dp.config.schema import (
     table_of,
 )
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
-from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.errors import InputError, converting, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism, mechanism_options, register_outside
@@ -59,7 +59,7 @@ from decentral_dp.topology.byzantine import AGGREGATIONS, STRENGTHS
 from decentral_dp.topology.compression import KINDS as COMPRESSORS
 from decentral_dp.user_code import component, in_module
 
-# Component → the registered ones.
+# Component → registered components.
 _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "problem": PROBLEMS,
     "topology": GENERATORS,
@@ -98,17 +98,17 @@ class Components:
     """Components of a scenario.
 
     Args:
-        scenario: the scenario.
+        scenario: scenario of the components.
         files: (table, …, key) → absolute path of every data file.
-        algorithm: entry of the algorithm, with the object if one was given.
+        algorithm: entry of the algorithm, with the object if one was passed.
         keys: keys of the algorithm that the scenario sets.
         mechanism: noise mechanism.
-        problem: problem.
+        problem: problem component.
         model: custom model of the problem.
         problem_entry: entry of a registered problem; None for a custom one.
         problem_type: type of the problem, which the algorithm solves.
-        topology: graph.
-        data: records.
+        topology: graph component.
+        data: component of the records.
         partition: partition of the records over the agents.
         compression: compressor of messages.
         attack: attack of Byzantine agents.
@@ -140,7 +140,7 @@ class Components:
 
     @property
     def levels(self) -> int:
-        """2 if records are split for the lower and the upper level, else 1."""
+        """Number of levels: 2 if records are split for the lower and the upper level, otherwise 1."""
         return 1 if self.one_level else self.problem_type.levels
 
     @property
@@ -157,7 +157,7 @@ class Components:
 
     @property
     def objects(self) -> dict[str, str]:
-        """Component → name of its Python object."""
+        """Names of the Python objects, by component."""
         return dict(self.scenario._object_names)
 
     @property
@@ -167,7 +167,7 @@ class Components:
 
     @property
     def has_proved_plan(self) -> bool:
-        """Whether algorithm and problem are of this package, whose releases are proved to be those of the plan."""
+        """Whether algorithm and problem belong to this package, whose planned releases are proved."""
         return self.algorithm.proved and self.problem_entry is not None
 
     @property
@@ -185,7 +185,7 @@ class Components:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Custom component → digest of its source, its imports and its values."""
+        """Digests of the source, the imports and the values of each custom component."""
         # These read released values only, so ε does not depend on them.
         parts = (self.compression, self.attack, self.aggregation)
         of_messages = (part for part in parts if part.value is not None)
@@ -228,11 +228,11 @@ def resolve(s: Scenario) -> Components:
     """Resolve every name of a scenario to a component.
 
     Args:
-        s: the scenario, with Python objects instead of components.
+        s: scenario, with Python objects instead of components.
 
     Raises:
-        InputError: an unknown name, a module without the component, an algorithm that does not solve the problem, or a
-            missing Python object of an earlier run.
+        InputError: a name is unknown, a module does not have the component, the algorithm does not solve the problem,
+            or a Python object of an earlier run is missing.
     """
     missing = next(iter(s.objects), None)
     if missing is not None:
@@ -248,11 +248,15 @@ def resolve(s: Scenario) -> Components:
     _check_solved(s, problem, registered, entry)
     if data.value is not None and s.problem.manifest is not None:
         raise InputError("problem.manifest: cannot be combined with custom records. Fix: remove one of the two.")
+    root = create_model("Scenario", algorithm=(table_of(entry), ...))
+    with converting(ValidationError, lambda error: explain(error, root)):
+        tables: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
+    refuse_unread("algorithm", s.algorithm.kind, tables.algorithm.model_extra or {}, own_types(entry), root)
     return Components(
         scenario=s,
         files=files,
         algorithm=entry,
-        keys=_own_keys(s, entry),
+        keys=common_table(tables.algorithm).own_keys(),
         mechanism=_mechanism(s, entry.trusts_coordinator),
         problem=replace(problem, make=partial(instance, problem, s.problem.model_extra or {})),
         model=model,
@@ -268,7 +272,7 @@ def resolve(s: Scenario) -> Components:
 
 
 def _of_messages(part: Component, build: Callable[..., Any], options: Mapping[str, Any]) -> Component:
-    """Return a component of messages that builds the custom one, or None."""
+    """Return the custom component of messages, or None."""
     return part if part.value is None else replace(part, make=partial(build, part, options))
 
 
@@ -324,7 +328,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
 
 
 def _object(s: Scenario, role: str) -> Any | None:
-    """Return the Python object of a component, or None. Raises InputError for a copy of a scenario without it."""
+    """Return the Python object of a component, or None. Raises InputError if a copied scenario lacks it."""
     return s._objects().get(role) if s._objects or role in s._object_names else None
 
 
@@ -357,7 +361,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     numbers = {o.key: getattr(algorithm, o.key, None) for o in entry.keys if o.type is StepSize}
     numbers = {key: StepSize(float(v)) for key, v in numbers.items() if isinstance(v, int | float)}
     algorithm = replace(algorithm, **numbers) if numbers else algorithm
-    # A scenario does not have the fields that are no keys.
+    # A scenario does not have the fields that are not keys.
     keys = {o.key for o in entry.keys if o.key not in NO_FIELDS}
     internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
     source = f"{entry.source} {digest_of(dict(sorted(internal.items())))}"
@@ -374,17 +378,6 @@ def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     keys |= {k: v for k, v in s.algorithm.own_keys().items() if k in around}
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
     return AlgorithmTable.model_validate(common | keys)
-
-
-def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
-    """Return the validated keys of the algorithm. Raises InputError."""
-    root = create_model("Scenario", algorithm=(table_of(entry), ...))
-    try:
-        tables: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
-    except ValidationError as error:
-        raise InputError(explain(error, root)) from None
-    refuse_unread("algorithm", s.algorithm.kind, tables.algorithm.model_extra or {}, own_types(entry), root)
-    return common_table(tables.algorithm).own_keys()
 
 
 def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:
@@ -456,11 +449,11 @@ def _records(
 
     Args:
         part: data component of the scenario.
-        s: the scenario.
+        s: scenario with the data.
         files: data files of the scenario.
-        agents: m.
+        agents: number of agents m.
         certified: whether undeclared classes raise InputError.
-        draws_records: whether synthetic data are drawn; otherwise only their number is known.
+        draws_records: whether synthetic data are drawn; otherwise only their sizes are returned.
     """
     table = s.problem
     if part.value is not None:
@@ -517,7 +510,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
 
     Args:
         scenario: loaded scenario.
-        salt: at most 64 random bytes. Only the owner of the files may read them.
+        salt: random bytes, at most 64. Only the owner of the files may read them.
 
     Returns:
         16 hexadecimal digits, equal for all scenarios without inputs.

@@ -47,7 +47,7 @@ def shipped_names(kind: str) -> list[str]:
 
 
 def find(name_or_file: str, kind: str = "scenario") -> Path:
-    """Return the file of a path or shipped name. Raises InputError if there is none."""
+    """Return the file of a path or shipped name. Raises InputError if it does not exist."""
     path, names_shipped = Path(name_or_file), shipped_names(kind)
     if os.path.isfile(path):
         return path
@@ -79,14 +79,21 @@ def load_scenario(
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        overrides: "table.key=value" with a TOML value, a bare word for a string, or null to remove the key.
-        folder: start of relative paths in a dict; default the working directory.
+        overrides: changes "table.key=value" with a TOML value, a bare word for a string, or null to remove the key.
+        folder: folder in which relative paths of a dict start; by default the working directory.
         objects: components passed as Python objects. Records and a graph among them need no entry in the scenario.
 
     Raises:
         InputError: a key or value is invalid.
     """
-    folder, content = _read_source(scenario, folder)
+    content: dict[str, Any]
+    if isinstance(scenario, Scenario):
+        folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)
+    elif isinstance(scenario, Mapping):
+        folder, content = folder or Path.cwd(), {key: python_value(value) for key, value in scenario.items()}
+    else:
+        path = find(str(scenario))
+        folder, content = path.resolve().parent, read_toml(path)
     problem, graph = content.get("problem"), content.get("topology", {})
     if "data" in objects and isinstance(problem, Mapping):
         content["problem"] = {"data": OBJECT_NAME, **problem}
@@ -106,7 +113,7 @@ def load_scenario(
 
 @cache
 def _model_of(**kinds: str) -> type[Scenario]:
-    """Return the model of scenarios with the keys of registered kinds. kinds: table → kind."""
+    """Return the model of scenarios with the keys of registered kinds, given as table → kind."""
     fields: dict[str, Any] = {name: (table_of(REGISTRIES[name][kind]), ...) for name, kind in kinds.items()}
     return create_model("Scenario", __base__=Scenario, **fields)
 
@@ -178,7 +185,7 @@ def _unread(
         table: table of the key.
         key: name of the key.
         kind: kind of the table.
-        takers: kinds that declare the key, or "".
+        takers: kinds that declare the key; "" if none do.
         root: model of scenarios, for suggestions.
         instead: keys of the table with the same purpose.
         more: keys of the table that `root` does not have.
@@ -193,16 +200,6 @@ def _titled_value(content: Mapping[str, Any], table: str) -> Any:
     """Return the table [topology] or the kind of algorithm; a title may refer to it."""
     value = content.get(table)
     return value.get("kind") if table == "algorithm" and isinstance(value, Mapping) else value
-
-
-def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
-    """Return the start of relative paths, and the keys of a scenario without defaults."""
-    if isinstance(scenario, Scenario):
-        return scenario.folder, scenario.model_dump(exclude_unset=True)
-    if isinstance(scenario, Mapping):
-        return folder or Path.cwd(), {key: python_value(value) for key, value in scenario.items()}
-    path = find(str(scenario))
-    return path.resolve().parent, read_toml(path)
 
 
 def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
@@ -352,14 +349,14 @@ def key_parts(key: str) -> list[str]:
     return parts
 
 
-# Name of records or a graph passed as Python objects, if the scenario names none.
+# Name of records or of a graph that are Python objects, if the scenario does not name them.
 OBJECT_NAME = "given in Python"
 
 
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
-    """Write the most specific error of pydantic as one sentence. root: type of the table."""
+    """Write the most specific error of pydantic about a table of type `root` as one sentence."""
     complaints = error.errors(include_url=False)
-    # All alternatives of a union report errors. The deepest one is of the intended alternative.
+    # All alternatives of a union report errors. The deepest error belongs to the intended alternative.
     first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
@@ -415,12 +412,12 @@ def expected_text(complaint: Any) -> str:
 
 
 def _path(names: Sequence[str]) -> str:
-    """Join the parts of a key by dots, with quotation marks unless they are bare TOML keys."""
+    """Join the parts of a key by dots, with quotation marks around parts that are not bare TOML keys."""
     return ".".join(n if re.fullmatch(r"[\w-]+", n) else quoted(n) for n in names)
 
 
 def _is_key(name: str) -> bool:
-    """Whether a part of pydantic's location is a key or an index, not an alternative of a union."""
+    """Return whether a part of pydantic's location is a key or an index, not an alternative of a union."""
     alternatives = {"str", "int", "float", "bool"} | {table.__name__ for table in _subclasses(Table)}
     return "[" not in name and name not in alternatives and not name.startswith("constrained-")
 
@@ -509,7 +506,7 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
 
 
 def _table_hint(name: str, content: Any, root: type[BaseModel]) -> str:
-    """Suggest our table for an unknown one, and our keys for its keys; "" without any."""
+    """Suggest our table and keys for those of an unknown table; "" if there are none."""
     if not isinstance(content, Mapping):
         return ""
     table = OTHER_TABLES.get(name)
@@ -520,7 +517,7 @@ def _table_hint(name: str, content: Any, root: type[BaseModel]) -> str:
 
 
 def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[str] = ()) -> str:
-    """Suggest a key: the one of another table with this name, or one of this table with a similar name.
+    """Suggest a key of another table with this name, or a key of this table with a similar name.
 
     Args:
         names: parts of the unknown key.
@@ -541,7 +538,7 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
 
 
 def option_hint(option: str) -> str:
-    """Return the advice for an unknown option of the command line that is a key of a scenario; "" for others.
+    """Return the advice for an unknown option of the command line that is a key of a scenario; "" for other options.
 
     Example:
         >>> option_hint("--epsilon"), option_hint("--colour")
@@ -554,7 +551,7 @@ def option_hint(option: str) -> str:
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:
-    """Return the dotted keys of all tables, those of outer tables first."""
+    """Return the dotted keys of all tables, with keys of outer tables first."""
     inner = {f"{above}{name}": tables_in(field.annotation) for name, field in root.model_fields.items() if depth > 0}
     below = [path for key, tables in inner.items() for t in tables for path in _key_paths(t, f"{key}.", depth - 1)]
     return sorted(dict.fromkeys([*inner, *below]), key=lambda path: path.count("."))

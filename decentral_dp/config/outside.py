@@ -67,11 +67,11 @@ class Component:
     Args:
         role: a key of `KEYS`.
         name: name in the scenario; for an object, its name or that of its type.
-        value: class, function or object of a custom component; None for registered ones and for files.
-        is_object: whether it was passed in Python.
+        value: class, function or object of a custom component; None for a registered component or a file.
+        is_object: whether it was passed as a Python object.
         label: name of the data for display; "" if their source names them.
-        make: function that builds the graph; the records, from (agents, certified, drawn); the partition; a custom
-            problem; or a custom compressor, attack or aggregation, None for registered ones.
+        make: function that builds the graph, the records (from agents, certified, drawn), the partition, a custom
+            problem, or a custom compressor, attack or aggregation; None for a registered component.
     """
 
     role: str
@@ -86,7 +86,7 @@ class Component:
 
 
 def problem_type(problem: Any, name: str) -> str | None:
-    """Return the type of a custom problem by its methods; None for a function. Raises InputError if it has none."""
+    """Return the type of a custom problem by its methods; None for a function. Raises InputError without a type."""
     if isinstance(problem, FunctionType):
         return None
     # Problems of annexes have terms, too.
@@ -123,7 +123,7 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
 
 
 def compressor_with(compressor: Component, options: Mapping[str, Any]) -> Any:
-    """Build a custom compressor with the options of a scenario. Raises InputError for an invalid one."""
+    """Build a custom compressor with the options of a scenario. Raises InputError for an invalid option."""
     quantiser = callable_with(compressor, options)
     if not callable(getattr(quantiser, "bits", None)):
         raise InputError(f"topology.compression: {compressor.name} has no bits(d). Fix: define it.")
@@ -131,7 +131,7 @@ def compressor_with(compressor: Component, options: Mapping[str, Any]) -> Any:
 
 
 def callable_with(part: Component, options: Mapping[str, Any]) -> Callable[..., Any]:
-    """Build a custom compressor, attack or aggregation with its options. Raises InputError for an invalid one."""
+    """Build a custom compressor, attack or aggregation with its options. Raises InputError for an invalid option."""
     key, value = "attack" if part.role == "attack" else f"topology.{part.role}", part.value
     if isinstance(value, FunctionType):
         _refuse_options(options, key, part.name)
@@ -142,7 +142,7 @@ def callable_with(part: Component, options: Mapping[str, Any]) -> Callable[..., 
 
 
 def mechanism_with(mechanism: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> Any:
-    """Build a custom mechanism, or component of another key, with its options. Raises InputError for invalid ones."""
+    """Build a custom mechanism, or the component of another key, with its options. Raises InputError."""
     if isinstance(mechanism, type):
         name = mechanism.__name__
         if options and not is_dataclass(mechanism):
@@ -181,22 +181,18 @@ def checked_options(
             raise InputError(
                 f"problem.kind: {name} has an option {key}, which is a key of every problem. Fix: rename it."
             )
-    fields: dict[str, Any] = {
-        key: (_checked_type(option.annotation), ... if option.default is option.empty else None)
-        for key, option in options.items()
-    }
+    fields: dict[str, Any] = {}
+    for key, option in options.items():
+        annotation: Any = Any if option.annotation is option.empty else option.annotation
+        if get_origin(annotation) is tuple:
+            # TOML writes a tuple as a list.
+            annotation = Annotated[annotation, Field(strict=False)]
+        fields[key] = annotation, ... if option.default is option.empty else None
     # pydantic reports a missing key under the name of the model.
     model = create_model("scenario", __base__=_Options, **fields)
     with converting(ValidationError, lambda e: f"{table}.{explain(e, model).rstrip('.')} (an option of {name})."):
         valid = model.model_validate(dict(values))
     return {key: getattr(valid, key) for key in values}
-
-
-def _checked_type(annotation: Any) -> Any:
-    if annotation is inspect.Parameter.empty:
-        return Any
-    # TOML writes a tuple as a list.
-    return Annotated[annotation, Field(strict=False)] if get_origin(annotation) is tuple else annotation
 
 
 class _Options(Table):
@@ -205,7 +201,7 @@ class _Options(Table):
     model_config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-# Columns of a data set that is given as a dict.
+# Columns of a data set that is passed as a dict.
 _COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
 _LISTS = ("classes", "feature_names", "image")
 
@@ -258,7 +254,7 @@ def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> T
 
 
 def _several(graphs: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
-    """Return the graphs of the rounds, equal ones as one object. Raises InputError."""
+    """Return the graphs of the rounds, with equal graphs as one object. Raises InputError."""
     by_content: dict[bytes, Topology] = {}
     topologies = []
     for k, graph in enumerate(graphs):
@@ -310,7 +306,7 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
     """Return the data set of a custom function or of records in memory.
 
     Args:
-        data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
+        data: function or records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
             the column problem.label.
         table: table of the scenario; its classes are read.
         seed: public seed, passed to a function with this parameter.
@@ -341,23 +337,20 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     }
     for key in (key for key, value in unread.items() if value):
         raise InputError(f"problem.{key}: does not apply to records from {name}. Fix: remove it.")
-    dataset = _convert_frame(records, table, name, certified) if is_frame else None
-    return dataset or _as_dataset(records, name, table.classes, certified)
+    if not is_frame:
+        return _as_dataset(records, name, table.classes, certified)
+    # As in a CSV file, features are all columns but label, agent and split.
+    column_names, location = [str(column) for column in records.columns], f"problem.data: {name!r}"
+    if len(set(column_names)) < len(column_names):
+        raise InputError(f"{location} has two columns with the same name. Fix: rename one.")
+    # pandas reads the first record as the header of a file without one.
+    refuse_values([column for column in records.columns if isinstance(column, str)], location)
+    column_spec = declared_columns(table)._replace(certified=certified)
+    return frame_dataset(records.set_axis(column_names, axis=1), name, column_spec)
 
 
 def _is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "iloc")
-
-
-def _convert_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
-    """Return the data set of a DataFrame. As in a CSV file, features are all columns but label, agent and split."""
-    column_names, location = [str(column) for column in frame.columns], f"problem.data: {name!r}"
-    if len(set(column_names)) < len(column_names):
-        raise InputError(f"{location} has two columns with the same name. Fix: rename one.")
-    # pandas reads the first record as the header of a file without one.
-    refuse_values([column for column in frame.columns if isinstance(column, str)], location)
-    column_spec = declared_columns(table)._replace(certified=certified)
-    return frame_dataset(frame.set_axis(column_names, axis=1), name, column_spec)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
@@ -424,9 +417,10 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
 
 
 def dealer(partition: Component) -> Callable[..., Any]:
-    """Return the partition function, called with those of labels, classes, agents and seed that it has as parameters.
+    """Return the partition function, which receives the labels, classes, agents and seed that are its parameters.
 
-    Raises InputError: it is not a function.
+    Raises:
+        InputError: the value is not a function.
     """
     deal, name = partition.value, partition.name
     arguments = parameters(deal, "problem.partition", name)
@@ -444,12 +438,12 @@ def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspe
     """Return the parameters of a custom class or function by name, with their types.
 
     Args:
-        make: the class or function.
+        make: class or function.
         key: key of the scenario, for errors.
         name: name of the component, for errors.
 
     Raises:
-        InputError: it is not a function, or a type cannot be read.
+        InputError: `make` is not a function, or a type cannot be read.
     """
     problem = f"{key}: the parameters of {name} are invalid"
     with converting(USER_ERRORS, lambda error: f"{problem}: {reason(error)}. Fix: correct them."):

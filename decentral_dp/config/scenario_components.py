@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sized
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,7 @@ _RECORDS: tuple[Refusal[Components], ...] = (
 
 
 def _points_in_papers(c: Components) -> str:
-    """Return the key of the first schedule with points if the guarantee is "as_published", else ""."""
+    """Return the key of the first schedule with points if the guarantee is "as_published", otherwise ""."""
     privacy = c.scenario.privacy
     if privacy.guarantee != "as_published":
         return ""
@@ -127,7 +127,7 @@ def check_sizes(c: Components) -> None:
 
 
 def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
-    """Return the partitioned and split records; or public facts about them, and the files of the agents.
+    """Return the partitioned and split records, or public facts about them and the files of the agents.
 
     Raises InputError.
     """
@@ -137,6 +137,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = _SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT
         note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
+    _require_agents("partition.agents", getattr(table.partition, "agents", None) or range(n_agents), n_agents)
     partition = c.partition.make()
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
     is_environment, entry = dataset.trajectory is not None, c.problem_entry
@@ -163,7 +164,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
 
 
 def place_of_shards(s: Scenario) -> str:
-    """Return the absolute path of the agents' files, with {agent}. Relative paths start where the manifest's does."""
+    """Return the absolute path of the agents' files, with {agent}, relative to the same folder as the manifest."""
     place = os.path.expanduser(s.problem.data)
     # The files of agents may be on other machines.
     manifest = os.path.expanduser(s.problem.manifest or "")
@@ -171,21 +172,17 @@ def place_of_shards(s: Scenario) -> str:
 
 
 def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
-    """Return the files of the agents if the scenario has a manifest, which is read, else None.
+    """Read the manifest, and return the files of the agents, or None if the scenario has no manifest.
 
     Raises:
-        InputError: a key does not apply with a manifest, or the manifest has another number of agents.
+        InputError: a key does not apply with a manifest, or the manifest has a different number of agents.
     """
     table = c.scenario.problem
     refuse(c, _RECORDS)
     if table.manifest is None:
         return None
     manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
-    if len(manifest.agents) != n_agents:
-        raise InputError(
-            f"problem.manifest: number of agents differs from the topology (got {len(manifest.agents)}, "
-            f"expected {n_agents}). Fix: set topology.agents = {len(manifest.agents)}."
-        )
+    _require_agents("manifest", manifest.agents, n_agents)
     limits = table.label_range
     return AgentShards(
         place_of_shards(c.scenario),
@@ -199,6 +196,13 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         table.columns,
         csv_of(table),
     )
+
+
+def _require_agents(key: str, agents: Sized, n_agents: int) -> None:
+    """Raise InputError unless the number of agents is that of the graph."""
+    if len(agents) != n_agents:
+        problem = f"number of agents differs from topology.agents (got {len(agents)}, expected {n_agents})"
+        raise InputError(f"problem.{key}: {problem}. Fix: set topology.agents = {len(agents)}.")
 
 
 def sampling_of(s: Scenario) -> Sampling:
@@ -251,14 +255,14 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
 
 
 def check_clip_form(c: Components, terms: Collection[str]) -> None:
-    """Raise InputError for one clipping norm of several gradients, or a table of norms for one gradient.
+    """Raise InputError if several gradients have one clipping norm, or one gradient has a table of norms.
 
     Args:
         c: components of the scenario.
         terms: terms in the releases of the algorithm.
 
     Raises:
-        InputError: privacy.clip has the other form.
+        InputError: privacy.clip does not have the required form.
     """
     clip, kind = c.scenario.privacy.clip, c.scenario.algorithm.kind
     if c.algorithm.trusts_coordinator or not set(terms) <= set(ONE_LEVEL):
@@ -286,7 +290,7 @@ def _clip_text(clip: Any) -> str:
 
 
 def link_keys(s: Scenario, topology: Topology) -> str:
-    """Return the first key of messages along edges, which agents of a server do not send; "" if there is none."""
+    """Return the first key of messages along edges, which agents of a server do not send; "" if there are none."""
     if topology.over_time is not None:
         return "topology.over_time, drop, offline, delay"
     if s.topology.compression is not None:
@@ -342,7 +346,7 @@ def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     """Return the registered problem for predictions; None if it is custom or cannot predict.
 
     Args:
-        s: scenario.
+        s: scenario with the problem.
         facts: public facts of its data.
     """
     entry = PROBLEMS.get(s.problem.kind)
@@ -362,10 +366,9 @@ def clip_of(s: Scenario, norm: Norm) -> Clip:
 
 
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
-    """Return a planned problem with the clipping norms of the last round; unchanged if local steps are clipped
-    together.
+    """Return a planned problem with the clipping norms of the last round.
 
-    The clipping norm of x is that of privately centred features.
+    It is unchanged if local steps are clipped together. The clipping norm of x applies to privately centred features.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_published"
@@ -391,7 +394,7 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
 
 
 def make_problem(c: Components, shards: Shards) -> Any:
-    """Build the problem: a registered or a custom one, whole or by formulas of single records. Raises InputError."""
+    """Build a registered problem, or a custom one as a whole or by formulas of single records. Raises InputError."""
     if c.problem_entry is not None:
         problem = _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
         limits = shards.label_range
@@ -437,10 +440,10 @@ def _on_processor(kind: str) -> str:
 
 
 def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
-    """Return the result of a custom function, or of `for_data`, with public facts; an object without it unchanged.
+    """Return the result of a custom function, or of `for_data`, with public facts; other objects are unchanged.
 
     Raises:
-        InputError: it raises, or does not return a problem.
+        InputError: the call raises, or does not return a problem.
     """
     if isinstance(problem, partial):
         make, values = problem, facts.named_in(problem.func, problem.keywords)

@@ -70,7 +70,7 @@ class Partition(KindTable):
     the data."""
 
     share: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Read by "by_class": share of a class that one agent holds, from 0 to 1. The others share the rest equally."""
+    """Read by "by_class": share of a class that one agent holds, from 0 to 1. Other agents share the rest equally."""
 
     # Dirichlet draws overflow far outside this range.
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
@@ -88,13 +88,14 @@ class Synthetic(Table):
     """Sizes of synthetic data."""
 
     dimension: Count | None = None
-    """Features of each record: 200 by default, 123 for synthetic_census as in a9a. Read by the synthetic families."""
+    """Number of features of each record: 200 by default, 123 for synthetic_census as in a9a. Read by the synthetic
+    families."""
 
     records: Count | None = None
-    """Train and validation records per agent, 200 by default. For environments: trajectories per agent."""
+    """Number of train and validation records per agent, 200 by default. For environments: trajectories per agent."""
 
     test_records: Count | None = None
-    """Test records of all agents, 2000 by default. For environments: trajectories."""
+    """Number of test records of all agents, 2000 by default. For environments: trajectories."""
 
     separation: NonNegative | None = None
     """Distance of the two class means in standard deviations, 2 by default. Read by synthetic_classification."""
@@ -108,10 +109,10 @@ class Synthetic(Table):
 
 
 class ConstructionTable(Table):
-    """Selection of train records by their labels, after the test split; by at most one of share, keep and tail."""
+    """Selection of train records by their labels, after the test split, by at most one of share, keep and tail."""
 
     positive: Annotated[list[int | float | str], Field(min_length=1)] | None = None
-    """Labels that become class 1. The others become class 0."""
+    """Labels that become class 1. All other labels become class 0."""
 
     share: Share | None = None
     """Share of positive records among the train records that are kept."""
@@ -204,11 +205,11 @@ class ProblemTable(OwnKeysTable):
 
     partition: Literal["iid"] | Partition | Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
     """Partition of the records over the agents: "iid", a table, or "module:function". Default: the agent column of the
-    data, else "iid"."""
+    data, otherwise "iid"."""
 
     validation: Share | str | None = None
     """Share of each agent's records for the upper level, or the name of the split column of the data file. Default: the
-    split column of the data, else 0.5. Read by bilevel problems."""
+    split column of the data, otherwise 0.5. Read by bilevel problems."""
 
     test: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Share of test records, 0.2 by default. Refused if the data have a test set."""
@@ -221,7 +222,7 @@ class ProblemTable(OwnKeysTable):
     """Norm in which every record is scaled to at most 1: "l1", "l2", "box" for each feature, or "none"."""
 
     sampling: Literal["full"] | SamplingTable = "full"
-    """How a round samples records: "full", or a table. Read by gossip algorithms."""
+    """Sampling of records in a round: "full", or a table. Read by gossip algorithms."""
 
     label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Public range [low, high] of numeric labels: they are clipped to it and scaled to [−1, 1]. Scores are in the unit
@@ -237,7 +238,7 @@ class ProblemTable(OwnKeysTable):
     factor of 1.5. Read by gossip algorithms."""
 
     model: ModelTable | None = None
-    """The model, of problems that train one. Default: linear."""
+    """Model of a problem that trains one. Default: linear."""
 
     synthetic: Synthetic = Synthetic()
     """Sizes of synthetic data. Read by the synthetic families and environments."""
@@ -248,7 +249,7 @@ class ProblemTable(OwnKeysTable):
     @field_validator("classes", mode="before")
     @classmethod
     def _classes_as_numbers(cls, classes: Any) -> Any:
-        """Read false and true as 0 and 1, as in a file."""
+        """Convert false and true to 0 and 1, as in a file."""
         if not isinstance(classes, list):
             return classes
         if classes and len({label_key(label) for label in classes}) < max(len(classes), 2):
@@ -279,7 +280,7 @@ class Schedule(Table):
     """Value in round 0, without points. Above 0 for a clipping norm."""
 
     decay: Decay = 0.0
-    """Exponent of the decay over rounds; 0 by default: constant."""
+    """Exponent of the decay over rounds; 0 (the default) is constant."""
 
     points: Points | None = None
     """Rounds and factors of f, such as [[0, 0.1], [50, 1.0], [500, 0.1]]: linear between two points, constant before
@@ -299,7 +300,7 @@ class DomainTable(Table):
 
 
 class AlgorithmTable(OwnKeysTable):
-    """Table [algorithm]: the algorithm, its rounds and its start; and the fields of its dataclass.
+    """Table [algorithm]: the algorithm, its rounds, its start, and the fields of its dataclass.
 
     `decentral-dp list KIND` describes these fields. Other keys raise InputError.
     """
@@ -326,7 +327,7 @@ _TABLE_TYPES = {
 
 
 def own_types(entry: ProblemEntry | AlgorithmEntry) -> dict[str, Any]:
-    """Return key → type of the keys that a registered problem or algorithm declares."""
+    """Return the types of the keys that a registered problem or algorithm declares."""
     if isinstance(entry, ProblemEntry):
         return {key.name: key.type for key in entry.keys}
     return {option.key: _TABLE_TYPES.get(option.type, option.pydantic_type) for option in entry.keys}
@@ -360,14 +361,14 @@ class RunTable(Table):
     """Table [run]: engine and evaluation."""
 
     engine: Literal["local", "ray"] = "local"
-    """ "local": one process; "ray": agents in actors of the Ray cluster at RAY_ADDRESS, or of a new one on this
-    machine. Both release the same values."""
+    """ "local": one process; "ray": agents in actors of the Ray cluster at RAY_ADDRESS, or of a new cluster on
+    this machine. Both release the same values."""
 
     place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Ray resource of the machine for an agent's actor, such as "site-{agent}". Read by ray."""
 
     agents_per_actor: Count | Literal["auto"] = "auto"
-    """Agents per actor. "auto": one actor per core of the cluster, or one agent per actor if `place` or
+    """Number of agents per actor. "auto": one actor per core of the cluster, or one agent per actor if `place` or
     `problem.manifest` is set. Read by ray."""
 
     blocks: Count | None = None
@@ -398,7 +399,7 @@ class RunTable(Table):
 
     @property
     def agents_per_block(self) -> int | None:
-        """Agents per actor; None if `blocks` sets the blocks."""
+        """Number of agents per actor; None if `blocks` sets the blocks."""
         return self.agents_per_actor if self.engine == "ray" and self.agents_per_actor != "auto" else None
 
 
@@ -414,7 +415,7 @@ class CustomKindTable(KindTable):
     """Table whose kind may be custom, "module:Name", with further keys as its options.
 
     Args:
-        registered: the other kinds.
+        registered: names of the registered kinds.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -446,10 +447,10 @@ class CompressionTable(CustomKindTable):
     "module:Name"."""
 
     share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Share of the entries. Read by top_k, random_k."""
+    """Share of the entries that are sent. Read by top_k and random_k."""
 
     levels: Annotated[int, Field(ge=1, le=2**16)] | None = None
-    """Levels above 0. Read by qsgd."""
+    """Number of levels above 0. Read by qsgd."""
 
 
 class AggregationTable(CustomKindTable):
@@ -482,12 +483,12 @@ class AttackTable(CustomKindTable):
     """Numbers of the attackers, from 0. Metrics are those of the other agents."""
 
     kind: str
-    """ "sign_flip": −s times the own release; "noise": the own release plus noise of standard deviation s; "alie": the
-    mean of the honest releases minus s standard deviations; "ipm": −s times their mean; or a custom attack,
+    """ "sign_flip": −s times the attacker's release; "noise": this release plus noise of standard deviation s; "alie":
+    the mean of the honest releases minus s standard deviations; "ipm": −s times their mean; or a custom attack,
     "module:Name"."""
 
     strength: Positive | None = None
-    """s. Default: 1 for sign_flip and noise, 1.5 for alie, 0.5 for ipm."""
+    """Strength s of the attack. Default: 1 for sign_flip and noise, 1.5 for alie, 0.5 for ipm."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -589,7 +590,7 @@ _ClipSchedule = Annotated[Schedule, AfterValidator(_check_clip)]
 
 
 def _clip_form(value: Any) -> str:
-    """Return the form of privacy.clip. Errors then speak of this form only."""
+    """Return the form of privacy.clip, so that errors mention only this form."""
     if isinstance(value, Schedule) or (
         isinstance(value, Mapping) and not value.keys().isdisjoint(Schedule.model_fields)
     ):
@@ -597,7 +598,7 @@ def _clip_form(value: Any) -> str:
     return "dict[channel]" if isinstance(value, Mapping) else "float"
 
 
-# Tags are no keys (`loading._is_key`).
+# Tags are not keys (`loading._is_key`).
 ClipNorms: TypeAlias = Annotated[
     Annotated[Positive, Tag("float")]
     | Annotated[_ClipSchedule, Tag("Schedule")]
@@ -618,7 +619,7 @@ class CorrelationTable(Table):
     agents."""
 
     ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = None
-    """c/σ, standard deviation of the noise of a pair over that of an agent's independent noise. Default: the ratio
+    """Ratio c/σ of the standard deviation of a pair's noise to that of an agent's independent noise. Default: the ratio
     that minimises the gossip error at equal ε on a fixed network, at most 4. Not read by "optimised"."""
 
     over_rounds: Count | Literal["banded_square_root"] | Rows | None = None
@@ -654,7 +655,7 @@ class PrivacyTable(Table):
     zero, which needs half the noise and is a weaker guarantee. Read by gossip algorithms without noiseless state."""
 
     adversary: Literal["all_messages", "final_models", "final_average"] = "all_messages"
-    """Adversary that epsilon holds against. It observes "all_messages"; or, for dp_dsgd and ldp_single_level with
+    """Adversary against which epsilon holds. It observes "all_messages"; or, for dp_dsgd and ldp_single_level with
     linear models, only the "final_models" of all agents, or their "final_average"."""
 
     colluders: Annotated[int, Field(ge=0, le=10**6)] = 0
@@ -670,8 +671,8 @@ class PrivacyTable(Table):
     or the scales of x, y and z, set the noise."""
 
     noise_multiplier: Positive | None = None
-    """z: a sum of clipped per-example gradients gets noise of standard deviation z times the clipping norm, for every
-    adjacency. ε follows from it. Read by gossip algorithms, instead of epsilon."""
+    """Noise multiplier z: a sum of clipped per-example gradients gets noise of standard deviation z times the clipping
+    norm, for every adjacency. ε follows from it. Read by gossip algorithms, instead of epsilon."""
 
     delta: Annotated[float, Field(ge=0, lt=1)] = DEFAULT_DELTA
     """δ of the guarantee, below 1/N for N records; 1e-5 by default; 0 for pure ε."""
@@ -723,12 +724,12 @@ class PrivacyTable(Table):
 
     @property
     def clips(self) -> dict[Channel, float | Schedule]:
-        """Channel → clipping norm. One norm is that of the gradient of training, y."""
+        """Clipping norm of each channel. A single norm applies to the gradient of training, y."""
         return dict(self.clip) if isinstance(self.clip, dict) else {"y": self.clip}
 
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
-        """Channel → (low, high) of released values; empty if boxes bound the arguments of gradients."""
+        """Range (low, high) of released values by channel; empty if boxes bound the arguments of gradients."""
         if self.guarantee == "as_published":
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
@@ -740,7 +741,7 @@ class PrivacyTable(Table):
 
 
 class Scenario(Table):
-    """One experiment, complete. Without `seed` the noise is secret.
+    """Complete scenario of one experiment. Without `seed`, the noise is secret.
 
     Example:
         >>> import decentral_dp
@@ -825,7 +826,7 @@ class Scenario(Table):
         """Return the absolute path from the scenario's folder, or from the working directory if nothing is there.
 
         Args:
-            path: absolute path, or path relative to one of them.
+            path: absolute path, or path relative to either folder.
 
         Raises:
             InputError: the path contains a NUL character.
@@ -840,7 +841,7 @@ class Scenario(Table):
 
     @property
     def code_paths(self) -> list[Path]:
-        """Folders of modules, in the order of the search."""
+        """Folders of modules, in search order."""
         return [*(self._folder / Path(name).expanduser() for name in self.code_folders), Path.cwd()]
 
     def modules(self) -> dict[tuple[str, ...], str]:

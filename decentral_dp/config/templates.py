@@ -51,7 +51,7 @@ def _trusted_tables(entry: Entry) -> str:
 
 
 def _several(entry: Entry, key: str) -> list[str]:
-    """Return the lines of an example's entry."""
+    """Return the lines of an example entry."""
     return entry.example[key].splitlines() if key in entry.example else []
 
 

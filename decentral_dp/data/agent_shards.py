@@ -6,7 +6,7 @@ reads one file. It raises an error before any release if the file differs from t
 The manifest:
 
     source = "breast_cancer"        # name of the data in results
-    features = ["radius", "area"]   # names, or their number
+    features = ["radius", "area"]   # names of the features, or their number
     classes = [0, 1]                # all possible labels; [] for a numeric target
     range = [0.0, 16.0]             # optional, of all features of all possible records; values outside are clipped
     image = [8, 8, 1]               # optional: height, width and channels of images
@@ -16,7 +16,7 @@ The manifest:
     train = 40
     validation = 40
     test = 10                       # optional
-    sha256 = "…"                    # of the agent's file
+    sha256 = "…"                    # SHA-256 of the agent's file
 
 Counts, names, classes and ranges must be public. The digest of a file with guessable content confirms a guess, so a
 file should hold a random secret in addition to its records.
@@ -149,11 +149,11 @@ class AgentShards:
         place: path of a file on the machine of the agent, with {agent} for the number of the agent.
         manifest: public facts of the records.
         label: label column of CSV and Parquet files, or None.
-        split: split column; None for "split" if it exists.
-        ranges: public ranges of the features; None for unscaled features.
-        normalisation: as in `make_shards`.
-        label_range: as in `make_shards`.
-        levels: 2 if every agent has train and validation records, 1 for train records only.
+        split: split column; None means "split" if it exists.
+        ranges: public ranges of the features; None means unscaled features.
+        normalisation: kind of normalisation, as in `make_shards`.
+        label_range: public range (low, high) of numeric labels, as in `make_shards`.
+        levels: number of levels: 2 if every agent has train and validation records, 1 for train records only.
         rules: rules that convert the columns of the manifest to features, or None.
         csv: format of CSV files, or None.
     """
@@ -174,7 +174,7 @@ class AgentShards:
         return Path(self.place.replace(AGENT, str(agent))).expanduser()
 
     def public(self) -> Shards:
-        """Return the public description of all records; reads no file.
+        """Return the public description of all records, without reading a file.
 
         Raises:
             InputError: an agent has no train or no validation records.
@@ -229,7 +229,11 @@ class AgentShards:
             rules=self.rules,
             csv=self.csv,
         )
-        words = _kinds(dataset, manifest.agents[agent])
+        entry, words = manifest.agents[agent], dataset.split
+        if words is None:
+            # By index, train records first. If the file has another length, the counts differ, which `_check` reports.
+            words = np.repeat(np.array(SPLITS), [entry.train, entry.validation, entry.test])[: dataset.n]
+            words = np.concatenate([words, np.full(dataset.n - words.size, SPLITS[0])])
         self._check(agent, path, dataset, words)
         labels, final = self._scaled_records(self._with_declared_ranges(dataset))
         train, validation, test = (np.flatnonzero(words == role) for role in SPLITS)
@@ -270,7 +274,7 @@ class AgentShards:
         )
 
     def _scaled_records(self, dataset: Dataset) -> tuple[FloatArray | IntArray, Normalised]:
-        """Return labels and features after the public rules, each record separately."""
+        """Return labels and features after the public rules, which convert each record separately."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
         scaled_records = scale(dataset, self.ranges or "none")
@@ -313,13 +317,3 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, rules: ColumnRules | None
     names = manifest.feature_names(rules)
     none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.range)
     return declared_ranges(with_rules(none, rules), spec)
-
-
-def _kinds(dataset: Dataset, entry: ShardEntry) -> TextArray:
-    """Return the split of each record: from the file, or by its index, train records first."""
-    if dataset.split is not None:
-        return dataset.split
-    counts = [entry.train, entry.validation, entry.test]
-    # If the file has another length, the counts differ, which `_check` reports.
-    words = np.repeat(np.array(SPLITS), counts)[: dataset.n]
-    return np.concatenate([words, np.full(dataset.n - words.size, SPLITS[0])])

@@ -41,7 +41,7 @@ _FAULTS = {
     ),
     NO_DATES: ("a date of the declared format", 'declare the format, date.{} = "FIRST:LAST %d/%m/%Y"'),
     HAS_GAPS: ("a value", "declare a constant for gaps, fill.{} = …"),
-    # In the columns of labels, owners and splits, which have no constant.
+    # This applies to the columns of labels, owners and splits, which have no constant.
     EMPTY: ("a value", "fill the cell"),
 }
 # Largest number of columns that one error lists.
@@ -51,7 +51,7 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class ColumnRules(Table):
-    """Public rules for columns of words, dates, skewed numbers and missing cells; rules do not read the records."""
+    """Public rules for columns of words, dates, skewed numbers and missing cells, not estimated from records."""
 
     drop: list[str] = []
     """Columns that are not features, such as a patient number."""
@@ -130,7 +130,7 @@ class ColumnRules(Table):
 
     @property
     def rules_by_column(self) -> dict[str, str]:
-        """Column → the first rule that names it."""
+        """Column → first rule that names it."""
         return {column: key for key in reversed(type(self).model_fields) for column in getattr(self, key)}
 
     @property
@@ -158,7 +158,7 @@ class ColumnRules(Table):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Feature → its range by its rule. Scaling to [−1, 1] keeps 0 and 1 of category features.
+        """Feature → range by its rule. Scaling to [−1, 1] keeps 0 and 1 of category features.
 
         With −1 and 1 instead, records with many categories had nearly equal directions: on a synthetic table of 14
         words the AUC at ε = 1 was 0.76 instead of 0.79.
@@ -189,13 +189,13 @@ class ColumnRules(Table):
 
 
 class Place(NamedTuple):
-    """A fault of a column, and the first record that has it, counted from 1.
+    """Fault of a column, and the first record that has it, counted from 1.
 
     Args:
         kind: key of `_FAULTS`.
         column: name of the column.
         row: number of the record.
-        number: number of the column, from 1, if its name must not be printed; else 0.
+        number: number of the column, from 1, if its name must not be printed; otherwise 0.
     """
 
     kind: str
@@ -215,16 +215,16 @@ def encode_features(
     """Convert columns of a raw table to features by public rules, each record separately.
 
     Args:
-        columns: column → its cells, (n,).
+        columns: column → cells, (n,).
         names: names of the features.
-        rules: [problem.columns]; None if all columns are numbers.
+        rules: rules of [problem.columns]; None if all columns are numbers.
         location: name of the table in messages.
         known_faults: faults of other columns, for the same error.
-        header: first line of the table if its names may be cells, else empty. Errors then give the number of a column
-            that no rule names, instead of its name.
+        header: first line of the table if its names may be cells, otherwise empty. Errors then give the number of a
+            column that no rule names, instead of its name.
 
     Returns:
-        (n, d) features, neither scaled nor clipped to date ranges.
+        Features, (n, d), neither scaled nor clipped to date ranges.
 
     Raises:
         InputError: a column has missing cells without a constant, or cells that are not numbers or dates. The message
@@ -257,7 +257,7 @@ def describe_faults(faults: Sequence[Place], location: str) -> str:
     """Describe all unusable columns by their first faulty record, without a cell.
 
     Args:
-        wrong: faults.
+        wrong: faults of the columns.
         location: name of the table in messages.
 
     Example:
@@ -332,14 +332,14 @@ def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray
 
 
 def _numbers(cells: NDArray[Any]) -> FloatArray:
-    """Convert cells to numbers (n,): NaN if missing, ∞ if not a number."""
+    """Convert cells to numbers, (n,), with NaN for a missing cell and ∞ for any other cell."""
     if cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
     return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _map_unique(cells, _number)
 
 
 def _days(cells: NDArray[Any], form: str) -> FloatArray:
-    """Convert cells to days since 0001-01-01 plus 1, (n,): NaN if missing, ∞ if not a date of this format."""
+    """Convert cells to days since 0001-01-01 plus 1, (n,), with NaN for a missing cell and ∞ for any other cell."""
     if cells.dtype.kind == "M":
         days = cells.astype("datetime64[D]")
         since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
@@ -363,7 +363,7 @@ def is_number_or_gap(text: str) -> bool:
 
 
 def _number(text: str) -> float:
-    """Parse a cell: NaN if missing, ∞ if it is not a finite number."""
+    """Parse a cell as a number, NaN if it is missing and ∞ if it is not a finite number."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return float(word == "true")
@@ -374,7 +374,7 @@ def _number(text: str) -> float:
 
 
 def _day_number(text: str, form: str = "", otherwise: Any = None) -> Any:
-    """Return days since 0001-01-01 plus 1 of a date in this format; ISO 8601 by default, a time may follow."""
+    """Return days since 0001-01-01 plus 1 of a date in this format (by default ISO 8601, optionally with a time)."""
     try:
         day = dt.datetime.strptime(text.strip(), form) if form else dt.datetime.fromisoformat(text.strip())
         return float(day.toordinal())

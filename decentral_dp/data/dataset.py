@@ -33,16 +33,16 @@ class Dataset:
         features: finite numbers, (n, d).
         labels: int64 indices into `classes`, (n,), or float64 targets if `classes` is empty.
         classes: declared labels, in the declared order. With two classes the sign is 2·label − 1.
-        feature_names: d names.
+        feature_names: names of the d features.
         source: bundled name or path.
         agent: owner of each record, (n,), from a column of the data.
-        split: (n,) "train", "validation" or "test", from a column of the data.
-        image: (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
+        split: split of each record, "train", "validation" or "test", (n,), from a column of the data.
+        image: shape (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
         bounds: declared (low, high) of every feature of every possible record.
         own_test: size of the test set at the end of the data.
         notes: sentences that every report on these records prints.
         test_is_independent: whether "test" records are independent draws from the distribution of all others.
-        trajectory: (L, d) for trajectories of at most L steps with observations in R^d, laid out as in
+        trajectory: shape (L, d) for trajectories of at most L steps with observations in R^d, laid out as in
             `central.trajectories`.
         is_simulated: whether settings and seeds determine every record, so that no digest is needed.
         has_records: whether records exist. Otherwise features and labels are zeros that take no memory.
@@ -142,7 +142,7 @@ def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
 
 
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return (n,) whether each cell is missing: empty text, NaN, NaT or None."""
+    """Return whether each cell is missing (empty text, NaN, NaT or None), (n,)."""
     if cells.dtype.kind == "U":
         return np.asarray(cells == "")
     if cells.dtype.kind == "O":
@@ -174,7 +174,7 @@ def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:
 
 
 def plain_cells(values: Any, location: str) -> NDArray[Any]:
-    """Convert one column to numbers, dates or text; objects of several types become text.
+    """Convert one column to numbers, dates or text. Objects of several types become text.
 
     Args:
         values: cells, (n,).
@@ -212,16 +212,17 @@ def encode_labels(
     """Encode labels as class indices.
 
     Args:
-        raw: text or numbers, (n,).
-        classes: declared labels; `()` for a numeric target; None to discover them from the records.
-        certified: whether the run has a guarantee. Discovery is then an error: one record could change every code.
+        raw: labels as text or numbers, (n,).
+        classes: declared labels. `()` means a numeric target, and None discovers the labels from the records.
+        certified: whether the run has a guarantee. Discovery is then an error, since one record could change every
+            code.
         source: name of the data in messages.
 
     Returns:
         Codes or numeric targets, and the labels in the order of their codes.
 
     Raises:
-        InputError: a label is undeclared, the run must not discover classes, or there are fewer than two.
+        InputError: a label is undeclared, the run must not discover classes, or there are fewer than two classes.
     """
     location = f"problem.data: {source!r}"
     values, inverse = np.unique(plain_cells(raw, f"{location}, label"), return_inverse=True)
@@ -251,7 +252,7 @@ def encode_labels(
 
 
 def require_classes(source: str, declared: Sequence[Label] | None, classes: Sequence[Label]) -> None:
-    """Raise InputError if the declared classes are not those of the data.
+    """Raise InputError if the declared classes differ from the classes of the data.
 
     Args:
         source: name of the data in messages.

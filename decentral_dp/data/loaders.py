@@ -33,7 +33,7 @@ _SIDE = 8
 
 
 class _Table(NamedTuple):
-    """A file of scikit-learn: an optional heading, then features and the class index in every line."""
+    """File of scikit-learn: an optional heading, then features and the class index in every line."""
 
     file: str
     heading: bool
@@ -71,7 +71,7 @@ def load_bundled(name: str) -> Dataset:
     """Read a data set that scikit-learn bundles.
 
     Args:
-        name: "breast_cancer", "wine" or "digits".
+        name: name of the data set, "breast_cancer", "wine" or "digits".
 
     Returns:
         All records, in file order.
@@ -110,7 +110,7 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
     """Load a data set of OpenML, from the cache of scikit-learn or the network.
 
     Args:
-        data: "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
+        data: name "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
         column_spec: declarations of the scenario. Without a label, OpenML's target column is the label.
 
     Returns:
@@ -215,23 +215,24 @@ def load_dataset(
     """Load the records that `data` names.
 
     Args:
-        data: a key of DATASETS, the path of a .csv, .npz or .parquet file, or "openml:NAME".
+        data: key of DATASETS, path of a .csv, .npz or .parquet file, or "openml:NAME".
         n_agents: number of agents of synthetic families and environments.
         seed: public seed of synthetic families and environments.
         label: label column of a CSV or Parquet file, or of OpenML.
-        classes: declared labels, `[]` for a numeric target; None for bundled data, or to discover them if not
+        classes: declared labels. `[]` means a numeric target. None is for bundled data, or discovers the labels if not
             certified.
-        agent, split: owner and split columns; None for "agent" and "split" if they exist.
+        agent, split: owner and split columns; None means "agent" and "split" if they exist.
         root: folder of relative paths.
-        certified: whether undeclared classes are an error; default yes.
-        draws_records: False for the public description of a synthetic family without records.
+        certified: whether undeclared classes are an error.
+        draws_records: whether records are drawn. False gives only the public description of a synthetic family.
         rules: rules that convert columns to features, for CSV and Parquet files and OpenML.
         agents: names of the agents in the owner column, in order; None if they are numbered from 0.
         csv: format of a CSV file.
-        sizes: sizes of synthetic records; None for a default. d: features (200, and 123 of synthetic_census).
-            records: train and validation records per agent. test_records: test records in total. separation: distance
-            of the class means, and relevant: features in which they differ, of synthetic_classification. steps: largest
-            length of a trajectory, of environments.
+        sizes: sizes of synthetic records; None means a default. `d` is the number of features (200, or 123 for
+            synthetic_census), `records` the number of train and validation records per agent, and `test_records` the
+            total number of test records. For synthetic_classification, `separation` is the distance of the class means
+            and `relevant` the number of features in which they differ. For environments, `steps` is the largest length
+            of a trajectory.
 
     Returns:
         The records and their public description.

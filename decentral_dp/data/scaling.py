@@ -31,8 +31,8 @@ class Ranges(NamedTuple):
     """Declared ranges of d features.
 
     Args:
-        low: (d,).
-        high: (d,), above low.
+        low: lower ends, (d,).
+        high: upper ends, (d,), above `low`.
         log: whether a feature is scaled by its logarithm, (d,).
     """
 
@@ -48,7 +48,7 @@ class Normalised(NamedTuple):
     """Features with bounds on the norm of every possible record.
 
     Args:
-        features: (n, d).
+        features: feature matrix, (n, d).
         l1: bound on ‖a‖₁, or None.
         l2: bound on ‖a‖₂, or None.
     """
@@ -64,11 +64,11 @@ def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
         2(v − low)/(high − low) − 1, with log v, log low, log high if `log`
 
     Args:
-        features: (n, d).
-        ranges: declared; with `log`, low > 0.
+        features: feature matrix, (n, d).
+        ranges: declared ranges; with `log`, low > 0.
 
     Returns:
-        (n, d), computed elementwise.
+        Scaled features, (n, d), computed elementwise.
 
     Limits:
         With `log`, values of at most 0 are mapped to low.
@@ -89,9 +89,9 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
     """Scale the features of a data set.
 
     Args:
-        dataset: the records.
-        spec: "none", "public_ranges" (declared ranges of bundled data and images), a table feature → [low, high] or
-            {low, high, log}, where "*" means every other feature, or the result of `declared_ranges`.
+        dataset: records.
+        spec: scale specification: "none", "public_ranges" (declared ranges of bundled data and images), a table feature
+            → [low, high] or {low, high, log}, where "*" means every other feature, or the result of `declared_ranges`.
 
     Returns:
         The data set with scaled features and their bounds. Features with a range by a public rule need no entry, and
@@ -114,7 +114,7 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
 
     Args:
         dataset: records before `scale`.
-        spec: as in `scale`.
+        spec: scale specification, as in `scale`.
 
     Returns:
         Feature → fraction, largest first, without zeros; empty if no ranges are declared.
@@ -128,11 +128,11 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
-    """Name the ranges that are still placeholders; "" if there is none.
+    """Name the ranges that are still placeholders, or return "" if there are none.
 
     Args:
-        spec: as in `scale`; a range { low, high, placeholder = true } is a placeholder.
-        label_range: public (low, high) of the label; `new` writes [0, 1].
+        spec: scale specification, as in `scale`. A range { low, high, placeholder = true } is a placeholder.
+        label_range: public range (low, high) of the labels; `new` writes [0, 1].
 
     Example:
         >>> placeholder_sentence({"age": {"low": 0, "high": 1, "placeholder": True}})[:49]
@@ -145,8 +145,8 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
     if not names:
         return ""
     return (
-        f"Ranges that are still placeholders, [0, 1]: {', '.join(names)}. Values outside are clipped. Declare public "
-        "ranges, from the meaning of the columns."
+        f"Ranges that are still placeholders, [0, 1]: {', '.join(names)}. Values outside are clipped. Fix: declare "
+        "public ranges from the meaning of the columns."
     )
 
 
@@ -154,8 +154,8 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
     """Scale numeric labels from [low, high] to [−1, 1], clipping values outside.
 
     Args:
-        dataset: the records.
-        label_range: public (low, high).
+        dataset: records.
+        label_range: public range (low, high) of the labels.
 
     Returns:
         The data set with labels in [−1, 1].
@@ -207,10 +207,10 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
     """Normalise every record separately.
 
     Args:
-        features: (n, d).
-        kind: "l1", "l2": divide by the norm and multiply by `radius`; a zero record is unchanged. "box": clip
-            coordinates to [−radius, radius]. "none": unchanged.
-        radius: above 0, default 1.
+        features: feature matrix, (n, d).
+        kind: kind of normalisation. "l1" and "l2" divide by the norm and multiply by `radius`; a zero record is
+            unchanged. "box" clips coordinates to [−radius, radius]. "none" changes nothing.
+        radius: radius of the ball or box, above 0.
 
     Returns:
         Features and bounds on their exact norms. The factor is smaller by (d + 8)·2⁻⁵³, which covers the rounding of
@@ -269,7 +269,7 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, location: str) -> Ranges
 
 
 class _Range(Table):
-    """A declared range of a feature."""
+    """Declared range of a feature."""
 
     # Cells of a CSV file are text.
     model_config = ConfigDict(strict=False)
@@ -287,7 +287,7 @@ class _Range(Table):
 
 
 def _range_of(entry: Any, subject: str) -> _Range:
-    """Parse a declared range, a table or a pair. Raises InputError."""
+    """Parse a declared range, which is a table or a pair. Raises InputError."""
     if isinstance(entry, list | tuple) and len(entry) == 2:
         entry = {"low": entry[0], "high": entry[1]}
     fix = "use [low, high] or {low, high, log}"

@@ -50,13 +50,13 @@ def select_test(
     fraction given, use the records that the column calls "test". Otherwise draw the fraction `test` of all records.
 
     Args:
-        dataset: the records.
+        dataset: records.
         validation: validation fraction, or {"column": …}.
-        test: fraction of all records, at least 0 and below 1; None for 0.2.
+        test: fraction of all records, at least 0 and below 1; None means 0.2.
         seed: public seed.
 
     Returns:
-        (n,) indices of the test records, in file order.
+        Indices of the test records in file order, (n,).
 
     Raises:
         InputError: a fraction is given although the data or a column select the test records.
@@ -89,12 +89,12 @@ def cut_roles(
     It reads the seed, the number of records and the split column, but no label.
 
     Args:
-        dataset: the records.
+        dataset: records.
         among: indices of the records to split, (n,), in file order.
-        validation: as in `split_shards`; a fraction is of all these records together.
-        test: as in `split_shards`.
+        validation: validation fraction of all these records together, or {"column": …}, as in `split_shards`.
+        test: fraction of test records, if given.
         seed: public seed.
-        levels: as in `split_shards`.
+        levels: number of levels, as in `split_shards`.
         agent: owner of the records; None before the partition.
 
     Returns:
@@ -128,13 +128,13 @@ def split_shards(
     """Split the shard of every agent into train and validation records.
 
     Args:
-        dataset: the records.
-        shards: per agent, indices of its records.
+        dataset: records.
+        shards: indices of each agent's records.
         validation: validation fraction (default 0.5), drawn at random within each shard and rounded to whole records;
             or {"column": …}. None uses a split column if the data have one and no `test` fraction is given.
         test: fraction of test records, if given.
         seed: public seed.
-        levels: 2 (default), or 1 if all are train records.
+        levels: number of levels, 2 (the default), or 1 if all records are train records.
 
     Returns:
         Train and validation records of each agent.
@@ -201,19 +201,20 @@ def partition(
     """Assign every record of `among` to one agent.
 
     Args:
-        dataset: the records.
+        dataset: records.
         n_agents: number of agents m.
-        spec: rule of the partition. "iid": at random, sizes equal up to one. {"kind": "by_class", "share": 0.5}:
-            `share` of class k goes to its home agent, the rest evenly to all others. The home is agent k mod m. With
-            more agents than classes c, all agents i with i mod c = k share it evenly. {"kind": "dirichlet", "alpha":
-            1.0}: class k is divided in proportions from Dirichlet(alpha, …, alpha). {"kind": "column", "name": …}: as
-            in the owner column of the data. A function with the keyword arguments labels, classes, agents and seed that
-            returns (n,) owners. None: the owner column if the data have one, else "iid".
+        spec: rule of the partition. "iid" assigns records at random, with sizes equal up to one. {"kind": "by_class",
+            "share": 0.5} assigns `share` of class k to its home agent and the rest evenly to all others. The home is
+            agent k mod m. With more agents than classes c, all agents i with i mod c = k share it evenly. {"kind":
+            "dirichlet", "alpha": 1.0} divides class k in proportions from Dirichlet(alpha, …, alpha). {"kind":
+            "column", "name": …} uses the owner column of the data. A function with the keyword arguments labels,
+            classes, agents and seed returns the owners, (n,). None means the owner column if the data have one,
+            otherwise "iid".
         seed: public seed.
-        among: indices of the records; default all.
+        among: indices of the records, by default all.
 
     Returns:
-        Per agent, indices in file order; may be empty.
+        Indices of each agent's records in file order, possibly none.
 
     Raises:
         InputError: the rule does not fit the data.
@@ -226,7 +227,7 @@ def partition(
 
 @dataclass(frozen=True)
 class NamedPartition:
-    """A custom partition function and its name in messages."""
+    """Custom partition function and its name in messages."""
 
     function: Callable[..., Any]
     name: str
@@ -236,7 +237,7 @@ class NamedPartition:
 
 
 def reads_labels(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
-    """Return whether a partition may read labels, as a function may."""
+    """Return whether a partition may read labels, such as a function."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
     return callable(spec) or kind in ("by_class", "dirichlet")
 
@@ -255,18 +256,18 @@ def partition_roles(
     splits.
 
     Args:
-        dataset: the records.
+        dataset: records.
         n_agents: number of agents.
-        spec: as in `partition`.
+        spec: rule of the partition, as in `partition`.
         seed: public seed.
         roles: train and validation records of all agents together.
-        levels: 1 if a problem has no validation records; default 2.
+        levels: number of levels, 1 if a problem has no validation records.
 
     Returns:
         Train and validation records of each agent.
 
     Raises:
-        InputError: as in `partition`, or a part is empty.
+        InputError: the rule does not fit the data, or a part is empty.
     """
     if callable(spec):
         everyone = np.sort(np.concatenate(roles))
@@ -354,7 +355,7 @@ def _by_function(
 
 
 def _shards(index: IntArray, owner: IntArray, n_agents: int) -> list[IntArray]:
-    """Return the indices of each agent in file order. One sort, since a search per agent would take O(m²)."""
+    """Return the indices of each agent in file order, by one sort, since a search per agent would take O(m²)."""
     order = np.lexsort((index, owner))
     return np.split(index[order], np.cumsum(np.bincount(owner, minlength=n_agents))[:-1])
 
@@ -374,26 +375,26 @@ class Shards:
     """Partitioned and scaled records, with their public description.
 
     Args:
-        features: (n, d).
+        features: feature matrix, (n, d).
         labels: class indices, (n,), or numbers if `classes` is empty.
-        classes, feature_names, source, image, trajectory, digest: as in `Dataset`.
-        train, validation: per agent, indices in the order in which a stream reads them.
+        classes, feature_names, source, image, trajectory, digest: public facts and digest, as in `Dataset`.
+        train, validation: indices of each agent's records, in the order in which a stream reads them.
         test: indices of held-out records, which no agent owns.
         l1, l2: bounds on ‖a‖₁ and ‖a‖₂ of every possible record, or None.
         notes: sentences that every report on these records prints.
         exchangeable: whether the held-out records are a uniform random subset, so that train and held-out records are
             exchangeable before training.
-        why_not_exchangeable: the reason otherwise.
-        deal_assumption: sentence about a partition that reads labels; else "".
+        why_not_exchangeable: reason if they are not exchangeable.
+        deal_assumption: sentence about a partition that reads labels, or "".
         label_range: public (low, high) of labels scaled to [−1, 1], or None.
         labels_cut: fraction of all labels outside `label_range`, computed from records.
         by_owner: whether an owner column decided the partition by default.
-        has_records: whether records exist. A plan of synthetic data needs none: features and labels are zeros.
+        has_records: whether records exist. A plan of synthetic data needs none, so features and labels are zeros.
         features_cut: feature → fraction of values outside its declared range, computed from records.
-        placeholders: sentence about ranges that are still placeholders; else "".
-        bounds: (low, high) of every feature before scaling, as in `Dataset`.
-        test_parts: per agent, indices of the held-out records that are its own, by the rule of the partition: for
-            scores per site. Empty for a custom function, and for more than 256 agents.
+        placeholders: sentence about ranges that are still placeholders, or "".
+        bounds: range (low, high) of every feature before scaling, as in `Dataset`.
+        test_parts: indices of each agent's own held-out records, by the rule of the partition, for scores per site. It
+            is empty for a custom function, and for more than 256 agents.
     """
 
     features: FloatArray
@@ -429,9 +430,10 @@ class Shards:
 
     @property
     def label_skew(self) -> float | None:
-        """Mean over agents of the total variation between an agent's labels and those of all, from 0 to 1.
+        """Mean over agents of the total variation between an agent's labels and all labels, from 0 to 1.
 
-        It reads the train records, and no ε covers it. None for numeric labels, one agent, or without records.
+        It reads the train records, and no ε covers it. It is None for numeric labels, for one agent, or without
+        records.
         """
         # Labels of records that are with their agents are negative.
         known = self.has_records and self.classes and self.labels.size and self.labels.min() >= 0
@@ -444,12 +446,12 @@ class Shards:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """`notes` with `deal_assumption` and `placeholders`, without empty ones."""
+        """The non-empty sentences of `notes`, `deal_assumption` and `placeholders`."""
         return (*self.notes, *filter(None, (self.deal_assumption, self.placeholders)))
 
     @property
     def label_unit(self) -> float | None:
-        """Difference of original labels that a scaled difference of 1 corresponds to; None for classes.
+        """Difference of original labels that corresponds to a scaled difference of 1; None for classes.
 
         Example:
             >>> from dataclasses import replace
@@ -473,12 +475,12 @@ class Shards:
 
     @property
     def train_counts(self) -> IntArray:
-        """(m,) train records per agent."""
+        """Number of train records per agent, (m,)."""
         return np.array([index.size for index in self.train], dtype=np.int64)
 
     @property
     def validation_counts(self) -> IntArray:
-        """(m,) validation records per agent."""
+        """Number of validation records per agent, (m,)."""
         return np.array([index.size for index in self.validation], dtype=np.int64)
 
 
@@ -505,13 +507,13 @@ def make_shards(
         dataset: the records as loaded.
         n_agents: number of agents.
         seed: public seed.
-        partition_spec: `spec` of `partition`.
-        validation: as in `split_shards`.
-        test: as in `select_test`.
-        scale_spec: `spec` of `scale`; default "none".
-        normalisation: `kind` of `normalise`; default "none".
-        levels: 1 if a problem has no validation records; default 2.
-        construction: `table` of `construct`, or None.
+        partition_spec: rule of the partition, `spec` of `partition`.
+        validation: validation fraction or column, as in `split_shards`.
+        test: test fraction, as in `select_test`.
+        scale_spec: scale specification, `spec` of `scale`.
+        normalisation: kind of normalisation, `kind` of `normalise`.
+        levels: number of levels, 1 if a problem has no validation records.
+        construction: construction of labels, `table` of `construct`, or None.
         label_range: public (low, high) of numeric labels, which are scaled to [−1, 1], or None.
 
     Returns:
@@ -604,17 +606,17 @@ def features_for_model(
     source: str = "the table",
     location: str = "",
 ) -> tuple[FloatArray, dict[str, float]]:
-    """Convert raw records to the features of a model: by rules, scaled and normalised as in `make_shards`.
+    """Convert raw records to the features of a model, by rules, and scale and normalise them as in `make_shards`.
 
     Args:
-        columns: column → its cells, (n,); labels and dropped columns may be missing.
+        columns: column → cells, (n,). Labels and dropped columns may be missing.
         names: features in the order of the model.
-        rules: [problem.columns].
-        scale_spec: as in `scale`.
-        normalisation: as in `normalise`.
+        rules: rules of [problem.columns].
+        scale_spec: scale specification, as in `scale`.
+        normalisation: kind of normalisation, as in `normalise`.
         bounds: bounds of the training data; values outside are clipped.
         source: name of the bundled data if scale_spec is "public_ranges".
-        location: name of the records in messages; default `source`.
+        location: name of the records in messages, by default `source`.
 
     Returns:
         Features (n, d), and feature → fraction of values outside its declared range.
@@ -643,7 +645,7 @@ def bound_norms(
 
 
 def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, is_thinned: bool) -> str:
-    """Return why train and held-out records are not exchangeable; "" if they are."""
+    """Return the reason why train and held-out records are not exchangeable, or "" if they are."""
     if not aside.size:
         return "No record is held out."
     if dataset.own_test:

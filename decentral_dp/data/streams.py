@@ -16,11 +16,11 @@ SamplingKind = Literal["streaming", "full", "fixed_batch", "poisson", "cyclic"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """A batch and its sampling rate.
+    """Batch and its sampling rate.
 
     Args:
         index: indices into the pool, (B,), in a random order.
-        rate: B/n, the fraction of the pool that is drawn without replacement.
+        rate: rate B/n, the fraction of the pool that is drawn without replacement.
     """
 
     index: IntArray
@@ -29,17 +29,17 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Records that an agent averages over in round t = 0, 1, …, of its n records of one split.
+    """Records over which an agent averages in round t = 0, 1, …, among its n records of one split.
 
     All kinds depend on public counts only.
 
     Args:
-        kind: "full": N_t = n. "streaming": the first N_t = min(n, warm_start + (t+1)·batch) records in file order (the
-            paper's f_{i,t} and g_{i,t}). "fixed_batch": min(batch, n) records without replacement, drawn in every
-            round. "poisson": every record with probability `share`. "cyclic": the next min(batch, n) records in a
-            public cyclic order.
-        batch: records per round; None for "full" and "poisson".
-        warm_start: records available before round 0, default 0.
+        kind: kind of sampling. "full" reads all records, N_t = n. "streaming" reads the first N_t = min(n, warm_start +
+            (t+1)·batch) records in file order (the paper's f_{i,t} and g_{i,t}). "fixed_batch" draws min(batch, n)
+            records without replacement in every round. "poisson" draws every record with probability `share`. "cyclic"
+            reads the next min(batch, n) records in a public cyclic order.
+        batch: number of records per round; None for "full" and "poisson".
+        warm_start: number of records available before round 0.
         share: sampling probability q of "poisson".
 
     Limits:
@@ -64,7 +64,7 @@ class Sampling:
 
         Args:
             t: round, from 0; a number, or an array that broadcasts with n.
-            n: records of the agent, or of each agent, at least 1.
+            n: number of records of the agent, or of each agent, at least 1.
 
         Returns:
             Counts in the broadcast shape of t and n.
@@ -93,7 +93,7 @@ class Sampling:
         Every other kind may read a record in every round, so the bound is 1.
 
         Args:
-            n: records of an agent, or of each agent.
+            n: number of records of an agent, or of each agent.
 
         Example:
             >>> Sampling("cyclic", batch=3).least_gap(np.array([10, 12])), Sampling("cyclic", batch=8).least_gap(10)
@@ -103,7 +103,7 @@ class Sampling:
         return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "cyclic" else 1
 
     def reads(self, n: int, rounds: int) -> NDArray[np.bool_]:
-        """Return which rounds read a record of "cyclic", (n/gcd(B, n), rounds), one row per class of equal indices.
+        """Return whether "cyclic" reads a record in each round, (n/gcd(B, n), rounds), by class of equal indices.
 
         Example:
             >>> Sampling("cyclic", batch=2).reads(4, 3).astype(int).tolist()
@@ -114,7 +114,7 @@ class Sampling:
         return np.asarray((place - size * np.arange(rounds)) % n < size)
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Return the sampling rate of round t in the shape of `pool_sizes`: 1 if all records take part."""
+        """Return the sampling rate of round t in the shape of `pool_sizes`, 1 if all records take part."""
         if self.kind == "poisson":
             return np.full(self.pool_sizes(t, n).shape, self.share)
         if self.kind != "fixed_batch":
@@ -138,12 +138,13 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
     one record is exchanged (docs/proofs/10).
 
     Args:
-        n: records of the pool, at least 1.
+        n: number of records of the pool, at least 1.
         batch: number of records to draw, at least 1.
         generator: generator of this agent, split and round.
 
     Returns:
-        The indices, which must stay secret, and the sampling rate. If batch ≥ n, all records in file order at rate 1.
+        The indices, which must stay secret, and the sampling rate. If batch ≥ n, these are all records in file order
+        and rate 1.
 
     Example:
         >>> batch = draw_batch(10, 3, np.random.default_rng(0))

@@ -4,7 +4,7 @@ The first three families are those of Chen & Wang (ICML 2024), Section 5.1 and A
 (here i = agent + 1). The paper gives the label as aᵀω + 0.1ε with a vector ε. Here ε is a standard normal number, the
 label is the sign, and one ω_true ~ N(0, I) is common to all agents.
 
-`construct` derives other records from those of a data set, by their labels:
+`construct` derives other records from a data set by their labels:
 
     positive   these classes become class 1, all others class 0
     share      keeps all negative train records and ⌊share/(1 − share) · negatives⌋ of the positive ones, drawn at
@@ -20,14 +20,13 @@ are held out first and keep their classes. The public seed determines all random
 
 A construction reads the labels of all train records, and its selection is public, like a partition by label. The
 guarantee of a run covers the selected records, whose number is public, with the given partition. For a replaced label
-of one
-record the following holds:
+of one record the following holds:
 
 - `positive` changes no other record.
 - The split of every record is decided by its index beforehand.
 - Random choices are the first indices of one public order. `keep` and `tail` change the choice of at most 2 other
-  records, one of the old class and one of the new. `share` changes that of at most 1 + ⌈share/(1 − share)⌉, since one
-  negative record takes share/(1 − share) positive ones with it.
+  records, one of the old class and one of the new. `share` changes the choice of at most 1 + ⌈share/(1 − share)⌉, since
+  one negative record takes share/(1 − share) positive records with it.
 - Counts in `keep` are met exactly, or InputError is raised before any release. No error prints a count of records.
 """
 
@@ -69,7 +68,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     The features of agent i are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
 
     Args:
-        name: "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
+        name: name of the family, "synthetic_normal", "synthetic_chi2" or "synthetic_mixed".
         n_agents: number of agents.
         seed: public seed. The records of agent i depend on (seed, i, d, records) only.
         d: number of features.
@@ -109,12 +108,12 @@ def gaussian_classes(
 
     Args:
         n_agents: number of agents.
-        seed: public.
+        seed: public seed.
         d: number of features.
-        records: as in `heterogeneous`.
-        test_records: as in `heterogeneous`.
+        records: number of records per agent, as in `heterogeneous`.
+        test_records: total number of test records, as in `heterogeneous`.
         separation: distance of the means, at least 0. The best possible accuracy is Φ(separation/2).
-        relevant: number of non-zero coordinates of u, chosen at random. None for all.
+        relevant: number of non-zero coordinates of u, chosen at random; None means all.
 
     Returns:
         Records with the columns of `heterogeneous`.
@@ -147,10 +146,10 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
 
     Args:
         n_agents: number of agents.
-        seed: public.
-        d: number of features, 123 for a9a: attributes of its sizes in turn, the last one truncated at d.
-        records: as in `heterogeneous`.
-        test_records: as in `heterogeneous`.
+        seed: public seed.
+        d: number of features, 123 for a9a. Attributes have its sizes in turn, and the last one is truncated at d.
+        records: number of records per agent, as in `heterogeneous`.
+        test_records: total number of test records, as in `heterogeneous`.
 
     Returns:
         Records with the columns of `heterogeneous`.
@@ -183,7 +182,7 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
 
     Args:
         name: name of the family.
-        n_agents, d, records, test_records: as in `heterogeneous`.
+        n_agents, d, records, test_records: numbers of agents, features and records, as in `heterogeneous`.
 
     Returns:
         The data set with features and labels of zeros that take no memory.
@@ -231,7 +230,7 @@ class Constructed(NamedTuple):
     """Derived records.
 
     Args:
-        dataset: the data set with new labels and a note.
+        dataset: data set with new labels and a note.
         train: indices of the train records that are kept, (n,), in file order.
     """
 
@@ -243,8 +242,8 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
     """Derive other records from these by their labels.
 
     Args:
-        dataset: the records.
-        table: keys positive, share, keep and tail, or None.
+        dataset: records.
+        table: table with the keys positive, share, keep and tail, or None.
         train: indices of the records that are not held out, (n,), in file order.
         seed: public seed of random choices.
 

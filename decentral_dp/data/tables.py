@@ -59,9 +59,9 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
     """Return the format declared by problem.separator, problem.decimal and problem.encoding.
 
     Args:
-        separator: one character; None for a comma.
-        decimal: one character; None for a point.
-        encoding: name of a Python encoding; None for UTF-8, with or without a byte order mark.
+        separator: one character; None means a comma.
+        decimal: one character; None means a point.
+        encoding: name of a Python encoding; None means UTF-8, with or without a byte order mark.
 
     Raises:
         InputError: a value is invalid.
@@ -88,12 +88,12 @@ class DeclaredColumns(NamedTuple):
 
     Args:
         label: label column; required for CSV and Parquet files.
-        agent: owner column; None for "agent" if it exists.
-        split: split column; None for "split" if it exists.
+        agent: owner column; None means "agent" if it exists.
+        split: split column; None means "split" if it exists.
         rules: rules that convert columns to features; None if all are numbers.
         agents: names of the agents, in order; None if they are numbered from 0.
         csv: format of a CSV file.
-        classes: labels; `()` for a numeric target, None to discover them.
+        classes: declared labels. `()` means a numeric target, and None discovers the labels.
         certified: whether classes must not be discovered.
     """
 
@@ -116,7 +116,7 @@ class ColumnRoles(NamedTuple):
 
     @property
     def column_names(self) -> list[str]:
-        """Names of the existing ones of these columns."""
+        """Names of the columns that exist."""
         return [name for name in self if name is not None]
 
 
@@ -133,10 +133,10 @@ def make_dataset(
     Args:
         columns: column → cells, (n,), as returned by `cells_of`.
         raw: columns that become features.
-        roles: the other columns.
+        roles: columns that are not features.
         column_spec: declarations of the scenario.
         source: name of the data in messages.
-        header: as in `encode_features`.
+        header: first line of the table, as in `encode_features`.
 
     Raises:
         InputError: a cell is invalid. The message contains row and column, but no cell.
@@ -178,12 +178,12 @@ def frame_dataset(frame: Any, source: str, column_spec: DeclaredColumns) -> Data
     """Build a data set from a DataFrame with distinct text column names.
 
     Args:
-        frame: the table.
+        frame: table of records.
         source: name of the data in messages.
         column_spec: declarations of the scenario.
 
     Raises:
-        InputError: as in `select_columns` and `make_dataset`.
+        InputError: a column is missing or has two roles, or a cell is invalid.
     """
     header = list(frame.columns)
     raw, roles = select_columns(source, header, column_spec)
@@ -193,7 +193,7 @@ def frame_dataset(frame: Any, source: str, column_spec: DeclaredColumns) -> Data
 def read_table(path: Path, column_spec: DeclaredColumns) -> Dataset:
     """Read a CSV file with one header line, or a Parquet file.
 
-    Every column is a feature, or several, except the label, owner and split columns and those that a rule drops.
+    Every column gives one or several features, except the label, owner and split columns and dropped columns.
 
     Args:
         path: path of the file.
@@ -401,7 +401,7 @@ def _read_csv(
 
 
 def require_columns(required_names: Sequence[str], header: Sequence[str], location: str) -> None:
-    """Raise one InputError for all missing columns. where: Beginning of the message."""
+    """Raise one InputError for all missing columns; `where` is the beginning of the message."""
     missing = [name for name in required_names if name not in header]
     if not missing:
         return
@@ -462,7 +462,7 @@ def read_npz(path: Path, column_spec: DeclaredColumns) -> Dataset:
 
     Args:
         path: path of the archive.
-        column_spec: `agent` and `split` are names of arrays; `label` and `rules` are not used.
+        column_spec: declarations of the scenario. `agent` and `split` name arrays; `label` and `rules` are not used.
 
     Raises:
         InputError: an array is missing or invalid.
@@ -520,13 +520,13 @@ def read_archive(
 
 
 def real_numbers(values: NDArray[Any], axes: int, location: str, shape: str) -> FloatArray:
-    """Return an array with `axes` axes as float64. shape: expected shape in messages. Raises InputError."""
+    """Return an array with `axes` axes as float64; messages contain the expected `shape`. Raises InputError."""
     _require_array(values, values.ndim == axes, "biuf", location, f"{shape} of real numbers")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def column(values: NDArray[Any], records: int, location: str) -> NDArray[Any]:
-    """Return (records,) numbers or text of an array. Raises InputError."""
+    """Return the numbers or text of an array, (records,). Raises InputError."""
     _require_array(values, values.shape == (records,), "biufSU", location, f"({records},) numbers or text")
     return values.astype(np.str_) if values.dtype.kind == "S" else values
 

@@ -13,7 +13,7 @@ def engine_of(name: str, place: str | None) -> Engine:
     """Return an engine.
 
     Args:
-        name: "local" or "ray".
+        name: engine "local" or "ray".
         place: Ray resource of an agent's machine; None for any machine.
 
     Raises:
@@ -30,10 +30,10 @@ def engine_of(name: str, place: str | None) -> Engine:
 
 
 def ray_cores() -> int:
-    """Count the cores of the Ray cluster at RAY_ADDRESS, or of the one that would be started here.
+    """Count the cores of the Ray cluster at RAY_ADDRESS, or of the cluster that would be started here.
 
     Raises:
-        InputError: no Ray is reachable there, or Ray is not installed.
+        InputError: no Ray cluster is reachable there, or Ray is not installed.
     """
     with needing(_RAY):
         from decentral_dp.engines.ray import cluster_cores, user_address

@@ -1,7 +1,7 @@
 """Digests of the libraries and the processor that determine the last bits of a computation.
 
 Two machines with equal digests are expected to compute bitwise equal queries. On another machine, repeated rounds could
-have other last bits under the same noise, which is a second release.
+have different last bits under the same noise, which would be a second release.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SETTINGS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "M
 
 
 def machine(device: str = "cpu") -> dict[str, str]:
-    """Return the versions, the processor and the sample digest that last bits depend on, by name.
+    """Return the versions, the processor and the sample digest on which last bits depend, by name.
 
     Args:
-        device: device of the problem; default "cpu".
+        device: device of the problem, default "cpu".
 
     Example:
         >>> sorted(machine().keys() & {"arithmetic", "numpy", "processor"})
@@ -52,7 +52,7 @@ def machine_digest(block: Any = None) -> str:
     """Return a digest of `machine`.
 
     Args:
-        block: block of agents, or their data set, whose problem has a device; default None, the CPU only.
+        block: block of agents, or their data set, whose problem has a device; None (the default) means the CPU only.
     """
     # Clients that read their records later contain an inner block.
     device = getattr(getattr(getattr(block, "block", block), "problem", None), "device", "cpu")

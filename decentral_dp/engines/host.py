@@ -1,4 +1,4 @@
-"""The host of a block of agents, which advances their program from exchange to exchange, on any engine."""
+"""Host of a block of agents, which advances their program from exchange to exchange on any engine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
     author_of,
-    error_of_round,
+    raise_in_round,
     running_step,
     wrong_exchanges,
     wrong_yield,
@@ -48,13 +48,13 @@ LEAST_SUMMED = 256
 
 
 class RecentValues:
-    """The last K values, channel → (b, d), numbered from 0 in the order of their rounds.
+    """Last K values, channel → (b, d), numbered from 0 in the order of their rounds.
 
-    The mean adds sums of √K consecutive values, each computed once: about 3 √K arrays instead of K. These sums begin at
-    multiples of √K, so a block that resumes adds in the same order.
+    The mean adds sums of √K consecutive values, each computed once, so about 3 √K arrays are stored instead of K. These
+    sums begin at multiples of √K, so a block that resumes adds in the same order.
 
     Args:
-        length: K.
+        length: number K of values.
 
     Example:
         >>> recent = RecentValues(4)
@@ -71,11 +71,11 @@ class RecentValues:
         self._sums: dict[int, dict[str, Array]] = {}
 
     def append(self, value: Mapping[str, Array]) -> None:
-        """Append the value of the next round, and drop the oldest one."""
+        """Append the value of the next round and drop the oldest value."""
         self.values.append(value)
 
     def mean(self, newest: int) -> dict[str, Array]:
-        """Compute the mean of the values, without the start, value 0, unless it is the only one.
+        """Compute the mean of the values, without the start (value 0) unless it is the only value.
 
         Args:
             newest: index of the newest value.
@@ -105,13 +105,13 @@ def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 class View(NamedTuple):
-    """Part of a snapshot, for one block; channel → (b, ·).
+    """Part of a snapshot for one block, as maps channel → (b, ·).
 
     Args:
         released: last released values.
         published: mean of the last released values.
         state: private states; empty if agents hold their records.
-        divergence: first released value that is not finite, or too long; None without one.
+        divergence: first released value that is not finite or is too long; None if there is none.
     """
 
     released: dict[str, Array]
@@ -121,15 +121,15 @@ class View(NamedTuple):
 
 
 class Host:
-    """The host of one block, which runs its program exchange by exchange.
+    """Host of one block, which runs its program exchange by exchange.
 
     Args:
         node: block of agents.
         rounds: number of rounds T.
-        saved: state of `save` to resume from; default None, a new run. If agents hold their records, `resume_after`
-            sets the round.
-        keeps_releases: whether released values are kept until `drain`; default False.
-        states: name of the run, under which agents that hold their records keep their states; default None.
+        saved: state of `save` to resume from; None (the default) starts a new run. If agents hold their records,
+            `resume_after` sets the round.
+        keeps_releases: whether released values are kept until `drain`, default False.
+        states: name of the run, under which agents that hold their records keep their states, default None.
 
     Raises:
         ValueError: the start of the program depends on records, but is published without noise.
@@ -218,8 +218,8 @@ class Host:
         """Receive the neighbours' messages of the last exchange, and return the next message of the block.
 
         Args:
-            messages: one (b, D) array per neighbouring block, with the channels of the exchange concatenated; none at
-                the first call.
+            messages: message of each neighbouring block, (b, D), with the channels of the exchange concatenated; none
+                at the first call.
 
         Returns:
             The message, (b, D). After the last round, one more call of the same kind releases the final values.
@@ -228,7 +228,7 @@ class Host:
             values = self._next_round() if self._own is None else self._reply(messages)
             self._own, message = self._release(values)
         except USER_ERRORS as error:
-            raise error_of_round(error, self._round + 1) from error
+            raise_in_round(error, self._round + 1)
         # The sum of squares of the block bounds that of each agent, and is faster.
         if self._divergence is None and not float(np.vdot(message, message)) <= self._limit:
             self._divergence = self._first_too_long(self._own)
@@ -241,9 +241,9 @@ class Host:
         return message
 
     def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
-        """Return the first channel with a value that is not finite, or too large for its public scale.
+        """Return the first channel with a value that is not finite or is too large for its public scale.
 
-        Lengths are those of single agents, so the result does not depend on the blocks.
+        Each agent's length is tested separately, so the result does not depend on the blocks.
         """
         for channel, value in released.items():
             squares = np.square(value).sum(axis=1)
@@ -427,18 +427,18 @@ class Host:
             raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
         agents = self._node.agents.size
         for channel, value in exchange.values.items():
-            rows = len(value.value if isinstance(value, Bounded) else value)
-            if rows != agents:
+            shape = np.shape(value.value if isinstance(value, Bounded) else value)
+            if shape[:1] != (agents,):
                 raise UserCodeError(
-                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} with "
-                    f"{rows} rows (expected {agents}, one for each agent of its block). Fix: keep axis 0 of values."
+                    f"round {self._round + 1}: step of {author_of(self._node.program)} sends {channel} of shape "
+                    f"{shape} (expected {agents} rows, one for each agent of its block). Fix: keep axis 0 of values."
                 )
         self._open = exchange
         return exchange.values
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:
-        """Weights (m, m) of the last message, if they change by round; else None."""
+        """Weights (m, m) of the last message if they change by round; None otherwise."""
         over_time = self._node.over_time
         return None if over_time is None else over_time.transfer_weights((self._index - 1) // self._per_round)
 
@@ -483,8 +483,8 @@ class Host:
     def save(self) -> dict[str, Any]:
         """Return the state at the end of the last round.
 
-        The first release of the next round was already sent. Its noise is keyed: a host that resumes from here repeats
-        the release bitwise, and writes its ledger entry once.
+        The first release of the next round was already sent. Its noise is keyed, so a host that resumes from this state
+        repeats the release bitwise and writes its ledger entry once.
 
         Raises:
             TypeError: the state cannot be saved.
@@ -542,7 +542,7 @@ class Host:
 
 
 def _equal_weight(node: protocol.AgentNode, network: Any) -> float | None:
-    """Return the weight of all messages of a large complete graph; None for other graphs, and if messages change."""
+    """Return the weight of all messages of a large complete graph; None for other graphs or if messages change."""
     m, weights = 0 if network is None else int(network.n_agents), node.mixing
     changes = (node.over_time, node.compression, node.attack, node.aggregation)
     if m < LEAST_SUMMED or node.program.central or any(part is not None for part in changes):

@@ -1,4 +1,4 @@
-"""The in-process engine, and the run of a trusted coordinator's program on any engine."""
+"""In-process engine, and the run of a trusted coordinator's program on any engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
     author_of,
-    error_of_round,
+    raise_in_round,
     running_step,
     wrong_exchanges,
     wrong_yield,
@@ -57,7 +57,7 @@ def coordinate(
         coordinator_node: program, context and agents.
         rounds: number of rounds T.
         call_blocks: function that calls a method of every block of agents, and returns the results in order.
-        control: observer, and state to resume from; default neither.
+        control: observer, and state from which to resume, default neither.
 
     Returns:
         The last snapshot and the ledger of all agents.
@@ -118,7 +118,7 @@ class _Coordinator:
                     self._state = done.value
                     break
                 except USER_ERRORS as error:
-                    raise error_of_round(error, t + 1) from error
+                    raise_in_round(error, t + 1)
                 if isinstance(request, Release):
                     if index == end:
                         wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
@@ -162,7 +162,7 @@ class _Coordinator:
                 self._scale += float(np.linalg.norm(reply.released[channel]))
 
     def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
-        """Record a released or published value that is not finite, or too large for its public scale."""
+        """Record a released or published value that is not finite or is too large for its public scale."""
         if self._divergence is None:
             limit = MOST_OF_SCALE * self._scale
             for channel, value in values.items():
@@ -174,7 +174,7 @@ class _Coordinator:
                     return
 
     def snapshot(self, t: int) -> Snapshot:
-        """Return the published values, which are the only observed ones."""
+        """Return the published values, which are the only observed values."""
         published: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
@@ -216,7 +216,7 @@ class LocalEngine:
     name = "local"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
-        """Run the nodes for a number of rounds; as in `Engine`."""
+        """Run the nodes for a number of rounds. See `Engine`."""
         saved_state = control.saved_state
         first = 0 if saved_state is None else saved_state.round
         parts = [None] * len(nodes) if saved_state is None else saved_state.parts
@@ -266,7 +266,7 @@ class LocalEngine:
         )
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
-        """Run a trusted coordinator's program; as in `Engine`."""
+        """Run a trusted coordinator's program. See `Engine`."""
 
         def call_blocks(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
@@ -280,12 +280,12 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
     """Join the blocks' views in the order of the agents.
 
     Args:
-        index: round.
+        index: index of the round.
         call_blocks: function that calls a method of every `Host`, and returns the results in order.
         agents: numbers of the agents of each block.
 
     Returns:
-        Arrays of (m, ·), and the first value of all blocks that was not finite.
+        The snapshot with arrays (m, ·), and the first value of any block that was not finite.
     """
     join = _join_of(agents)
     views: list[View] = call_blocks("view")
@@ -310,9 +310,9 @@ def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], e
     """Drain the released values of all blocks, and join them in the order of the agents.
 
     Args:
-        call_blocks: as in `snapshot`.
-        agents: as in `snapshot`.
-        ending: as in `Snapshot.drain`.
+        call_blocks: function that calls a method of every `Host`, as in `snapshot`.
+        agents: numbers of the agents of each block.
+        ending: whether to include the first release of the next round.
     """
     join = _join_of(agents)
     return [

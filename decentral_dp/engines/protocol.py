@@ -35,10 +35,10 @@ class Hosted(NamedTuple):
 
     Args:
         dataset: records of the agents.
-        score: function from values of all agents, channel → (m, d), to scores on the block's records; default None, the
-            driver computes scores.
-        states: function from the name of a run and its receipts to its `AgentStates`; default None, the driver keeps
-            states.
+        score: function from values of all agents, channel → (m, d), to scores on the block's records; None (the
+            default) lets the driver compute scores.
+        states: function from the name of a run and its receipts to its `AgentStates`; None (the default) lets the
+            driver keep states.
     """
 
     dataset: Any
@@ -47,7 +47,7 @@ class Hosted(NamedTuple):
 
 
 class AgentNode(NamedTuple):
-    """Block of agents, with the data for hosting it in a process.
+    """Block of agents, with the data needed to host it in a process.
 
     If the program answers a server, `neighbours` are all blocks, and `mixing` is one row of 1/m.
 
@@ -56,19 +56,21 @@ class AgentNode(NamedTuple):
         program: program of the agents.
         dataset: records of the agents.
         make_releaser: function that builds the releaser in the process of the host.
-        neighbours: numbers of the blocks whose messages it reads, ascending.
-        mixing: (b, Σ sizes of these blocks), w_ij for j ≠ i.
-        average: number of last released values that are averaged for evaluation; default 1.
-        domain: box onto which releases and public states are projected; default none.
-        read_dataset: function that reads the data in the process of the host, instead of `dataset`; default None.
-            Private states then remain there: snapshots have no state, and saved states are receipts.
-        over_time: weights that change by round, whose edges are all in `mixing`; default None, constant weights.
+        neighbours: numbers of the blocks whose messages this block reads, ascending.
+        mixing: weights w_ij for j ≠ i, (b, Σ sizes of these blocks).
+        average: number of last released values that are averaged for evaluation, default 1.
+        domain: box onto which releases and public states are projected, default none.
+        read_dataset: function that reads the data in the process of the host, instead of `dataset`, default None. With
+            it, private states remain there: snapshots have no state, and saved states are receipts.
+        over_time: weights that change by round, whose edges are all in `mixing`; None (the default) means constant
+            weights.
         columns: agent of each column of `mixing`, if weights change.
-        compression: compression of messages; default None.
-        attack: Byzantine agents; needs one block. Default none.
-        aggregation: robust aggregation; needs one block. Default weighted sums.
+        compression: compression of messages, default None.
+        attack: Byzantine agents, default none; requires a single block.
+        aggregation: robust aggregation, default weighted sums; requires a single block.
         public_scale: public length of an agent's releases. A run has diverged above `MOST_OF_SCALE` times the sum of
-            this scale and the length of the start; default infinite, so that only values that are not finite diverge.
+            this scale and the length of the start. By default the scale is infinite, so that only values that are not
+            finite diverge.
     """
 
     agents: NDArray[np.int64]
@@ -88,13 +90,13 @@ class AgentNode(NamedTuple):
     public_scale: float = math.inf
 
     def with_boundary(self, boundary: Boundary) -> AgentNode:
-        """Return the block that reads its message and the rows that other blocks send."""
+        """Return the block that reads its own message and the rows that other blocks send."""
         columns = None if self.columns is None else self.columns[boundary.kept_columns]
         return self._replace(mixing=boundary.mixing, columns=columns)
 
 
 class CoordinatorNode(NamedTuple):
-    """A trusted coordinator and its agents.
+    """Trusted coordinator and its agents.
 
     Args:
         program: program of the coordinator.
@@ -102,9 +104,9 @@ class CoordinatorNode(NamedTuple):
         make_releaser: function that builds the releaser.
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
         n_agents: number of agents.
-        reads: whether the hosts of the blocks read the records, at a call of `ready`; default False.
-        most_records: largest number of records that a release reads; default 1.
-        largest_step: largest step size of the program; default 1.
+        reads: whether the hosts of the blocks read the records when `ready` is called, default False.
+        most_records: largest number of records that a release reads, default 1.
+        largest_step: largest step size of the program, default 1.
     """
 
     program: Coordination
@@ -126,14 +128,14 @@ def release_scale(
 ) -> float:
     """Compute the length of released values from public noise scales and clips.
 
-    It is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release without a clip contributes 1.
+    The length is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release without a clip contributes 1.
 
     Args:
-        noise: σ, shape (R,) or one number.
-        sensitivities: Δ of each split, in the shape of the noise.
-        dimension: d.
+        noise: standard deviations σ of the noise, (R,), or one number.
+        sensitivities: sensitivities Δ of each split, in the shape of the noise.
+        dimension: dimension d.
         records: largest number N of records that a release reads.
-        growth: g, of correlated noise; default 1.
+        growth: growth g of correlated noise, default 1.
 
     Returns:
         A threshold for divergence with the margin `MOST_OF_SCALE`. It is not a bound on the length.
@@ -146,12 +148,12 @@ def release_scale(
 
 
 class DivergedRelease(NamedTuple):
-    """First released value that is not finite, or too large for its public scale.
+    """First released value that is not finite or is too large for its public scale.
 
     Args:
         round: round, from 1; 0 for the start.
         channel: channel of the release.
-        finite: whether the value is finite; default False.
+        finite: whether the value is finite, default False.
     """
 
     round: int
@@ -160,11 +162,11 @@ class DivergedRelease(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """State of a run between two rounds. A resumed run is bitwise equal.
+    """State of a run between two rounds. A run that resumes from it is bitwise equal.
 
     Args:
-        round: t, the number of completed rounds.
-        parts: one per block of agents, or one of the coordinator: numbers, strings, arrays, `Bounded`, and tuples,
+        round: number t of completed rounds.
+        parts: state of each block of agents, or of the coordinator, as numbers, strings, arrays, `Bounded`, and tuples,
             lists and dicts of them, without code. Blocks that keep their states have {"states": Receipts}.
     """
 
@@ -177,7 +179,7 @@ class ReleasedValues(NamedTuple):
 
     Args:
         release_index: index of the release.
-        values: channel → (m, d), or (1, d) of a coordinator.
+        values: channel → released values, (m, d), or (1, d) for a coordinator.
     """
 
     release_index: int
@@ -185,17 +187,17 @@ class ReleasedValues(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Values of all agents after a round, for evaluation; (m, ·) arrays by channel.
+    """Values of all agents after a round, for evaluation, as (m, ·) arrays by channel.
 
     Args:
         round: number of the round.
         released: last released values.
         published: average of the last released values.
         state: private states of the agents.
-        divergence: first released value that is not finite, or too long; None without one.
-        save: function that returns the state to resume from; call it before the next round.
+        divergence: first released value that is not finite or is too long; None if there is none.
+        save: function that returns the state from which to resume; call it before the next round.
         drain: function that returns the released values since the last call, if they are kept. Releases that a run
-            repeats when it resumes from this round are left for the next call, unless the run is ending.
+            repeats when it resumes from this round are returned by the next call, unless the run is ending.
         score: function from values of all agents to scores of each block, if agents hold their records.
     """
 
@@ -229,18 +231,19 @@ class Outcome(NamedTuple):
 
 
 class RunControl(NamedTuple):
-    """Observer of a run, and the state to resume from.
+    """Observer of a run, and the state from which to resume.
 
     Args:
-        rounds: rounds to observe; the last round is always observed. Default no other.
-        observe: function of a snapshot, called before any release of the next round; True ends the run. It is called
-            again for a round at which it raised `BlockLostError`. Default no observer.
-        due: function that returns whether to observe a round that is not listed; default never.
-        saved_state: state to resume from; default None, a new run.
-        keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
-        states: name of the run, under which agents that hold their records keep their states; default None, no states.
+        rounds: rounds to observe, default none; the last round is always observed.
+        observe: function of a snapshot, default none, that is called before any release of the next round; True ends
+            the run. It is called again for a round at which it raised `BlockLostError`.
+        due: function that returns whether to observe a round that is not listed, default never.
+        saved_state: state from which to resume; None (the default) starts a new run.
+        keeps_releases: whether released values are kept for `Snapshot.drain`, default False.
+        states: name of the run, under which agents that hold their records keep their states; None (the default) keeps
+            no states.
         check_machines: function of the `machine_digest` of each block, called after every start of blocks and before
-            any release; it raises InputError if the run cannot continue. Default None, any machine.
+            any release; it raises InputError if the run cannot continue. None (the default) accepts any machine.
     """
 
     rounds: Iterable[int] = ()
@@ -255,7 +258,7 @@ class RunControl(NamedTuple):
         """Return a function of the round that returns whether it is observed.
 
         Args:
-            last: T.
+            last: last round T.
 
         Example:
             >>> observed = RunControl(rounds=[0, 5]).observes(last=9)
@@ -282,7 +285,7 @@ class Engine(Protocol):
         Args:
             nodes: all blocks, in the order of their agents.
             rounds: number of rounds T, after which the final values are released.
-            control: observer, and state to resume from; default neither.
+            control: observer, and state from which to resume, default neither.
 
         Returns:
             The last snapshot, with one row per agent, and the ledger.
@@ -299,19 +302,19 @@ class Engine(Protocol):
         Args:
             coordinator_node: program, context and agents in blocks.
             rounds: number of rounds T.
-            control: as in `run`.
+            control: observer, and state from which to resume, default neither.
 
         Returns:
             The last snapshot, with one row, and the ledger.
 
         Raises:
-            InputError, UserCodeError: as in `run`.
+            InputError, UserCodeError: see `run`.
         """
         ...
 
 
 def last_common(saved_rounds: Iterable[Sequence[int]]) -> int:
-    """Return the last round whose state every block has, or 0, the start.
+    """Return the last round whose state every block has, or 0 for the start.
 
     Example:
         >>> last_common([[40, 60], [20, 40]]), last_common([[40, 60], []])
@@ -328,8 +331,8 @@ def block_sizes(n_agents: int, blocks: int, most: int | None = None) -> list[int
 
     Args:
         n_agents: number of all agents.
-        blocks: number of blocks, of equal size to within one; at most `n_agents`.
-        most: agents of every block except the last, instead of `blocks`; default None.
+        blocks: number of blocks, at most `n_agents`, whose sizes differ by at most one.
+        most: number of agents of every block except the last, instead of `blocks`, default None.
 
     Example:
         >>> block_sizes(5, 2), block_sizes(5, 1, most=2)
@@ -348,7 +351,7 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
         sizes: number of agents of each block.
 
     Returns:
-        Blocks as in `agent_blocks`; every agent reads the mean of all answers.
+        The blocks, as in `agent_blocks`. Every agent reads the mean of all answers.
 
     Example:
         >>> agents, read_from, weights = server_blocks([2, 2])[1]
@@ -364,17 +367,17 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
 def agent_blocks(
     mixing: sp.csr_array, sizes: Sequence[int], members: Sequence[NDArray[np.int64]] | None = None
 ) -> list[Block]:
-    """Cut a mixing matrix into blocks of agents.
+    """Divide a mixing matrix into blocks of agents.
 
     Args:
-        mixing: W, (m, m).
+        mixing: mixing matrix W, (m, m).
         sizes: number of agents of each block.
-        members: agents of each block, ascending; default consecutive agents.
+        members: agents of each block, ascending, default consecutive agents.
 
     Returns:
-        For each block: its agents, the blocks that it reads, and the weights of their messages. The diagonal is part of
-        the program. The weights of a row are in the order of its neighbours' numbers, so that sums do not depend on the
-        blocks. Do not sort their columns.
+        The agents, the blocks to read, and the weights of their messages, for each block. The diagonal is part of the
+        program. The weights of a row are in the order of its neighbours' numbers, so that sums do not depend on the
+        blocks. Do not sort the columns.
 
     Example:
         >>> from decentral_dp.topology import build_topology
@@ -405,11 +408,12 @@ class Boundary(NamedTuple):
 
     Args:
         sent_rows: rows of the block's message that another block reads, (k,), ascending.
-        own_place: position of the block's message among those that it reads; None if it does not read it.
-        mixing: weights of its rows and of the rows that others send, (b, c), in the order of `AgentNode.mixing`.
+        own_place: position of the block's own message among the messages that it reads; None if it does not read it.
+        mixing: weights of the block's rows and of the rows that others send, (b, c), in the order of
+            `AgentNode.mixing`.
         kept_columns: columns of these rows in `AgentNode.mixing`, (c,).
         agents: numbers of the block's agents, (b,), ascending.
-        other_blocks: `agents` and `sent_rows` of each other block that it reads.
+        other_blocks: `agents` and `sent_rows` of each other block that the block reads.
     """
 
     sent_rows: NDArray[np.int64]
@@ -424,7 +428,7 @@ class Boundary(NamedTuple):
 
         Args:
             message: message of the block, (b, d).
-            weights: weights of the round, (m, m), if they change; default None.
+            weights: weights of the round, (m, m), if they change, default None.
         """
         rows = self.sent_rows
         rows = rows if weights is None else rows[_read_by_other_blocks(weights, self.agents)[rows]]
@@ -440,12 +444,12 @@ class Boundary(NamedTuple):
         """Add rows of zeros for rows that were not sent in a round.
 
         Args:
-            messages: rows of each other block that it reads in this round, (k, width), in order.
+            messages: rows of each other block that is read in this round, (k, width), in order.
             weights: weights of the round, (m, m).
-            width: floats of a message.
+            width: number of floats of a message.
 
         Returns:
-            For each of the `other_blocks`, a row for each of its `sent_rows`.
+            Rows for all `sent_rows` of each of the `other_blocks`.
         """
         arrivals, out = iter(messages), []
         for (agents, rows), arrives in zip(self.other_blocks, self.blocks_read(weights), strict=True):
@@ -497,7 +501,7 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
 
 
 def _segments(node: AgentNode, sizes: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Return (block, its columns of the node's weights), in order."""
+    """Return pairs of a block and its columns of the node's weights, in order."""
     ends = np.cumsum([sizes[j] for j in node.neighbours])
     return [(j, np.arange(end - sizes[j], end)) for j, end in zip(node.neighbours, ends, strict=True)]
 
@@ -507,10 +511,10 @@ class Recovery:
     """Detection and restart of lost actors.
 
     Args:
-        heartbeat: seconds between calls that detect a loss.
-        save_every: seconds between states that the driver keeps.
-        restarts: number of restarts without another round before a run fails.
-        pause: seconds before the first restart, doubled each time.
+        heartbeat: number of seconds between calls that detect a loss.
+        save_every: number of seconds between states that the driver keeps.
+        restarts: number of restarts without a further round before a run fails.
+        pause: number of seconds before the first restart, doubled each time.
         longest_pause: largest pause, in seconds.
 
     Example:

@@ -2,7 +2,7 @@
 
 Actors send messages to each other by reference. The driver moves object references, never values, and waits only for
 evaluations (and for earlier rounds, to keep the queue short). A block sends the messages of those agents that another
-block reads. If the network changes, these are the agents that are read in the round. Late messages are sent whole.
+block reads. If the network changes, these are the agents that are read in the round. Late messages are sent completely.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ROOT = 0
 
 
 def user_address() -> str | None:
-    """Return the address of the Ray cluster in RAY_ADDRESS; None to start a Ray.
+    """Return the address of the Ray cluster in RAY_ADDRESS; None means that a cluster is started.
 
     A file cannot set it, because the cluster receives the user's token, records and noise keys.
 
@@ -77,15 +77,15 @@ def user_address() -> str | None:
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[None]:
-    """Join the Ray at an address, or start one for the length of the context.
+    """Join the Ray cluster at an address, or start one for the duration of the context.
 
     An existing connection is kept.
 
     Args:
-        address: "auto" or "host:port" of the user, which receives the user's token; None starts a Ray.
+        address: address "auto" or "host:port" from the user, which receives the user's token; None starts a cluster.
 
     Raises:
-        InputError: no Ray is reachable at the address, or Ray does not start.
+        InputError: no Ray cluster is reachable at the address, or Ray does not start.
     """
     if ray.is_initialized():
         yield
@@ -143,7 +143,7 @@ def cluster_cores(address: str | None) -> int:
 
 
 def _ask_for_token() -> None:
-    """Require a token of clients of the Ray that is started here, since it listens on all interfaces.
+    """Require a token from clients of the Ray cluster that is started here, since it listens on all interfaces.
 
     Ray creates a token in ~/.ray/auth_token if there is none. RAY_AUTH_MODE overrides this.
 
@@ -188,7 +188,7 @@ def _offer_token() -> None:
 
 
 def _check_reachable(address: str) -> str:
-    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes.
+    """Return the address of a head whose port accepts connections; ray.init would wait minutes for an absent head.
 
     The address of "auto" is in the file that "ray start" writes. Ray itself would also read the command lines of all
     processes. Other users can write either, and could name a host that receives the token.
@@ -222,7 +222,7 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     """Return the resources that the machine of some agents must have.
 
     Args:
-        place: a name, with {agent} for the agent's number; None for any machine.
+        place: name of a resource, with {agent} for the agent number; None for any machine.
         agents: indices of the agents, (b,).
 
     Example:
@@ -239,7 +239,7 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> list
     """Start one actor per block, on a machine with its resources.
 
     Args:
-        kind: class of the actors, without arguments, because Ray's head keeps these in memory.
+        kind: class of the actors, without arguments, because Ray's head keeps arguments in memory.
         places: resources of each actor.
 
     Raises:
@@ -317,7 +317,7 @@ class Actor:
 
 
 class ClientActor:
-    """A block of agents that answers a trusted coordinator, in a separate process. Call `begin` first."""
+    """Block of agents that answers a trusted coordinator, in a separate process. Call `begin` first."""
 
     def __init__(self) -> None:
         threadpool_limits(limits=1)
@@ -339,11 +339,11 @@ _LOSS_ERRORS = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ra
 
 @dataclass(frozen=True)
 class RayEngine:
-    """The Ray engine: one actor for each block of agents.
+    """Ray engine with one actor for each block of agents.
 
     Args:
-        address: "auto" or "host:port" of a running Ray; None starts a Ray for this run.
-        place: resource of the machine of an agent, with {agent} for its number; None for any machine.
+        address: address "auto" or "host:port" of a running Ray cluster; None starts a cluster for this run.
+        place: resource of the machine of an agent, with {agent} for the agent number; None for any machine.
         recovery: detection and restart of lost actors.
     """
 
@@ -353,14 +353,14 @@ class RayEngine:
     name = "ray"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
-        """Run the nodes for a number of rounds; as in `Engine`.
+        """Run the nodes for a number of rounds. See `Engine`.
 
         If an actor or its machine is lost, all actors resume from the last saved state with the same draws, so a
         repeated release is one release. An error of an agent ends the run within seconds.
 
         Raises:
-            RuntimeError: actors are lost again and again before another round is done.
-            InputError: a lost actor started again on a machine that rounds differently.
+            RuntimeError: actors are lost repeatedly before another round is completed.
+            InputError: a lost actor was restarted on a machine that rounds differently.
         """
         driver = _Driver(control.saved_state, -1, self.recovery)
         places, node_boundaries = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
@@ -381,12 +381,12 @@ class RayEngine:
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
 
-        Agents send their answers to this process, and nothing to each other. A lost actor is started again, and the
-        call is repeated: its Bernoulli draws are keyed.
+        Agents send their answers to this process and nothing to each other. A lost actor is restarted and the call is
+        repeated with the same keyed Bernoulli draws.
 
         Raises:
-            RuntimeError: actors are lost again and again at one call.
-            InputError: as in `run`.
+            RuntimeError: actors are lost repeatedly during one call.
+            InputError: see `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
@@ -472,7 +472,7 @@ class _Driver:
         recovery: detection and restart of lost actors.
         restarts: number of restarts since the last saved state.
         saved_at: time of the last saved state.
-        undrained: released values before that state, which actors do not repeat.
+        undrained: released values before the saved state, which actors do not repeat.
         machines: digests of the actors' machines.
     """
 
@@ -485,11 +485,11 @@ class _Driver:
     machines: list[str] = field(default_factory=list)
 
     def set_state(self, saved_state: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
-        """Set the state to resume from.
+        """Set the state from which to resume.
 
         Args:
-            saved_state: the state.
-            released: values that actors have released before it; default none.
+            saved_state: state from which to resume.
+            released: values that actors have released before that state, default none.
         """
         self.state, self.restarts, self.saved_at = saved_state, 0, time.monotonic()
         self.undrained += released
@@ -509,7 +509,7 @@ class _Driver:
 
 @contextlib.contextmanager
 def _actors(kind: type[Any], places: Sequence[Mapping[str, float]]) -> Iterator[list[Any]]:
-    """Start one actor per block for the length of the context."""
+    """Start one actor per block for the duration of the context."""
     actors = start_actors(kind, places)
     try:
         yield actors

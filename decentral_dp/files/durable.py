@@ -16,12 +16,12 @@ from decentral_dp.errors import InputError
 
 try:
     import fcntl
-except ImportError:  # Windows has none.
+except ImportError:  # Windows does not have it.
     HAS_LOCKS = False
 else:
     HAS_LOCKS = True
 
-# Permissions of noiseless values, salts and their folders: owner only.
+# Permissions of noiseless values, salts and their folders, only for the owner.
 OWNERS, OWNERS_FOLDER = 0o600, 0o700
 # Name of the salt file.
 SALT = "salt"
@@ -34,10 +34,10 @@ def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666, is_synced: bool = False) -> None:
-    """Write a file atomically. An interrupt leaves the old or the new file, and possibly `.NAME.part` in the same
-    folder.
+    """Write a file atomically.
 
-    A link at this path is replaced, not followed.
+    An interrupt leaves the old or the new file, and possibly `.NAME.part` in the same folder. A link at this path is
+    replaced, not followed.
     """
     partial_file = path.with_name(f".{path.name}.part")
     # An old partial file would keep its mode.
@@ -58,7 +58,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666, is_synced: bool =
 
 
 def digest(content: bytes) -> str:
-    """Return the BLAKE2b digest of some bytes, 32 hexadecimal digits."""
+    """Return the BLAKE2b digest of some bytes, as 32 hexadecimal digits."""
     return blake2b(content, digest_size=16).hexdigest()
 
 
@@ -82,13 +82,13 @@ def new_salt() -> bytes:
 
 
 def salt_in(folder: Path) -> bytes:
-    """Return the salt of a folder, drawing one if it has none. Only the owner may read its file.
+    """Return the salt of a folder, or draw one if it has none. Only the owner may read the salt file.
 
     Args:
         folder: existing folder, used by one process.
 
     Returns:
-        32 bytes.
+        The salt, 32 bytes.
     """
     path = folder / SALT
     try:
@@ -102,14 +102,14 @@ def salt_in(folder: Path) -> bytes:
 
 
 def portable_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, or to the home folder, or absolute.
+    """Return a path relative to a folder or to the home folder, or an absolute path.
 
     Args:
         path: absolute path.
         folder: folder of the file that will contain the result.
 
     Returns:
-        Path with "/" as separator. "~" is the reader's home folder.
+        The path with "/" as separator. "~" is the reader's home folder.
 
     Example:
         >>> portable_path(Path("/data/a/records.csv"), Path("/data/a/runs/one"))
@@ -130,7 +130,7 @@ def require_locks(option: str, files: str = "run folders") -> None:
     """Raise InputError if this system has no file locks.
 
     Args:
-        option: beginning of the message.
+        option: beginning of the error message.
         files: files that need the locks.
     """
     if not HAS_LOCKS:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-# Name → (n,).
+# Name of a column → its values, (n,).
 Columns: TypeAlias = "Mapping[str, NDArray[Any]] | pd.DataFrame"
 
 
@@ -24,9 +24,9 @@ def arrow_table(columns: Mapping[str, NDArray[Any] | str], rows: int, categories
     """Convert columns to a table.
 
     Args:
-        columns: name → (rows,) numbers or texts, or one text for all rows.
+        columns: name → numbers or texts, (rows,), or one text for all rows.
         rows: number of rows.
-        categories: columns of one text that become dictionaries; other texts become strings.
+        categories: names of columns of one text that become dictionaries; other texts become strings.
 
     Example:
         >>> arrow_table({"round": np.array([1, 2]), "agent": "mean"}, 2).to_pylist()
@@ -73,7 +73,7 @@ def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """Prefix an apostrophe to text that a spreadsheet would run as a formula, in cells and column names.
 
     Args:
-        frame: table to write as CSV. Numbers are unchanged, also as text.
+        frame: table to write as CSV. Numbers are unchanged, even if they are text.
 
     Returns:
         A table of the same shape. pandas and Parquet files do not need this.

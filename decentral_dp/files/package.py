@@ -16,7 +16,7 @@ _UNREAD = ("cli", "reporting", "scenarios", "topologies")
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder of the package: in the installed package, or next to it in a checkout."""
+    """Return a folder inside the installed package, or next to the package in a checkout."""
     inside = PACKAGE / name
     return inside if inside.is_dir() else PACKAGE.parent / name
 

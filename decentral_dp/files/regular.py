@@ -49,8 +49,8 @@ def regular(path: Path, subject: str) -> Path:
     """Return a path, unless it is a pipe, a device, a socket or too large. Missing files and folders are accepted.
 
     Args:
-        path: file, or link to one.
-        subject: beginning of messages, for example "problem.data".
+        path: file, or link to a file.
+        subject: beginning of error messages, for example "problem.data".
 
     Raises:
         InputError: the file cannot be read.
@@ -78,7 +78,7 @@ def own(path: Path, folder: Path, subject: str) -> Path:
     Args:
         path: path of a file in the folder, which need not exist.
         folder: untrusted folder, which may contain links.
-        subject: beginning of messages.
+        subject: beginning of error messages.
 
     Raises:
         InputError: a link leads out of the folder; or as in `regular`.
@@ -95,7 +95,7 @@ def own(path: Path, folder: Path, subject: str) -> Path:
 
 
 def stems_beside(path: Path, suffix: str) -> dict[str, str]:
-    """Return the files with this suffix in the folder of a path: stem → path; empty if it cannot be listed."""
+    """Return stem → path of the files with a suffix in the folder of a path; empty if it cannot be listed."""
     try:
         return {p.stem: str(p) for p in sorted(path.parent.glob(f"*{suffix}")) if p.is_file()}
     except (OSError, ValueError):
@@ -103,7 +103,7 @@ def stems_beside(path: Path, suffix: str) -> dict[str, str]:
 
 
 def refuse_above(size: int, begins: str, counts: bool = True) -> None:
-    """Raise InputError for more bytes than the limit. begins: Beginning of the message, up to its verb."""
+    """Raise InputError for more bytes than the limit. `begins` is the beginning of the message, up to its verb."""
     if counts and size > most_bytes():
         raise InputError(
             f"{begins} {size} bytes, more than the limit of {most_bytes()}. Fix: use a smaller file, or set "
@@ -140,7 +140,7 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
 
     Args:
         path: path of the archive.
-        subject: beginning of messages.
+        subject: beginning of error messages.
         names: names of existing arrays.
 
     Raises:

@@ -68,7 +68,7 @@ Line = Annotated[str, AfterValidator(printable)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-# Other targets are meaningless, or beyond the accuracy of float64.
+# Other targets are meaningless, or exceed the accuracy of float64.
 Target = Annotated[float, Field(ge=1e-9, le=1e5)]
 
 
@@ -80,13 +80,13 @@ Checks = Mapping[str, Callable[[Any], bool]]
 
 
 class Table(BaseModel):
-    """Table of a scenario, without unknown keys and silent conversions.
+    """Table of a scenario that rejects unknown keys and does not convert values silently.
 
     The docstring below a field describes its key. It is read on request, since parsing the sources takes longer than
     a plan.
 
     Args:
-        checks: checks of several keys together.
+        checks: checks of combinations of keys.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -124,7 +124,7 @@ class Table(BaseModel):
 
 
 def first_complaint(error: ValidationError) -> str:
-    """Return the first error of pydantic about a table: key and problem, without the value."""
+    """Return the key and the problem of the first error of pydantic about a table, without the value."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
@@ -134,7 +134,7 @@ class KindTable(Table):
     """Table whose `kind` determines its keys. All other keys belong to every kind.
 
     Args:
-        noun: name of the table in messages.
+        noun: name of the table in error messages.
         needed: kind → required keys.
         optional: kind → optional keys.
     """
@@ -167,7 +167,7 @@ class DeclaredKey(NamedTuple):
         name: name of the key.
         type: type with bounds, for validation by pydantic.
         description: text for the reference.
-        required: whether it has no default.
+        required: whether the key has no default.
         default: default value.
     """
 

@@ -1,8 +1,8 @@
 """Consent to run code of run folders, which may come from others.
 
-Code that a scenario names runs. A run folder is data: its code runs only if this machine has run the same bytes before,
-or with consent: `--trust` on the command line, `trust=True` of `resume`, or
-`with trusting():` in Python. All commands use `require_trust`.
+The code that a scenario names is run. A run folder is data: its code is run only if this machine has run the same bytes
+before, or with consent, which is `--trust` on the command line, and `trust=True` of `resume` or `with trusting():` in
+Python. All commands use `require_trust`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def trusting() -> Iterator[None]:
 
 
 def needs_trust(folder: Path) -> bool:
-    """Return whether code of this folder needs consent, which holds for run folders."""
+    """Return whether code of this folder needs consent, as code of run folders does."""
     return any(os.path.lexists(folder / name) for name in _OF_RUNS)
 
 

@@ -1,9 +1,9 @@
-"""Derivatives of per-record torch functions, traces of what they depend on, and captured graphs.
+"""Derivatives of per-record torch functions, traces of their dependencies, and captured graphs.
 
-`torch.func` builds derivatives at every call: milliseconds of Python for microseconds of arithmetic. A function without
-branches on values calls the same operations for all arguments of the same shapes. `Captured` records them once for each
-set of shapes and devices, on synthetic numbers, and then calls them directly, with identical bits. The graph is
-compared with the function on synthetic numbers. If they differ in a bit, the function itself is used.
+`torch.func` builds derivatives at every call, which takes milliseconds of Python for microseconds of arithmetic. A
+function without branches on values calls the same operations for all arguments of the same shapes. `Captured` records
+them once for each set of shapes and devices, on synthetic numbers, and then calls them directly, with identical bits.
+The graph is compared with the function on synthetic numbers. If they differ in a bit, the function itself is used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NUMBER = ({()}, "one torch.float64 number")
 
 
 class Derivatives(NamedTuple):
-    """Derivatives for one record: ∇_y f (q,), ∇²_yy f·z (q,), ∇²_xy f·z (p,)."""
+    """Derivatives for one record: ∇_y f (q,), ∇²_yy f·z (q,) and ∇²_xy f·z (p,)."""
 
     grad_y: Tensor
     hvp: Tensor
@@ -73,7 +73,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def losses_on(device: str) -> Iterator[None]:
-    """Apply `quiet_torch`, and raise for operations that are not deterministic."""
+    """Apply `quiet_torch`, and raise an error for operations that are not deterministic."""
     with quiet_torch(device), repeatable(device):
         yield
 
@@ -97,10 +97,10 @@ def directions(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *recor
     """Differentiate a loss of one record: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
 
     Args:
-        f: (x, y, *record) → one number.
-        x: (p,).
-        y: (q,).
-        z: (q,) direction.
+        f: function (x, y, *record) → number.
+        x: point x, (p,).
+        y: point y, (q,).
+        z: direction, (q,).
         record: further arguments of f.
     """
     from torch.func import grad, jvp
@@ -127,15 +127,15 @@ def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
 def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict[str, Any]:
     """Evaluate the rows of every record, with NaN for a record whose evaluation raises. Errors of a device are raised.
 
-    A valid record replaces it, so that all others keep their index and rounding, and one record changes its own row
-    only. Whether a run stops must not depend on a private value.
+    A valid record replaces such a record, so that all others keep their index and rounding, and one record changes only
+    its own row. Whether a run stops must not depend on a private value.
 
     Args:
-        oracle: records → term → rows, tensors or arrays.
+        oracle: function records → (term → rows), tensors or arrays.
         records: features (n, d) and labels (n,), or other arguments of the oracle, row by row.
 
     Returns:
-        Term → (n, …); empty if every record raises.
+        Term → rows, (n, …); empty if every record raises.
     """
     try:
         return dict(oracle(*records))
@@ -154,11 +154,11 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
 
 
 def stand_ins(oracle: Callable[..., Any], *records: Any) -> list[int]:
-    """Return for every record its index, or that of the first valid record if it raises; empty if every record raises.
+    """Return each record's index, or the first valid record's if it raises; empty if every record raises.
 
     Args:
-        oracle: as in `rows_or_nan`.
-        records: as in `rows_or_nan`.
+        oracle: function records → (term → rows).
+        records: arguments of the oracle, row by row.
     """
     n = len(records[0])
     sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
@@ -184,17 +184,17 @@ def trace(
     classes: int | None,
     device: str = "cpu",
 ) -> dict[str, Split]:
-    """Evaluate every function on two synthetic points and records, and read off its graph what it depends on.
+    """Evaluate every function on two synthetic points and records, and read its dependencies from its graph.
 
-    Points are batched like records, so no Python code can read a value of x, y, features or label: the graph is the
-    same at all points, or an error is raised. Then everything runs once in the form in which the problem calls it,
-    where a failure would pass for an invalid record.
+    Points are batched like records, so no Python code can read a value of x, y, features or label. The graph is
+    therefore the same at all points, or an error is raised. Then every function is called once as the problem calls it,
+    where a failure would be taken for an invalid record.
 
     Args:
-        upper_loss, lower_loss, regulariser, predict: as in `from_losses`.
-        sizes: (p, q, n_features).
-        classes: number of classes, None for numeric labels.
-        device: device of the computation; default "cpu". Trace on the CPU first, so that later errors are due to the
+        upper_loss, lower_loss, regulariser, predict: arguments of `from_losses`.
+        sizes: sizes (p, q, n_features).
+        classes: number of classes; None for numeric labels.
+        device: device of the computation, default "cpu". Trace on the CPU first, so that later errors are due to the
             device.
 
     Returns:
@@ -274,7 +274,7 @@ def _uses(value: Tensor, variable: Tensor) -> bool:
 def _check_shapes(
     name: str, f: Callable[..., Any], shapes: Collection[tuple[int, ...]], expected_shape: str
 ) -> Callable[..., Tensor]:
-    """Return the function, which raises InputError for another shape, and for losses of another precision."""
+    """Return the function with checks that raise InputError for a different shape or precision of the result."""
     import torch
 
     def call(*arguments: Tensor) -> Any:
@@ -316,12 +316,12 @@ _MOST_GRAPHS = 256
 
 
 class Captured:
-    """A pure function of tensors → name → tensor, called through its graph for recurring shapes.
+    """Pure function of tensors → (name → tensor), called through its graph for recurring shapes.
 
     Args:
         function: function without branches on values and random draws, which `vmap` verifies. Integer arguments are
             labels, of which 0 and 1 are valid.
-        device: device of its arguments; default "cpu".
+        device: device of the arguments, default "cpu".
 
     Example:
         >>> import torch
@@ -362,11 +362,11 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     """Record the operations of a function for arguments of these shapes.
 
     Args:
-        function: as in `Captured`.
+        function: function without branches on values, as in `Captured`.
         like: arguments whose shapes and types are used. No value of a record enters the graph.
 
     Returns:
-        A function with identical bits for these shapes; None if capture fails, or if they differ on synthetic numbers.
+        A function with identical bits for these shapes; None if capture fails or results differ on synthetic numbers.
     """
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -374,7 +374,7 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     draw = np.random.default_rng(0)
 
     def draw_inputs(like: Tensor, wide: bool) -> Tensor:
-        """Numbers in [0, 1), where logarithms and roots are what they should be, or normal ones; labels 0 and 1."""
+        """Draw numbers in [0, 1), where logarithms and roots are defined, or normal numbers, and labels 0 and 1."""
         shape = tuple(like.shape)
         if not like.is_floating_point():
             return torch.as_tensor(draw.integers(0, 2, shape)).to(like.device, like.dtype)

@@ -33,7 +33,8 @@ Learner: TypeAlias = "DenseLayers | OneByOne"
 class LinearModel:
     """Linear model φ = A·(a, 1), with one row of weights and a bias per output.
 
-    A per-example gradient is the outer product c·(a, 1)ᵀ. Its norm is a product of two norms, also for a difference.
+    A per-example gradient is the outer product c·(a, 1)ᵀ. Its norm, or the norm of a difference, is a product of two
+    norms.
     """
 
     n_features: int
@@ -85,7 +86,7 @@ def _check_kind(kind: str) -> str:
 
 
 class ModelTable(KindTable):
-    """A model. Its weights are x of a minimax problem (y for a critic), and y of one-level training.
+    """Table of a model, whose weights are x of a minimax problem (y for a critic), and y of one-level training.
 
     A name such as "linear" or "net:build" is short for the table { kind = name }.
     """
@@ -134,9 +135,9 @@ def build_model(
         table: table of the scenario; None for a linear model.
         n_features: number of features.
         outputs: number of outputs e.
-        image: (height, width, channels) of image records.
-        seed: public.
-        device: "cpu" or "cuda"; linear models use the CPU.
+        image: shape (height, width, channels) of image records.
+        seed: public seed.
+        device: device "cpu" or "cuda"; linear models use the CPU.
         module: custom function (n_features, outputs) → torch module, named "module:Name" in table.kind.
 
     Raises:
@@ -158,7 +159,7 @@ def build_model(
 
 
 def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int, device: str) -> Model:
-    """Build a convolutional or residual network. Raises InputError if the records are not images, or too small."""
+    """Build a convolutional or residual network. Raises InputError if the records are not images or are too small."""
     from decentral_dp.models import networks
 
     halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)
@@ -177,10 +178,10 @@ def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int
 
 @dataclass(frozen=True)
 class OneByOne:
-    """A model that evaluates agents one after the other.
+    """Model that evaluates agents one after the other.
 
     Args:
-        model: a model, clipped in l2.
+        model: model that is clipped in l2.
         description: name in sentences.
         norms: norms in which it clips.
     """

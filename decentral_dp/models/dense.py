@@ -1,15 +1,15 @@
 """Dense layers of many agents at once, with per-example gradients that are clipped without being formed.
 
-With a₀ the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) except for the last, and δ_l = ∂ℓ/∂h_l, the
-per-example gradient by (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Goodfellow 2015, for ℓ2)
+With a₀ the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) except for the last, and δ_l = ∂ℓ/∂h_l, the per-example
+gradient with respect to (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Goodfellow 2015, for ℓ2)
 
     ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + γ²),          ‖gradient‖₁ = Σ_l ‖δ_l‖₁ (‖a_{l−1}‖₁ + γ),
 
 and the sum of clipped gradients is one product per layer and agent. Products are taken agent by agent
 (`numpy.matmul` of stacked matrices), so that the bits of an agent's sum do not depend on agents in the same block.
 
-In a linear model with one output the gradients by A and by b may be clipped separately, to √(1 − s²) C and s C in ℓ2,
-and to (1 − s) C and s C in ℓ1, so that the whole is at most C.
+In a linear model with one output the gradients with respect to A and b may be clipped separately, to √(1 − s²) C and s
+C in ℓ2, and to (1 − s) C and s C in ℓ1, so that the norm of the whole gradient is at most C.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST_SLOPE = 1e-300
 
 
 def rest_of_clip(share: float, norm: Norm) -> float:
-    """Return the rest of a clip with a fraction s used: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
+    """Return the remaining fraction of a clip of which s is used: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
     return 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
 
 
@@ -45,10 +45,9 @@ class DenseLayers:
     """Dense layers with ReLU between them; a linear model if there are no hidden layers.
 
     Args:
-        widths: (d, hidden widths …, e). Weights are, layer by layer, the rows of A (o, i) and then b (o,).
-        gain: public factor by which features are multiplied; default 1. Named weights are for unscaled features.
-        bias: γ, the constant feature of every layer; default 1. The smaller it is, the more of a clip is left for
-            features.
+        widths: widths (d, hidden widths …, e). Weights are, layer by layer, the rows of A (o, i) and then b (o,).
+        gain: public factor by which features are multiplied, default 1. Named weights are for unscaled features.
+        bias: constant feature γ of every layer, default 1. The smaller it is, the more of a clip remains for features.
         seed: public seed of the random start of hidden layers.
     """
 
@@ -78,7 +77,7 @@ class DenseLayers:
 
     @property
     def start(self) -> Array:
-        """(p,) public start: zeros for a linear model; else A from N(0, 2/fan-in), b = 0, and a last layer of zeros."""
+        """Public start, (p,): zeros for a linear model, else A from N(0, 2/fan-in), b = 0 and a last layer of 0."""
         out, draw = np.zeros(self.p), public_generator(self.seed, "dense")
         for layer, _ in self._layers(out[None])[:-1]:
             layer[:] = draw.normal(size=layer.shape) * math.sqrt(2.0 / layer.shape[2])
@@ -89,7 +88,7 @@ class DenseLayers:
             return self._activations(self._layers(weights), inputs)[-1]
 
     def unit_norms(self, weights: Array, inputs: Array, norm: Norm) -> Array:
-        """Return ‖∇φ‖ of every record, (g, n); for several outputs, of their sum. Arguments as in `outputs_of`."""
+        """Return ‖∇φ‖ of every record, (g, n), with φ the sum of several outputs. For arguments see `outputs_of`."""
         with np.errstate(all="ignore"):
             layers = self._layers(weights)
             activations = self._activations(layers, inputs)
@@ -98,7 +97,7 @@ class DenseLayers:
     def named_weights(self, weights: Array) -> dict[str, Array]:
         """Return "weight" (o, i) and "bias" (o,) of every layer, with gain and γ multiplied in.
 
-        Names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between layers.
+        The names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between layers.
         """
         layers, out = self._layers(np.asarray(weights, dtype=np.float64)[None]), {}
         for k, (by_rows, bias) in enumerate(layers):
@@ -121,15 +120,15 @@ class DenseLayers:
         """Sum the clipped per-example gradients of each agent, (g, p).
 
         Args:
-            weights: (g, p).
-            inputs: (g, n, d), or joined for a linear model with one output and no centre.
+            weights: weights, (g, p).
+            inputs: records (g, n, d), or joined records for a linear model with one output and no centre.
             cotangents: function of agents, records and outputs that returns ∂ℓ/∂φ.
             bound: clipping norm.
-            norm: "l1" or "l2".
+            norm: norm "l1" or "l2".
             whole: slope ‖∂ℓ/∂φ‖₁ below which the bound of a record decreases in proportion.
-            centre: (g, d), subtracted from the records of an agent, in units of the inputs.
-            share: s, to clip the gradients by A and b of a linear model with one output separately; 0 clips them
-                together.
+            centre: centre (g, d) that is subtracted from the records of an agent, in units of the inputs.
+            share: fraction s, with which the gradients with respect to A and b of a linear model with one output are
+                clipped separately; 0 clips them together.
         """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         remaining_clip = rest_of_clip(share, norm)

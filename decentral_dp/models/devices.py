@@ -1,7 +1,7 @@
-"""Devices of torch: only this module moves arrays to a device and back.
+"""Devices of torch. Only this module moves arrays to a device and back.
 
-Records, points and noise are numpy arrays on the CPU. `tensor` copies them to the device, `to_numpy` copies results
-back. Clips, sums and noise of bilevel problems are computed by numpy.
+Records, points and noise are NumPy arrays on the CPU. `tensor` copies them to the device, and `to_numpy` copies results
+back. Clips, sums and noise of bilevel problems are computed by NumPy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_device(device: str, location: str) -> None:
     """Raise InputError for an unknown or missing device.
 
     Args:
-        device: "cpu" or "cuda".
+        device: device "cpu" or "cuda".
         location: key at the beginning of the message.
     """
     if device not in DEVICES:
@@ -45,7 +45,7 @@ def check_device(device: str, location: str) -> None:
 
 
 def device_words(device: str) -> str:
-    """Describe what the last bits on a device depend on, besides the version of torch; "" for the CPU."""
+    """Describe the facts, in addition to the version of torch, that affect last bits on a device; "" for the CPU."""
     if device == "cpu":
         return ""
     import torch
@@ -54,12 +54,12 @@ def device_words(device: str) -> str:
 
 
 def tensor(array: Array, device: str = "cpu") -> Tensor:
-    """Return a float64 copy: Ray passes read-only arrays, and operations on a copy cannot change the records."""
+    """Return a float64 copy, since Ray passes read-only arrays and operations on a copy cannot change the records."""
     return shared(np.array(array, dtype=np.float64), device)
 
 
 def shared(array: NDArray[Any], device: str) -> Tensor:
-    """Return a tensor without copying on the CPU; it must not be written into."""
+    """Return a tensor, without a copy on the CPU; the tensor must not be modified."""
     import torch
 
     tensor = torch.from_numpy(array)
@@ -72,7 +72,7 @@ def module_on(module: Module, device: str) -> Module:
 
 
 def to_numpy(tensor: Tensor) -> Array:
-    """Return the numbers of a tensor on the CPU, without a gradient tape."""
+    """Return the values of a tensor on the CPU, without a gradient tape."""
     array: Array = (tensor if tensor.is_cpu else tensor.cpu()).numpy(force=True)
     return array
 
@@ -89,7 +89,7 @@ def default_device(device: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def repeatable(device: str) -> Iterator[None]:
-    """Make operations on a device deterministic in this context, or raise. Operations on the CPU always are.
+    """Make operations on a device deterministic in this context, or raise an error. CPU operations always are.
 
     An interrupted round is computed again, and its releases use the same noise.
     """
@@ -107,7 +107,7 @@ def repeatable(device: str) -> Iterator[None]:
 
 
 def is_of_device(error: BaseException) -> bool:
-    """Return whether an error is a failure of the device, or of its memory, and not of a record."""
+    """Return whether an error is a failure of the device or its memory, rather than of a record."""
     torch = sys.modules.get("torch")
     kinds = ("OutOfMemoryError", "AcceleratorError")
     return isinstance(error, tuple(getattr(torch, kind) for kind in kinds if hasattr(torch, kind)))

@@ -2,8 +2,8 @@
 
 The envelope of a convex loss f with curvature at most L is min_y f(y) + C ‖x − y‖. It is convex, its gradient has norm
 at most C and curvature at most L, and equals ∇f(x) where ‖∇f(x)‖ ≤ C. So x ↦ x − η∇ is 1-Lipschitz for ηL ≤ 2.
-Gradients that are scaled to the norm C lack this: one step may increase a distance by (1 − ηL/4)^(−1/2)
-(docs/proofs/38). For one output, both clips are equal.
+Gradients that are scaled to the norm C lack this property: one step may increase a distance by the factor (1 −
+ηL/4)^(−1/2) (docs/proofs/38). For one output, both clips are equal.
 
 For cross-entropy of the outputs z = A a of a record with label b, let c = C/‖a‖. The slope is p − e_b, where p is the
 distribution nearest to softmax(z) in KL divergence with ‖p − e_b‖ ≤ c. Outside the ball, for numbers θ > 0 and λ,
@@ -11,8 +11,8 @@ distribution nearest to softmax(z) in KL divergence with ‖p − e_b‖ ≤ c. 
     log p_k + θ (p_k − 1[k = b]) = z_k − λ,     Σ p = 1,     ‖p − e_b‖ = c.
 
 Newton's method solves for log p, θ and λ together, with two linear equations for a step of (θ, λ). The derivative of p
-in z is at most p/(1 + θp) ≤ 1/(1 + θ), so an error r of the first equation moves p by at most ‖r‖/(1 + θ). Near c > 1
-the root is ill-conditioned, and such a record gets the smaller radius 1.
+in z is at most p/(1 + θp) ≤ 1/(1 + θ), so an error r of the first equation moves p by at most ‖r‖/(1 + θ). For c
+slightly above 1 the root is ill-conditioned, and such a record gets the smaller radius 1.
 
 References:
     Bauschke & Combettes, Convex Analysis and Monotone Operator Theory, 2nd ed., chapter 12.
@@ -39,13 +39,14 @@ def envelope_slopes(slopes: Array, outputs: Array, labels: NDArray[np.int64], ra
     """Return the slopes of the envelopes of cross-entropy.
 
     Args:
-        slopes: softmax(z) − e_b, (…, c).
-        outputs: z, (…, c).
-        labels: b, (…).
-        radius: C/‖a‖, (…).
+        slopes: slopes softmax(z) − e_b, (…, c).
+        outputs: outputs z, (…, c).
+        labels: labels b, (…).
+        radius: radius C/‖a‖, (…).
 
     Returns:
-        (…, c) in l2 at most `radius` up to rounding, within `SLOPE_ERROR`; slopes of NaN are unchanged.
+        The slopes (…, c), in l2 at most `radius` up to rounding, with errors within `SLOPE_ERROR`. Slopes of NaN are
+        unchanged.
 
     Limits:
         Call it with floating-point warnings off.
@@ -70,13 +71,13 @@ def envelope_slopes(slopes: Array, outputs: Array, labels: NDArray[np.int64], ra
 
 
 def _solve(z: Array, chosen: Array, start: Array, c: Array) -> Array:
-    """Return p, (classes, n), in columns of records outside the ball.
+    """Return p, (classes, n), with one column for each record outside the ball.
 
     Args:
-        z: (classes, n) outputs minus that of the label.
-        chosen: (classes, n) e_b.
-        start: (classes, n) slopes scaled to the norm c.
-        c: (n,) radii.
+        z: outputs minus the output of the label, (classes, n).
+        chosen: unit vectors e_b, (classes, n).
+        start: slopes scaled to the norm c, (classes, n).
+        c: radii, (n,).
     """
     out, columns = np.empty_like(z), np.arange(c.size)
     u, theta, shift = _start(z, chosen, start)
@@ -108,7 +109,7 @@ def _solve(z: Array, chosen: Array, start: Array, c: Array) -> Array:
 
 
 def _start(z: Array, chosen: Array, start: Array) -> tuple[Array, Array, Array]:
-    """Return log p, θ and λ near the scaled slopes, exact for two classes. Arguments as of `_solve`."""
+    """Return log p, θ and λ near the scaled slopes, exact for two classes. For arguments see `_solve`."""
     others, largest = start * (1.0 - chosen), z.max(axis=0)
     rest = _sum(others)
     kept = np.log1p(-rest)
@@ -120,7 +121,7 @@ def _start(z: Array, chosen: Array, start: Array) -> tuple[Array, Array, Array]:
 
 
 def _bisect(z: Array, chosen: Array, c: Array) -> Array:
-    """Return p by bisection on θ, and on λ for each θ. Arguments as of `_solve`."""
+    """Return p by bisection on θ, and on λ for each θ. For arguments see `_solve`."""
     classes = len(z)
     # θ (p_k + 1 − p_b) = z_k + log(p_b/p_k), at the k ≠ b with the largest p_k.
     low, high = np.zeros_like(c), np.sqrt(2.0) * (np.maximum(z.max(axis=0), 0.0) + np.log(1.5 * classes / c)) / c
@@ -132,7 +133,7 @@ def _bisect(z: Array, chosen: Array, c: Array) -> Array:
 
 
 def _distribution(z: Array, chosen: Array, theta: Array) -> Array:
-    """Return p for θ. Arguments as of `_solve`."""
+    """Return p for θ. For arguments see `_solve`."""
     x = z + theta * chosen
     # Σ p ≥ 1 at the first bound, and p ≤ 1/classes at the second one.
     low, high = x.max(axis=0) - theta, x.max(axis=0) + np.log(len(z)) - theta / len(z)

@@ -1,4 +1,4 @@
-"""Common parts of linear models: checked features, their norms, and clipping by coefficient.
+"""Common parts of linear models: validation of features, their norms, and clipping by coefficient.
 
 Every per-example term of a linear model is a coefficient times the features (for several classes, an outer product).
 Its norm is |coefficient|·‖a‖, and clipping needs one number per record.
@@ -31,11 +31,11 @@ LARGEST_NORM = 1e250
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Records of agents with unequal numbers of records, as those of one agent. Only products separate them.
+    """Joined records of agents with unequal numbers of records. Only products separate the agents.
 
     Args:
-        rows: (1, N, d), agent after agent.
-        counts: (b,) their numbers of records.
+        rows: records (1, N, d), agent after agent.
+        counts: numbers of records of the agents, (b,).
     """
 
     rows: Array
@@ -43,12 +43,12 @@ class Joined:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(1, N, d)."""
+        """Shape (1, N, d) of the rows."""
         return self.rows.shape
 
     @cached_property
     def groups(self) -> list[tuple[slice, slice, Array]]:
-        """Agents with n records each, their records among the N, and the rows of these records, (g, n, d)."""
+        """Groups of agents with n records each, their records among the N, and the rows of these records, (g, n, d)."""
         out, agent, record = [], 0, 0
         for n, equal in groupby(self.counts.tolist()):
             g = len(list(equal))
@@ -62,12 +62,12 @@ Rows: TypeAlias = Array | Joined
 
 
 def spread(values: Array, rows: Rows) -> Array:
-    """Return a number per agent, (b, 1), for each of its records: (b, 1), or (1, N)."""
+    """Return a number per agent, (b, 1), for each of its records, (b, 1) or (1, N)."""
     return np.repeat(values[:, 0], rows.counts)[None] if isinstance(rows, Joined) else values
 
 
 def agent_sums(values: Array, rows: Rows) -> Array:
-    """Sum numbers of records, (g, n) or (1, N), over each agent, (b,)."""
+    """Sum numbers per record, (g, n) or (1, N), over each agent, (b,)."""
     if not isinstance(rows, Joined):
         return np.asarray(values.sum(axis=1))
     return np.concatenate([values[0, part].reshape(a.shape[:2]).sum(axis=1) for _, part, a in rows.groups])
@@ -77,7 +77,7 @@ def weighted_sums(coefficients: Array, rows: Rows) -> Array:
     """Compute Σ_k c_k a_k of each agent, (b, d), one agent at a time, so that its bits do not depend on other agents.
 
     Args:
-        coefficients: c, (g, n), or (1, N).
+        coefficients: coefficients c, (g, n) or (1, N).
         rows: records a.
     """
     if not isinstance(rows, Joined):
@@ -87,7 +87,7 @@ def weighted_sums(coefficients: Array, rows: Rows) -> Array:
 
 
 def divisor_of(rows: Rows) -> float | Array:
-    """Return the numbers of averaged records, at least 1: one for all agents, or (b, 1)."""
+    """Return the numbers of averaged records, at least 1, as one number for all agents or (b, 1)."""
     return np.maximum(rows.counts, 1.0)[:, None] if isinstance(rows, Joined) else float(max(rows.shape[1], 1))
 
 
@@ -99,17 +99,17 @@ def blocks(n_records: int, width: int) -> Iterator[slice]:
 
 
 def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Divide agents and their records into tiles: many small shards, or a part of a large one.
+    """Divide agents and their records into tiles of many small shards or of a part of a large shard.
 
-    The cuts within an agent depend on its number of records only, and so do the bits of its sums.
+    The boundaries within an agent, and so the bits of its sums, depend only on its number of records.
 
     Args:
-        n_agents: g.
-        n_records: records per agent.
-        width: numbers per record.
+        n_agents: number g of agents.
+        n_records: number of records per agent.
+        width: number of floats per record.
 
     Returns:
-        Slices of agents and of records; each tile has about `BLOCK` numbers.
+        The slices of agents and of records of the tiles, each with about `BLOCK` numbers.
     """
     n_together = max(1, BLOCK // max(1, n_records * width))
     for start in range(0, n_agents, n_together):
@@ -128,18 +128,18 @@ def clipped_means(
     """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile.
 
     Args:
-        coefficients: points, rows and others of a tile → (g, n) for each mean, which is overwritten.
-        points: (g, ·) each, or None.
-        rows: (g, n, d) records, or joined ones, with g = 1 and n = N.
-        norms: (g, n) norms of the records.
+        coefficients: function of a tile's points, rows and extra arrays → (g, n) for each mean, which is overwritten.
+        points: points (g, ·) each, or None.
+        rows: records (g, n, d), or joined records with g = 1 and n = N.
+        norms: norms of the records, (g, n).
         bounds: clip of each mean, as in `clip_coefficients`.
-        extra_arrays: (g, n, …) each.
+        extra_arrays: further arrays, (g, n, …) each.
 
     Returns:
         The means (g, d); zeros if there are no records.
 
     Limits:
-        As in `clip_coefficients`.
+        Call it with floating-point warnings off.
     """
     n_agents, n_records, width = rows.shape
     if isinstance(rows, Joined) or rows.size <= BLOCK:
@@ -160,11 +160,12 @@ def forward(rows: Rows, *vectors: Array) -> Sequence[Array]:
     """Compute a·v for every record and the vectors of its agent.
 
     Args:
-        rows: (g, n, d), or joined.
-        vectors: (b, d) each.
+        rows: records (g, n, d), or joined records.
+        vectors: vectors of the agents, (b, d) each.
 
     Returns:
-        (g, n) or (1, N) for each, one agent at a time, so that its bits do not depend on other agents.
+        The products, (g, n) or (1, N) for each, computed one agent at a time so that its bits do not depend on other
+        agents.
     """
     if not isinstance(rows, Joined):
         return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
@@ -175,14 +176,14 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
     """Compute −σ(−t) of the logistic loss, and σ(t)σ(−t)·along if `along` is given.
 
     Args:
-        margins: t, (g, n), overwritten.
-        along: (g, n), or None.
+        margins: margins t, (g, n), overwritten.
+        along: factors (g, n), or None.
 
     Returns:
-        (g, n) each; the second is meaningless without `along`.
+        The coefficients, (g, n) each; the second array is meaningless without `along`.
 
     Limits:
-        As in `clip_coefficients`.
+        Call it with floating-point warnings off.
     """
     # exp(t) = inf gives σ(−t) = 0, and inf·0 in the curvature, which a clip turns into its limit 0.
     exp_t = np.exp(margins, margins)
@@ -200,17 +201,17 @@ def clipped_sums(
     """Sum the records of each agent times clipped coefficients, Σ_k c_k a_k.
 
     Args:
-        coefficients: (g, n) for each sum, overwritten.
-        norms: (g, n) norms of the records.
+        coefficients: coefficients of each sum, (g, n), overwritten.
+        norms: norms of the records, (g, n).
         bounds: clip of each sum, as in `clip_coefficients`.
-        rows: (g, n, d).
-        divisor: of the sums.
+        rows: records, (g, n, d).
+        divisor: divisor of the sums.
 
     Returns:
-        (g, d) each, one agent at a time, so that its bits do not depend on other agents.
+        The sums, (g, d) each, computed one agent at a time so that its bits do not depend on other agents.
 
     Limits:
-        As in `clip_coefficients`.
+        Call it with floating-point warnings off.
     """
     clipped = [clip_coefficients(term, norms, bound) for term, bound in zip(coefficients, bounds, strict=True)]
     return [weighted_sums(c, rows) / divisor for c in clipped]
@@ -236,13 +237,13 @@ def as_features(features: Array, labels: Array, n_features: int, intercept: bool
     """Validate features and copy them as a C-ordered float64 array.
 
     Args:
-        features: (N, n_features).
-        labels: (N,).
+        features: features, (N, n_features).
+        labels: labels, (N,).
         n_features: expected number of columns.
         intercept: whether a column of ones is appended.
 
     Returns:
-        (N, d).
+        The features, (N, d).
 
     Raises:
         InputError: the shape is wrong, there are no records, or a value is not finite.
@@ -277,8 +278,8 @@ def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
 def feature_norms(features: Array) -> tuple[Array, Array]:
     """Compute ℓ1 and ℓ2 norms of the rows, (N,), infinite above `LARGEST_NORM`.
 
-    Rows are scaled by their largest entry first: a sum of squares underflows to 0 below 1e-162, and a record with norm
-    0 is never clipped.
+    Rows are first scaled by their largest entry, because a sum of squares underflows to 0 below 1e-162, and a record
+    with norm 0 is never clipped.
     """
     largest = np.abs(features).max(axis=1)
     scale = np.where(largest > 0, largest, 1.0)
@@ -297,12 +298,12 @@ def norms_of(records: Any, clip: Clip) -> Array:
 def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     """Scale coefficients in place so that every |coefficient|·norm ≤ bound; infinite and NaN contributions become zero.
 
-    No branch is needed: infinite values give NaN (bound/NaN, inf·0, or inf/inf if nothing is clipped), and NaN becomes
-    0.
+    No branch is needed, because infinite values give NaN (bound/NaN, inf·0, or inf/inf if nothing is clipped), and NaN
+    becomes 0.
 
     Args:
-        coefficients: (…, n), overwritten.
-        norms: (…, n) norms of the vectors that they multiply.
+        coefficients: coefficients (…, n), overwritten.
+        norms: norms of the vectors that they multiply, (…, n).
         bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
 
     Limits:
@@ -322,8 +323,8 @@ def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: f
     """Scale columns in place so that ‖column‖·norm ≤ bound; infinite and NaN contributions become zero.
 
     Args:
-        coefficients: (…, c, n), overwritten.
-        norms: (…, n) norms of the rows with which the columns form outer products.
+        coefficients: coefficients (…, c, n), overwritten.
+        norms: norms of the rows with which the columns form outer products, (…, n).
         norm: norm of the columns.
         bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
 
@@ -353,11 +354,11 @@ def column_norms(columns: Array, norm: Norm) -> Array:
 def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
     """Scale columns to the norm min(‖column‖·norms, bound); infinite and NaN columns become zero.
 
-    For outer products with rows of norm 1, so that no factor leaves the range of float64 for long rows.
+    Intended for outer products with rows of norm 1, so that no factor leaves the range of float64 for long rows.
 
     Args:
-        columns: (c, n).
-        norms: (n,) norms of the rows.
+        columns: columns, (c, n).
+        norms: norms of the rows, (n,).
         norm: norm of the columns.
         bound: clipping norm.
 
@@ -373,7 +374,7 @@ def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> A
 
 
 def unit_rows(features: Array, norms: Array) -> Array:
-    """Return a/‖a‖ of rows (n, d) with norms (n,); zero for norms that are zero or infinite."""
+    """Return a/‖a‖ of rows (n, d) with norms (n,), or zero for norms that are zero or infinite."""
     return features / np.where(norms > 0, norms, 1.0)[:, None]
 
 
@@ -387,19 +388,20 @@ def curved_sums(
 ) -> dict[str, Array]:
     """Average ∇²_yy l = M ⊗ aaᵀ and ∇²_yy l·Z, with each record's term clipped to clip.z.
 
-    Both norms of M ⊗ aaᵀ are ‖M‖·‖a‖², and those of ∇²_yy l·Z (the outer product of a and V = M (Z a)) are ‖V‖·‖a‖, so
-    no matrix of a record is formed. Rows have norm 1, so that no clipped coefficient leaves the range of float64.
+    In either norm, M ⊗ aaᵀ has the norm ‖M‖·‖a‖², and ∇²_yy l·Z (the outer product of a and V = M (Z a)) has the norm
+    ‖V‖·‖a‖, so no matrix of a record is formed. Rows have norm 1, so that no clipped coefficient leaves the range of
+    float64.
 
     Args:
-        features: (N, d) rows a.
-        norms: (N,) norms of the rows, in clip.norm.
-        curvature: block of records → M (c, c, n).
-        matrix: Z (c·d, p), None if no product is needed.
+        features: rows a, (N, d).
+        norms: norms of the rows in clip.norm, (N,).
+        curvature: function block of records → M (c, c, n).
+        matrix: matrix Z (c·d, p); None if no product is needed.
         clip: clips of the run.
         term_names: subset of "lower_hessian" and "lower_hessian_product".
 
     Returns:
-        Name → (c·d, c·d) or (c·d, p).
+        Name → mean, (c·d, c·d) or (c·d, p).
     """
     d, sums = features.shape[1], dict.fromkeys(term_names, np.zeros(()))
     with np.errstate(all="ignore"):

@@ -1,8 +1,9 @@
 """Torch modules as models: per-example gradients by torch.func, in groups of bounded memory.
 
 The gradient of a record is grad ⟨module(record), c⟩ of a batch with this record only, and vmap computes it for many
-records. So no record reaches the row of another, even if a module mixes its batch. The rows of a group are formed for
-each parameter, their norms are taken over all parameters, and a product sums them. A change is the difference of rows.
+records. So no record affects the row of another record, even if a module mixes its batch. The rows of a group are
+formed for each parameter, their norms are taken over all parameters, and a product sums them. A change is the
+difference of rows.
 
 Parameters without gradient, and buffers, are constants of the model. A module must keep no other state.
 
@@ -15,11 +16,11 @@ A custom module is tested first, and refused if a record's gradient depends on o
         return torch.nn.Sequential(torch.nn.Linear(n_features, 32), torch.nn.GELU(), torch.nn.Linear(32, outputs))
 
 The module maps a batch (n, n_features) to (n, outputs), and is converted to float64. An image is one row, channels
-first. The trainable parameters are x. They start as the function makes them, and from the public seed if torch's
-generator draws them. The module stays in training mode, for gradients and for scores.
+first. The trainable parameters are x. They start with the values that the function sets, drawn with the public seed if
+torch's generator draws them. The module stays in training mode, for gradients and for scores.
 
-Tests on synthetic records in [−1, 1], the declared range after scaling, check that its state does not change, and that
-outputs and gradients of torch.func equal those of the batch. This excludes batch normalisation, dropout, recurrent
+Tests on synthetic records in [−1, 1], the declared range after scaling, check that the module's state does not change,
+and that outputs and gradients of torch.func equal the batch's. This excludes batch normalisation, dropout, recurrent
 layers and hooks on gradients. Forward hooks and parametrizations are allowed. The tests do not detect a module that
 reads the clock, or that keeps records in a buffer.
 """
@@ -60,16 +61,16 @@ ModuleTape = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """A float64 torch module on its device, from records (n, d) to outputs (n, e).
+    """Float64 torch module on its device, from records (n, d) to outputs (n, e).
 
     Args:
-        module: x lists its trainable parameters in order.
-        n_features: d.
-        outputs: e.
-        start: (p,).
-        row: float64 numbers that a per-example gradient needs while it is computed.
+        module: torch module, whose trainable parameters in order are x.
+        n_features: number d of features.
+        outputs: number e of outputs.
+        start: start weights, (p,).
+        row: number of float64 numbers that the computation of a per-example gradient needs.
         device: device of the module.
-        source: file and function of a custom module; "" for others.
+        source: file and function of a custom module; "" for other modules.
     """
 
     module: nn.Module
@@ -112,9 +113,9 @@ class TorchModel:
 
     @cached_property
     def _places(self) -> dict[str, str]:
-        """Every name of a trainable parameter → the first of its names.
+        """Map of every name of a trainable parameter to the first of its names.
 
-        torch ties shared weights, but leaves a module that occurs twice with the weights of the call.
+        torch ties shared weights, but a module that occurs twice keeps the weights of the call.
         """
         names = {id(value): name for name, value in trainable(self.module)}
         return {
@@ -180,7 +181,7 @@ class TorchModel:
         return {name: rows.reshape(len(rows), -1) for name, rows in by_name.items()}
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Test on synthetic batches that outputs and gradients depend on their own record only.
+        """Test on synthetic batches that outputs and gradients depend only on their own record.
 
         vmap rules of a custom autograd function, and Python state of a module, may mix records.
 
@@ -284,7 +285,7 @@ def custom_model(
     """Build the model of a custom function.
 
     Args:
-        make: function of (n_features, outputs) that returns a torch module.
+        make: function (n_features, outputs) → torch module.
         name: name in the scenario.
         n_features: number of features.
         outputs: number of outputs.
@@ -321,7 +322,7 @@ def _error_of_run(module: nn.Module, location: str, error: BaseException) -> str
 
 
 def _layer_advice(module: nn.Module) -> str:
-    """Return the advice on the first layer that is not supported, without a full stop; "" without such a layer."""
+    """Return the advice on the first unsupported layer, without a full stop; "" if there is none."""
     for layer in module.modules():
         for kinds, rate, advice in _LAYERS:
             if isinstance(layer, kinds) and (not rate or getattr(layer, rate) > 0.0):
@@ -345,7 +346,7 @@ def refuse_probabilities(model: TorchModel) -> None:
 
 @contextmanager
 def _public_draws(seed: int) -> Iterator[None]:
-    """Set torch's generator by the public seed in this context."""
+    """Seed torch's generator with the public seed in this context."""
     draws = torch.Generator().manual_seed(int(public_generator(seed, "module").integers(2**63)))
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(draws.get_state())
@@ -353,7 +354,7 @@ def _public_draws(seed: int) -> Iterator[None]:
 
 
 def _checked_model(module: nn.Module, location: str, n_features: int, outputs: int, seed: int) -> TorchModel:
-    """Return the model on the CPU after tests on synthetic records in [−1, 1]. Raises InputError."""
+    """Return the model on the CPU after tests on synthetic records in [−1, 1]. Raises InputError if one fails."""
     draw = np.random.default_rng(0)
     records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, n_features))
     # The ends of the range.

@@ -1,7 +1,8 @@
 """Float64 networks in torch: convolutional and residual networks, and embeddings.
 
 They use group normalisation with 4 channels per group instead of batch normalisation (Wu & He, ECCV 2018), which would
-mix records. Records are rows, channels first. Weights are drawn from N(0, 2/fan-in) by the public seed, biases are 0.
+mix records. Records are rows, channels first. Weights are drawn from N(0, 2/fan-in) with the public seed, and biases
+are 0.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class PixelMean(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions with normalisation, and a shortcut."""
+    """Two convolutions with normalisation and a shortcut."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
@@ -52,17 +53,17 @@ class ResidualBlock(nn.Module):
 def residual_network(image: Image, width: int, depth: int, outputs: int, seed: int) -> nn.Module:
     """Build a residual network.
 
-    A convolution with `width` channels, then three stages of `depth` blocks with `width`, 2·`width` and 4·`width`
-    channels, of which the second and third halve height and width, then the mean over pixels and a dense layer. The
+    The network has a convolution with `width` channels, three stages of `depth` blocks with `width`, 2·`width` and
+    4·`width` channels, the mean over pixels, and a dense layer. The second and third stages halve height and width. The
     input of a block is added before its last ReLU, by a 1 × 1 convolution if shapes differ.
 
     Reference: He et al., CVPR 2016 (section 4.2).
 
     Args:
-        image: (height, width, channels) of the records.
-        width: channels of the first stage.
-        depth: blocks per stage.
-        outputs: outputs of the dense layer.
+        image: shape (height, width, channels) of the records.
+        width: number of channels of the first stage.
+        depth: number of blocks per stage.
+        outputs: number of outputs of the dense layer.
         seed: public seed of the weights.
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict(
@@ -87,9 +88,9 @@ def convolutional_network(image: Image, channels: Sequence[int], outputs: int, s
     """Build blocks of 3 × 3 convolution, ReLU and 2 × 2 max-pooling, and a dense layer that starts at 0.
 
     Args:
-        image: (height, width, channels) of the records.
-        channels: channels of each convolution. Pooling drops an odd last row or column.
-        outputs: outputs of the dense layer.
+        image: shape (height, width, channels) of the records.
+        channels: number of channels of each convolution. Pooling drops an odd last row or column.
+        outputs: number of outputs of the dense layer.
         seed: public seed of the kernels.
     """
     height, width, before = image
@@ -112,8 +113,8 @@ def embedding_network(image: Image, channels: int, seed: int) -> nn.Module:
     Reference: Finn, Abbeel & Levine, ICML 2017 (appendix A.1).
 
     Args:
-        image: (height, width, channels) of the records.
-        channels: channels of every block.
+        image: shape (height, width, channels) of the records.
+        channels: number of channels of every block.
         seed: public seed of the kernels.
     """
     height, width, before = image

@@ -2,7 +2,7 @@
 
 A model has weights x (p,) and maps records (n, d) to outputs φ (n, e). No operation may mix two records. `forward`
 keeps the values that the sums need on a tape. For cotangents c (n, e), the gradient of a record is ∇_x ⟨φ_k, c_k⟩ (p,).
-`extra` (n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled
+`extra` (n, k) are further coordinates of the same gradient, outside the model. They count in its norm and are scaled
 with it.
 
 `clipped_sum` sums clipped gradients, or clipped differences of the gradients at two points:
@@ -10,12 +10,12 @@ with it.
     clipped_sum(at, extra, bound, since)  Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), and s (n,) with s_k = min(1, bound/norm), and 0
                                           if the norm is not finite
 
-The norm is at least that of the whole gradient or difference, including `extra`. `since` is another point on the same
-records in the same order, whose gradients are subtracted. `cells` is the number of floats per record on the tape and in
-its gradient. `start` is public.
+The norm is an upper bound on the norm of the whole gradient or difference, including `extra`. `since` is another point
+on the same records in the same order, whose gradients are subtracted. `cells` is the number of floats per record on the
+tape and in its gradient. `start` is public.
 
 The last bits of a contribution may depend on the index of the record and on the number of records, as in products of
-matrices. Callers give every record the same index always (`central.clients`).
+matrices. Callers always give a record the same index (`central.clients`).
 
 Training uses a learner, which evaluates many agents at once. No operation of a learner mixes two records or two agents:
 
@@ -44,7 +44,7 @@ class Slope(NamedTuple):
 
     Args:
         tape: tape of a forward pass.
-        cotangents: (n, e).
+        cotangents: cotangents, (n, e).
     """
 
     tape: Any
@@ -53,7 +53,7 @@ class Slope(NamedTuple):
 
 @runtime_checkable
 class Gathering(Protocol):
-    """A model that sums the records of many evaluations at once: `clipped_sum` is `sum_parts` of `clipped_parts`."""
+    """Model that sums the records of many evaluations at once: `clipped_sum` is `sum_parts` of `clipped_parts`."""
 
     def clipped_parts(self, slope: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
         """Return the contributions of the records, in any form, and s (n,), as in `clipped_sum`."""
@@ -69,12 +69,12 @@ UNDERFLOW = 1e-150
 
 
 def norm_sums(rows: Array, norm: Norm) -> Array:
-    """Return sums of squares, or of absolute values in l1, (g, n), of rows (g, n, i)."""
+    """Return the sums of squares (in l1, of absolute values) of rows (g, n, i), (g, n)."""
     return np.asarray(np.abs(rows).sum(axis=2) if norm == "l1" else np.einsum("gni,gni->gn", rows, rows))
 
 
 def squares(extra: Array) -> Array:
-    """Return the sum of squares per row, (n,)."""
+    """Return the sum of squares of each row, (n,)."""
     return np.asarray(np.einsum("ij,ij->i", extra, extra))
 
 

@@ -1,11 +1,11 @@
-"""Tests, to the bit, that row k of a result is a function of record k only, on synthetic records.
+"""Bitwise tests, on synthetic records, that row k of a result is a function of record k only.
 
 A clip bounds the influence of a record only if no other record's row changes with it. The test evaluates synthetic
 records, replaces one of them, and requires that all other rows keep every bit. Two batches are compared only if they
 have the same size and the same replaced index, since matrix products round a row by both.
 
-Limits: a function is tested on a few batches. The test does not see its behaviour on others, such as a branch on a
-private value, or a captured array.
+Limits: a function is tested on a few batches. The test does not detect different behaviour on other batches, such as a
+branch on a private value, or a captured array.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXTREME = 1e6
 
 @runtime_checkable
 class RowWise(Protocol):
-    """An object that computes rows of records, and can be tested."""
+    """Object that computes rows of records and can be tested."""
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Raise InputError if a row depends on another record, in batches of these sizes."""
@@ -36,11 +36,11 @@ class RowWise(Protocol):
 
 
 class Trial(NamedTuple):
-    """A batch, and the same batch with another record at index `place`.
+    """Batch, and the same batch with a different record at index `place`.
 
     Args:
-        records: (n, …) arrays.
-        other: (n, …) arrays.
+        records: arrays (n, …).
+        other: arrays (n, …) with the replaced record.
         place: index of the replaced record.
     """
 
@@ -50,7 +50,7 @@ class Trial(NamedTuple):
 
 
 class RowDependence(NamedTuple):
-    """A row that changed.
+    """Row that changed.
 
     Args:
         term: name of the term.
@@ -105,11 +105,11 @@ def _draw_rows(generator: np.random.Generator, count: int, width: int, classes: 
 
 
 def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | None:
-    """Return the first row that depends on another record, or that is no function of the batch; None if there is none.
+    """Return the first row that depends on another record or is not a function of the batch; None if there is none.
 
     Args:
-        oracle: returns the rows of each term. A missing term counts as NaN.
-        batches: as returned by `trials`.
+        oracle: function that returns the rows of each term; a missing term counts as NaN.
+        batches: batches that `trials` yields.
     """
     for trial in batches:
         count = len(trial.records[0])

@@ -31,17 +31,17 @@ LARGEST_CLIP = 1e250
 class Clip:
     """Clipping norms of one record's contribution to each channel. `inf` disables clipping and the certificate.
 
-    Every term is clipped with the norm of its channel: `lower_grad_y` of y; `lower_hvp` and `upper_grad_y`, separately,
-    of z; `upper_grad_x` and `lower_jvp`, separately, of x.
+    Every term is clipped with the norm of its channel: `lower_grad_y` with that of y, `lower_hvp` and `upper_grad_y`
+        each with that of z, and `upper_grad_x` and `lower_jvp` each with that of x.
 
     Args:
-        norm: "l1" or "l2".
-        x: C of channel x.
-        y: C of channel y.
-        z: C of channel z.
-        shares: (channel, C_t/C by round) of clipping norms with a schedule.
-        envelope: whether gradients of cross-entropy in a linear model are those of envelopes (`models.envelope`);
-            default False, scaled gradients.
+        norm: norm of the clipping, "l1" or "l2".
+        x: clipping norm C of channel x.
+        y: clipping norm C of channel y.
+        z: clipping norm C of channel z.
+        shares: pairs (channel, C_t/C by round) for clipping norms with a schedule.
+        envelope: whether linear models with cross-entropy use envelope gradients (`models.envelope`) instead of scaled
+            gradients.
 
     Raises:
         InputError: a clipping norm is NaN, or positive and below `SMALLEST_CLIP`.
@@ -68,7 +68,7 @@ class Clip:
         return float(getattr(self, channel))
 
     def bounds(self, channel: str, rounds: NDArray[np.int64]) -> Array:
-        """Return (T,) C_t of a channel at T rounds."""
+        """Return C_t of a channel at T rounds, (T,)."""
         share = dict(self.shares).get(channel)
         return self.bound(channel) * (np.ones(rounds.size) if share is None else share.at(rounds))
 
@@ -124,7 +124,7 @@ def clip_factors(norms: Array, bound: float) -> Array:
 
 
 def row_norms(rows: Array, norm: Norm) -> Array:
-    """Compute (N,) norms of the rows of an (N, d) array."""
+    """Compute the norms, (N,), of the rows of an (N, d) array."""
     if norm == "l1":
         return np.asarray(np.abs(rows).sum(axis=1))
     with np.errstate(over="ignore"):
@@ -132,7 +132,7 @@ def row_norms(rows: Array, norm: Norm) -> Array:
 
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
-    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), of rows (N, d); a row that is not finite counts as zero."""
+    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), of rows (N, d). A row that is not finite counts as zero."""
     return np.asarray(clipped_row_sums(rows[None], bound, norm)[0])
 
 
@@ -151,7 +151,7 @@ class Unit(NamedTuple):
 
     Args:
         records: number of records k; None for all records of an agent.
-        zeroed: whether they contribute nothing in one of the data sets; otherwise they are replaced.
+        zeroed: whether the records contribute nothing in one of the data sets instead of being replaced.
 
     Example:
         >>> bounds = [Unit(k, zeroed).sensitivity(1.0, 100, 10) for k in (1, 5, None) for zeroed in (False, True)]
@@ -163,7 +163,7 @@ class Unit(NamedTuple):
     zeroed: bool = False
 
     def clips(self, counts: Array | NDArray[np.int64] | int) -> Array:
-        """Return the sensitivity of a sum over N records in units of C: 2·min(k, N), or half of that.
+        """Return the sensitivity of a sum over N records in units of C, 2·min(k, N) or half of this.
 
         Args:
             counts: number of records N, any shape.
@@ -176,9 +176,9 @@ class Unit(NamedTuple):
         """Bound the sensitivity of a mean of clipped contributions, float64 included.
 
         Args:
-            clip: C, times the public factor of the mean; broadcasts with N.
-            counts: N, a number or an array of any shape.
-            width: coordinates of the mean.
+            clip: clipping norm C, times the public factor of the mean; broadcasts with N.
+            counts: number of records N, any shape.
+            width: number of coordinates of the mean.
 
         Returns:
             The sensitivity in the norm of the clip, with the broadcast shape of C and N.
@@ -203,10 +203,10 @@ class Unit(NamedTuple):
         rounded (docs/proofs/01).
 
         Args:
-            clip: C, times the public factor of the mean; broadcasts with N.
-            pool: N, an array of any shape.
-            width: coordinates of the sum.
-            rate: q; broadcasts with N.
+            clip: clipping norm C, times the public factor of the mean; broadcasts with N.
+            pool: number of records N, any shape.
+            width: number of coordinates of the sum.
+            rate: sampling rate q; broadcasts with N.
         """
         if self.records is None:
             return np.full(np.shape(pool), np.inf)
@@ -214,15 +214,15 @@ class Unit(NamedTuple):
 
     @property
     def sampling(self) -> str:
-        """Name of Poisson sampling for this unit: "poisson" for one replaced record, else "poisson, 2 zeroed" …"""
+        """Name of Poisson sampling for this unit, such as "poisson" for one replaced record or "poisson, 2 zeroed"."""
         return "poisson" if self == RECORD else f"poisson, {self.records} {'zeroed' if self.zeroed else 'replaced'}"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
         """Bound the sensitivity of one clipped vector that an agent computes from all its records; ∞ for records.
 
         Args:
-            clip: C.
-            width: coordinates of the vector.
+            clip: clipping norm C.
+            width: number of coordinates of the vector.
         """
         return float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf
 

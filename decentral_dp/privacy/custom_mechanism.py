@@ -50,7 +50,7 @@ class OutsideMechanism(NoiseMechanism):
 
     Attributes:
         options: fields of the user's object, which distinguish mechanisms with one name.
-        source: digest of the source of its class, "" without one.
+        source: digest of the source code of its class, or "".
         definition: the user's object.
     """
 
@@ -95,10 +95,10 @@ class OutsideMechanism(NoiseMechanism):
         return slack[0], slack[1]
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw samples values in units of the grid, (b, d).
+        """Draw `samples` values, in units of the grid, (b, d).
 
         Raises:
-            UserCodeError: the sampler breaks its contract, unlike in the tests of `register_outside`.
+            UserCodeError: the sampler breaks its contract.
         """
         draws, query, grid, scale, widths = request[:5]
         out = np.empty(query.shape)
@@ -157,7 +157,7 @@ def register_outside(author: Any) -> OutsideMechanism:
     """Register an object of a user-defined class as a mechanism.
 
     Raises:
-        InputError: a member is missing or invalid, or cost or sampler fail their tests.
+        InputError: a member is missing or invalid, or the cost or the sampler fails its tests.
     """
     for attribute, is_valid, description in _ATTRIBUTES:
         if not is_valid(getattr(author, attribute, None)):
@@ -216,7 +216,7 @@ def _noise_faults(mechanism: OutsideMechanism) -> Iterator[tuple[str, str]]:
     The query is equal in all rows and coordinates. Only the keys of the generators differ.
 
     Raises:
-        InputError: the sampler fails, or returns another number of values, or values off the grid.
+        InputError: the sampler fails, or returns a wrong number of values or values off the grid.
     """
     for width in _TESTED_COSTS[2]:
         mechanism.float_slack(np.array([0.0, 1.0]), width)
@@ -250,7 +250,7 @@ def _numbers(author: Any, method: str, *args: Any) -> Array:
 
 
 def _require(author: Any, method: str, values: Array, shape: tuple[int, ...], expected: str) -> None:
-    """Raise InputError for another shape, or for numbers that are not at least 0."""
+    """Raise InputError for a wrong shape, or for numbers that are not at least 0."""
     # NaN fails this comparison, too.
     if values.shape != shape or not (values >= 0.0).all():
         raise _refusal(author, method, f"returns {_value_text(values)}, expected {expected}")

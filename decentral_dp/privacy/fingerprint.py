@@ -104,7 +104,7 @@ class _Files:
         return self._read[path]
 
     def _files_of(self, name: str, importer: Path) -> list[Path]:
-        """Return sources of a user's module and of its packages; none of the standard library or installed ones.
+        """Return the sources of a user's module and its packages, excluding the standard library and installed modules.
 
         Args:
             name: name of the module, with leading dots if relative.
@@ -133,7 +133,7 @@ class _Files:
 # Files are read for every job, and parsing is slow.
 @functools.lru_cache(maxsize=256)
 def _names_in(text: bytes) -> tuple[str, ...]:
-    """Return the modules that a source may import, sorted; none if it is not Python."""
+    """Return the modules that a source may import, sorted, or none if it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -150,7 +150,7 @@ def _names_in(text: bytes) -> tuple[str, ...]:
 
 
 def _package_of(name: str) -> tuple[list[Path], list[Path]]:
-    """Return the source of a user's module, and the folders of a package; none of other modules."""
+    """Return the source of a user's module and the folders of a package, or nothing for other modules."""
     if name in sys.stdlib_module_names or name == _PACKAGE.name:
         return [], []
     try:
@@ -165,7 +165,7 @@ def _package_of(name: str) -> tuple[list[Path], list[Path]]:
 
 
 def _is_users(path: Path) -> bool:
-    """Return whether a source is the user's, and not of this package or an installed one."""
+    """Return whether a source belongs to the user, not to this package or an installed one."""
     return not path.is_relative_to(_PACKAGE) and not any(part in _PACKAGE_FOLDERS for part in path.parts)
 
 
@@ -177,7 +177,7 @@ def _package_bytes(top: Path) -> bytes:
 
 
 def _object_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
-    """Return bytes that distinguish objects. seen: addresses of enclosing objects, against cycles."""
+    """Return bytes that distinguish objects; `seen` has the addresses of enclosing objects, to detect cycles."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return f"{type(value).__name__} {value!r}".encode()
     if id(value) in ancestors:
@@ -237,7 +237,7 @@ def _instance_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> byt
 
 
 def _surroundings(function: FunctionType) -> tuple[Any, ...]:
-    """Return what a function depends on besides its code: defaults, closed-over values, and globals that it reads."""
+    """Return the dependencies of a function besides its code: defaults, closed-over values and globals."""
     cells = []
     for cell in function.__closure__ or ():
         try:
@@ -268,7 +268,7 @@ def _file_of(value: Any) -> Path | None:
 
 
 def _source(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
-    """Return bytes of the source of a function or class: its file with imports, or its code without a file."""
+    """Return bytes of the source of a function or class: its file with imports, or its code if there is no file."""
     path, name = _file_of(value), str(value.__qualname__).encode()
     if path is not None and _is_users(path):
         return files.with_imports(path) + name

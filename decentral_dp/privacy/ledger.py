@@ -34,25 +34,25 @@ class ChannelLedger:
     """Releases of one channel, in R rows and g columns.
 
     Args:
-        channel: "x", "y", "z", …
+        channel: name of the channel, such as "x", "y" or "z".
         mechanism: mechanism of the release, or the name of a registered one.
         dimension: number of coordinates of one release.
         group: column of each agent, (m,).
-        rounds: index of every release, (R,), ascending: its round, or with E exchanges a round, round t's
-            t·E … (t+1)·E − 1. Index 0 is the data-independent start and is not listed.
-        scale: (R, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
-            probabilities ∝ exp(−score/scale), that scale. +inf, with sensitivities of 0, if an agent sends nothing.
-            This is not a release, and the table has no row for it.
-        sensitivity: split → (R, g), in l1 for Laplace and l2 for Gaussian noise, for an exponential mechanism the
-            oscillation of the scores; +inf without a proof.
-        rate: split → (R, g) sampling rate of each round; 1 without sampling. Releases of one round with a rate below 1
-            read one and the same batch of that split.
-        reason: reason for a missing proof, or for reading no record; else "".
-        sampling: "fixed", batches of fixed size, or "poisson", an independent Bernoulli draw per record; for other
-            units than one replaced record as in `Unit.sampling`.
-        distortion: bound on the log ratio of the distribution of a release and that of the ideal mechanism.
-        shared: of pairwise correlated noise, whose effective scale is `scale`: name → (R, g) "own_scale" and
-            "pair_scale", and "variates", the number per coordinate in the releases of all agents.
+        rounds: indices of the releases, (R,), ascending. An index is the round, or with E exchanges a round, one of t·E
+            … (t+1)·E − 1 in round t. Index 0 is the data-independent start and is not listed.
+        scale: noise scale of every coordinate, (R, g): Laplace b, Gaussian standard deviation, or the scale of an
+            exponential mechanism with probabilities ∝ exp(−score/scale). It is +inf, with sensitivity 0, if an agent
+            sends nothing. This is not a release, and the table has no row for it.
+        sensitivity: split → sensitivity, (R, g), in l1 for Laplace noise and l2 for Gaussian noise, or the oscillation
+            of the scores for an exponential mechanism; +inf without a proof.
+        rate: split → sampling rate of each round, (R, g), 1 without sampling. Releases of one round with a rate below 1
+            read the same batch of that split.
+        reason: reason for a missing proof, or for reading no record, or "".
+        sampling: "fixed" for batches of fixed size, or "poisson" for an independent Bernoulli draw per record. For
+            units other than one replaced record, see `Unit.sampling`.
+        distortion: bound on the log ratio of a release's distribution to the ideal mechanism's distribution.
+        shared: parts of pairwise correlated noise, whose effective scale is `scale`: name → (R, g), with the names
+            "own_scale", "pair_scale" and "variates" (number per coordinate in the releases of all agents).
     """
 
     channel: str
@@ -76,7 +76,7 @@ class ChannelLedger:
         return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
 
     def rows(self, selection: slice | IntArray) -> ChannelLedger:
-        """Keep some of the releases; the columns of a slice are views."""
+        """Keep some of the releases. The columns of a slice are views."""
         return self._map_columns(lambda part: part[selection], rounds=self.rounds[selection])
 
     def columns(self, numbers: IntArray, group: IntArray) -> ChannelLedger:
@@ -119,7 +119,7 @@ class Ledger:
     Args:
         n_agents: number of agents m.
         channels: one entry per channel.
-        releases_per_round: number of indices per round; default 1.
+        releases_per_round: number of indices per round.
 
     Example:
         >>> ones = np.ones((4, 1))
@@ -174,19 +174,19 @@ class Ledger:
         return replace(self, channels=tuple(channels))
 
     def same_releases(self, other: Ledger) -> bool:
-        """Return whether both ledgers list the same releases at the same cost; columns may be grouped differently."""
+        """Return whether both ledgers list the same releases at the same cost. Columns may be grouped differently."""
         return self._compare_channels(other, _are_same)
 
     def costs_within(self, plan: Ledger) -> bool:
-        """Return whether this lists the releases of a plan, none at a higher cost.
+        """Return whether this ledger lists the releases of a plan, none at a higher cost.
 
         Limits:
-            It applies to mechanisms whose cost is sensitivity/scale, with one column each. See docs/proofs/12.
+            The mechanisms' cost must be sensitivity/scale, with one column each. See docs/proofs/12.
         """
         return self._compare_channels(plan, _costs_within)
 
     def _compare_channels(self, other: Ledger, is_equal: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
-        """Return whether both list the same channels, agents and releases per round, and each pair compares as equal.
+        """Return whether both ledgers list the same channels, agents and releases per round, and each pair is equal.
 
         A channel without releases may be missing, such as one that is sent at the end of an interrupted run.
         """
@@ -214,7 +214,7 @@ class Ledger:
         """Convert to one row per agent, channel, release and split: the columns of `ledger.parquet`.
 
         Args:
-            names: names of the agents, for a column `agent_name`; default none.
+            names: names of the agents for a column `agent_name`, which is omitted by default.
         """
         import pandas as pd
 
@@ -227,8 +227,8 @@ class Ledger:
 
         Args:
             path: path of the file.
-            rows: largest number of rows in a part; default 2¹⁷.
-            names: as in `to_frame`.
+            rows: largest number of rows in a part.
+            names: names of the agents, as in `to_frame`.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -255,7 +255,7 @@ class Ledger:
                 writer.write_table(table)
 
     def _parts(self, rows: int | None, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """Yield columns: (n,) or one string for all n rows."""
+        """Yield columns, (n,) or one string for all n rows."""
         shares = any(c.shared for c in self.channels)
         for c in self.channels:
             # All releases of several agents, or a part of those of one.

@@ -9,7 +9,7 @@ Values are rounded to a grid of a power of two before noise is added, and the ro
                 k = rint(u/g) + rint(N·s/g),  N ~ N(0, 1)
                 μ = (Δ₂ + √d·g)/s, exactly a Gaussian pair with this μ: rounded normal noise on an integer is
                 post-processing of the Gaussian
-      wide      (d > 2¹²) g = 2^(⌊log₂ s⌋ − 18), secret stochastic rounding, where √d·g would be much compared with Δ₂:
+      wide      (d > 2¹²) g = 2^(⌊log₂ s⌋ − 18), secret stochastic rounding, since √d·g would be large compared with Δ₂:
                 k = ⌊u/g⌋ + [U < frac(u/g)] + rint(N·s/g)
                 μ = √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s, a Gaussian pair with this μ except for δ = 2e^{−40} < 1e-17
 
@@ -18,13 +18,14 @@ cost independent of the dimension, except for the d·2⁻⁵² that the 53 bits 
 
 Wide Gaussian: both neighbours share the uniform variates. Given these, a coordinate that moves by v_i (in g) is rounded
 to one that moves by v_i + ξ_i, one of the integers around v_i, E ξ_i = 0. In ‖v + ξ‖² = ‖v‖² + 2⟨v, ξ⟩ + ‖ξ‖², except
-for e^{−L} each (Hoeffding)
+with probability e^{−L} each (Hoeffding),
 
     ⟨v, ξ⟩ ≤ ‖v‖ √(L/2),   ‖ξ‖² ≤ d/4 + √(dL/2),
 
-and 5 > √20 has room for the 53 bits of the variates. All coordinates of a deterministic rounding may go the same way.
+and 5 > √20 has room for the 53 bits of the variates. Deterministic rounding may move all coordinates in the same
+direction.
 
-Every mechanism is one final frozen class with a name, by which ledgers on disk and results call it. Ledgers and
+Every mechanism is one final frozen class with a name, which ledgers on disk and results use. Ledgers and
 accountants need `Mechanism`, releasers need `NoiseMechanism`. A custom mechanism is registered by `register_outside`.
 """
 
@@ -52,13 +53,13 @@ Workspace = dict[tuple[Any, ...], Any]
 
 
 class DominatingPair(Enum):
-    """Pairs of distributions that dominate one release, by which costs of many releases compose.
+    """Pairs of distributions that dominate one release. They determine how the costs of many releases compose.
 
     Attributes:
-        LAPLACE: a Laplace pair of this pure ε.
-        GAUSSIAN: a Gaussian pair of this μ.
+        LAPLACE: Laplace pair of this pure ε.
+        GAUSSIAN: Gaussian pair of this μ.
         RESPONSE: randomised response of this pure ε, the worst case of pure ε.
-        RANGED: randomised response, and ρ = ε²/8 concentrated (bounded range).
+        RANGED: randomised response, which is also ρ = ε²/8 concentrated (bounded range).
     """
 
     LAPLACE = "laplace"
@@ -72,7 +73,7 @@ class NormalVariates(NamedTuple):
 
     Attributes:
         bits: fineness of the grid: the scale is 2^bits to 2^(bits + 1) cells.
-        randomised: whether they are added to values that were rounded stochastically.
+        randomised: whether the variates are added to stochastically rounded values.
     """
 
     bits: int
@@ -83,14 +84,14 @@ class Mechanism(ABC):
     """Base class of mechanisms: ways of releasing a value, with their privacy cost.
 
     Attributes:
-        name: in ledgers, results and scenarios.
-        description: for people.
-        norm: in which the sensitivity is measured; None if it is none of a vector.
-        pure: whether δ = 0 may be stated.
+        name: name in ledgers, results and scenarios.
+        description: description for users.
+        norm: norm of the sensitivity; None if the sensitivity is not the norm of a vector.
+        pure: whether a guarantee with δ = 0 is possible.
         unit: unit of the cost, pure "ε" or the "μ" of a Gaussian pair.
         dominating_pair: dominating pair of one release.
-        charged: False if releases read no record.
-        proven: False if nothing bounds what a release shows.
+        charged: whether releases read records.
+        proven: whether a proof bounds the privacy cost of a release.
         amplified_by: samplings for which an amplification rule is known.
     """
 
@@ -114,16 +115,16 @@ class Mechanism(ABC):
         """Compute the cost of one release of `width` coordinates to a replaced record, in `unit`.
 
         Args:
-            sensitivity: in `norm`, any shape.
+            sensitivity: sensitivity in `norm`, any shape.
             scale: scale of the noise, broadcastable.
-            width: coordinates of the release.
+            width: number of coordinates of the release.
 
         Returns:
-            The cost; +inf where the sensitivity is infinite, or positive without noise; 0 where it is 0.
+            The cost: +inf where the sensitivity is infinite, or positive without noise, and 0 where it is 0.
         """
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array] | NormalVariates:
-        """Bound what a float64 sampler adds to releases of these costs: (ε, δ) each; exact samplers add nothing."""
+        """Bound the (ε, δ) that a float64 sampler adds to each release of these costs. Exact samplers add nothing."""
         return np.zeros_like(loss), np.zeros_like(loss)
 
 
@@ -132,10 +133,10 @@ class Unnoised(NamedTuple):
 
     Attributes:
         draws: random draws of the agents, in order.
-        query: (b, Σ widths) private parts.
-        grid: (b or 1, Σ widths) grid of every coordinate.
-        scale: (b or 1, Σ widths) scale of the noise, in units of the grid.
-        widths: coordinates of each channel; `query` may be a part of a single channel.
+        query: private parts, (b, Σ widths).
+        grid: grid of every coordinate, (b or 1, Σ widths).
+        scale: scale of the noise in units of the grid, (b or 1, Σ widths).
+        widths: number of coordinates of each channel. `query` may be a part of a single channel.
         workspace: arrays that are kept between calls.
     """
 
@@ -152,7 +153,7 @@ class NoiseMechanism(Mechanism):
 
     Attributes:
         deviation: standard deviation of the noise, in units of its scale.
-        columns_at_a_time: how many coordinates of one wide release are drawn at once; None for all.
+        columns_at_a_time: number of coordinates of one wide release that are drawn at once; None means all.
     """
 
     deviation: float
@@ -164,7 +165,7 @@ class NoiseMechanism(Mechanism):
 
     @abstractmethod
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the grid of a release of `width` coordinates, for each scale, in its shape; 0 if the scale is 0."""
+        """Return the grid of a release of `width` coordinates for each scale, or 0 where the scale is 0."""
 
     def rounds_at_random(self, width: int) -> bool:
         """Return whether a release of this width is rounded stochastically."""
@@ -191,7 +192,7 @@ def noise_of(mechanism: Mechanism, channel: str) -> NoiseMechanism:
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
-    """Return the grid 2^(⌊log₂ scale⌋ − bits) of each scale, in its shape; 0 where it is 0.
+    """Return the grid 2^(⌊log₂ scale⌋ − bits) of each scale, or 0 where the scale is 0.
 
     Example:
         >>> power_of_two_grid(np.array([3.0, 0.0]), bits=4).tolist()
@@ -210,7 +211,7 @@ def add_public(integers: Array, grid: Array, public: Array) -> None:
     Args:
         integers: noisy private part, (b, d), in units of the grid.
         grid: powers of two, broadcastable.
-        public: (b, d), overwritten.
+        public: public part, (b, d), overwritten.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         public *= 1.0 / grid
@@ -220,7 +221,7 @@ def add_public(integers: Array, grid: Array, public: Array) -> None:
 
 
 def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, Array]:
-    """Return both as float64 arrays of one shape."""
+    """Return both arguments as float64 arrays of one shape."""
     wide = np.broadcast_arrays(np.asarray(sensitivity, dtype=np.float64), np.asarray(scale, dtype=np.float64))
     return wide[0], wide[1]
 
@@ -229,8 +230,8 @@ def limit_cost(cost: Array, sensitivity: Array, scale: Array) -> Array:
     """Return the cost, 0 where the sensitivity is 0, and +inf where a positive sensitivity has no noise.
 
     Args:
-        cost: of releases, any shape.
-        sensitivity: of the same shape.
+        cost: costs of releases, any shape.
+        sensitivity: sensitivities, of the same shape.
         scale: scale of the noise, of the same shape.
     """
     if sensitivity.size and sensitivity.min() > 0.0 and sensitivity.max() < np.inf and scale.min() > 0.0:
@@ -243,9 +244,9 @@ def round_at_random(query: Array, grid: Array, uniforms: NDArray[np.float64]) ->
     """Compute ⌊query/g⌋ + [U < frac(query/g)], as float64 integers.
 
     Args:
-        query: (b, d).
+        query: private parts, (b, d).
         grid: powers of two, broadcastable.
-        uniforms: (b, d) in [0, 1), secret.
+        uniforms: secret uniform variates in [0, 1), (b, d).
     """
     # 1/g is exact for a power of two, and a product is faster than a quotient.
     cells = query * (1.0 / grid)
@@ -263,10 +264,11 @@ LAPLACE_BITS = 20
 @final
 @dataclass(frozen=True)
 class Laplace(NoiseMechanism):
-    """Laplace noise: density ∝ e^{−|n|/b} on every coordinate, b the scale.
+    """Laplace noise with density ∝ e^{−|n|/b} on every coordinate, where b is the scale.
 
     Sensitivity:
-        In l1. The cost includes rounding to the grid; formula in the module docstring, proof in docs/proofs/07.
+        The norm is l1. The cost includes rounding to the grid. The module docstring has the formula, and docs/proofs/07
+        the proof.
 
     Limits:
         With scale 0, a positive sensitivity costs +inf.
@@ -292,20 +294,20 @@ class Laplace(NoiseMechanism):
     deviation = np.sqrt(2.0)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the grid 2^(⌊log₂ b⌋ − 20) of each scale b, in its shape."""
+        """Return the grid 2^(⌊log₂ b⌋ − 20) of each scale b."""
         return power_of_two_grid(scale, LAPLACE_BITS)
 
     def rounds_at_random(self, width: int) -> bool:
-        """Return True: rounding is always stochastic."""
+        """Return True, since rounding is always stochastic."""
         return True
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
         """Compute ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1).
 
         Args:
-            sensitivity: Δ₁, a number or an array.
-            scale: b; broadcasts with Δ₁.
-            width: d.
+            sensitivity: sensitivity Δ₁, a number or an array.
+            scale: scale b; broadcasts with Δ₁.
+            width: number of coordinates d.
         """
         delta, b = broadcast(sensitivity, scale)
         g = self.grid(b, width)
@@ -338,11 +340,11 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
     """Compute ⌊query/g⌋ + [U < frac(query/g)] + ⌊E₁·ratio⌋ − ⌊E₂·ratio⌋, as float64 integers.
 
     Args:
-        query: (b, d).
+        query: private parts, (b, d).
         g: grid.
         ratio: scale/grid.
-        exponentials: (2, b, d), overwritten.
-        uniforms: (b, d) in [0, 1).
+        exponentials: exponential variates, (2, b, d), overwritten.
+        uniforms: uniform variates in [0, 1), (b, d).
 
     Example:
         >>> g, ratio, noise = np.ones((1, 1)), np.ones((1, 1)), np.array([[[2.5]], [[0.5]]])
@@ -368,7 +370,8 @@ class Gaussian(NoiseMechanism):
     """Gaussian noise on every coordinate, with the scale as standard deviation.
 
     Sensitivity:
-        In l2. The cost includes rounding to the grid; formulas in the module docstring, proof in docs/proofs/08.
+        The norm is l2. The cost includes rounding to the grid. The module docstring has the formulas, and
+        docs/proofs/08 the proof.
 
     Limits:
         With scale 0, a positive sensitivity costs +inf.
@@ -395,7 +398,7 @@ class Gaussian(NoiseMechanism):
     columns_at_a_time = 2**14
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the grid 2^(⌊log₂ s⌋ − bits) of each scale s, in its shape."""
+        """Return the grid 2^(⌊log₂ s⌋ − bits) of each scale s."""
         return power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
@@ -410,9 +413,9 @@ class Gaussian(NoiseMechanism):
         """Compute μ = (Δ₂ + √d·g)/s, or √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s for wide releases.
 
         Args:
-            sensitivity: Δ₂, a number or an array.
-            scale: s; broadcasts with Δ₂.
-            width: d.
+            sensitivity: sensitivity Δ₂, a number or an array.
+            scale: scale s; broadcasts with Δ₂.
+            width: number of coordinates d.
         """
         delta, sd = broadcast(sensitivity, scale)
         g = self.grid(sd, width)
@@ -428,8 +431,8 @@ class Gaussian(NoiseMechanism):
         """Return the kind of float64 variates, whose errors accountants bound (docs/proofs/09).
 
         Args:
-            loss: μ of releases, of any shape.
-            width: d.
+            loss: costs μ of releases, any shape.
+            width: number of coordinates d.
         """
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
@@ -448,14 +451,14 @@ class Gaussian(NoiseMechanism):
 
 
 def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, uniforms: Array | None = None) -> Array:
-    """Compute rint(query/g), or with uniforms ⌊query/g⌋ + [U < frac(query/g)], + rint(N·ratio), as float64 integers.
+    """Compute rint(query/g) + rint(N·ratio) as float64 integers, or ⌊query/g⌋ + [U < frac(query/g)] + rint(N·ratio).
 
     Args:
-        query: (b, d).
+        query: private parts, (b, d).
         g: grid.
         ratio: scale/grid.
-        normals: (b, d), overwritten.
-        uniforms: (b, d) in [0, 1); None rounds to the nearest.
+        normals: normal variates, (b, d), overwritten.
+        uniforms: uniform variates in [0, 1), (b, d), for stochastic rounding; None rounds to the nearest integer.
 
     Example:
         >>> one, noise = np.ones((1, 1)), np.array([[1.2]])
@@ -478,7 +481,7 @@ LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 @final
 @dataclass(frozen=True)
 class NothingHidden(Mechanism):
-    """Releases without noise: a positive sensitivity costs +inf. Attributes as in `Mechanism`."""
+    """Releases without noise, at cost +inf for a positive sensitivity. `Mechanism` describes the attributes."""
 
     name: str
     description: str
@@ -493,7 +496,7 @@ class NothingHidden(Mechanism):
     pure = True
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """Return +inf where the sensitivity is positive, else 0."""
+        """Return +inf where the sensitivity is positive, and 0 elsewhere."""
         return np.where(np.asarray(sensitivity) > 0.0, np.inf, 0.0)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
@@ -511,7 +514,7 @@ NO_MECHANISM = NothingHidden("free", "nothing, for it reads no record", charged=
 @final
 @dataclass(frozen=True)
 class Pure(Mechanism):
-    """Releases of pure ε that are drawn by exact samplers of their values. Attributes as in `Mechanism`."""
+    """Releases of pure ε that are drawn by exact samplers of their values. `Mechanism` describes the attributes."""
 
     name: str
     description: str

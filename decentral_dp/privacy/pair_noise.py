@@ -1,15 +1,15 @@
 """Pairwise correlated Gaussian noise (DECOR): the two agents of an edge share a draw, which cancels in the average.
 
-The noise of agent i in a round is ξ_i + Σ_j ±ζ_ij: ξ_i ~ N(0, σ_i²) its own, ζ_ij ~ N(0, c_ij²) drawn once for the edge
-{i, j} and added with opposite signs at its ends. Colluders Q know the draws of their edges. The remaining noise of the
-others has the covariance
+The noise of agent i in a round is ξ_i + Σ_j ±ζ_ij. Its own part is ξ_i ~ N(0, σ_i²), and ζ_ij ~ N(0, c_ij²) is drawn
+once for the edge {i, j} and added with opposite signs at its ends. Colluders Q know the draws of their edges. The
+remaining noise of the others has the covariance
 
-    Σ_Q = diag(σ²) + Laplacian of the edges outside Q, weights c².
+    Σ_Q = diag(σ²) + Laplacian of the edges outside Q with weights c².
 
 Against an adversary that observes all messages and q colluding agents, the protection of a record that changes v's
-message by Δ is that of independent noise with standard deviation [Σ_Q⁻¹]_vv^(−1/2) on that message, the *effective
-scale*. Its square is the conductance from v to the ground in a network of conductances c² between agents and σ² to the
-ground. It decreases with every removed edge, and so with every colluder.
+message by Δ equals the protection by independent noise with standard deviation [Σ_Q⁻¹]_vv^(−1/2) on that message, the
+*effective scale*. Its square is the conductance from v to the ground in a network of conductances c² between agents and
+σ² to the ground. It decreases with every removed edge, and so with every colluder.
 
 The release with index k of agent i, made in round t, has in addition to the agent's own noise
 
@@ -26,9 +26,9 @@ Their mean square error over rounds and agents is tr(MΣ),
 
     M = (1/mT) Σ_{k=1}^T (T − k + 1) (A^k)ᵀ A^k.
 
-With Σ = σ²(I + r² L), L the Laplacian of the edges, that is σ²(tr M + r² tr(ML)), to be divided by the square of the
-effective scale. Without colluders, no covariance with effective scales of at least 1 has an error below
-(tr M^(1/2))²/m. With one scale per agent and edge, the error is linear in their squares, and every [Σ_Q⁻¹]_vv convex.
+With Σ = σ²(I + r² L), where L is the Laplacian of the edges, it is σ²(tr M + r² tr(ML)), to be divided by the square of
+the effective scale. Without colluders, no covariance with effective scales of at least 1 has an error below (tr
+M^(1/2))²/m. With one scale per agent and edge, the error is linear in their squares, and every [Σ_Q⁻¹]_vv is convex.
 
 Proof 40 derives this, and proves the same bound for rounded pairs.
 """
@@ -59,7 +59,7 @@ _BRANCHES, _MOST_EDGES, _WORK = 200, 256, 1e7
 
 
 def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array:
-    """Compute the effective scale of each agent: min over Q of [Σ_Q⁻¹]_vv^(−1/2), Q any q other agents.
+    """Compute the effective scale of each agent, the minimum of [Σ_Q⁻¹]_vv^(−1/2) over sets Q of q other agents.
 
     Args:
         own_scale: standard deviations σ > 0 of independent noise, (m,).
@@ -107,7 +107,7 @@ def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array
 
 
 def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
-    """Compute the scales of a complete graph with equal scales, in closed form; None for other graphs.
+    """Compute the scales of a complete graph with equal scales, in closed form, or return None for other graphs.
 
     With h agents left, Σ⁻¹ has (1/σ²)(1/h + (1 − 1/h)σ²/(σ² + hc²)) on its diagonal.
     """
@@ -124,14 +124,14 @@ def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
 
 
 class _Branch(NamedTuple):
-    """Sets of colluders that contain the chosen agents, and others from the free ones.
+    """Sets of colluders that contain the chosen agents, and others from the free agents.
 
     Attributes:
         known: chosen agents.
-        free: (m,) agents that may be chosen.
+        free: whether each agent may be chosen, (m,).
         resistance: upper bound on [Σ⁻¹]_vv without the edges of `known`.
-        enters: (m,) upper bounds on the flow into each agent, for a unit current into v.
-        heat: (m,) lower bounds on the heat on its edges and on its way to the ground.
+        enters: upper bounds on the flow into each agent, for a unit current into v, (m,).
+        heat: lower bounds on the heat on each agent's edges and on its way to the ground, (m,).
     """
 
     known: tuple[int, ...]
@@ -218,7 +218,7 @@ class _Network:
 
 
 def _largest_resistances(network: _Network, colluders: int) -> Array:
-    """Bound (m,) the largest [Σ_Q⁻¹]_vv from above; agents with the largest first bound are searched first."""
+    """Bound the largest [Σ_Q⁻¹]_vv of each agent, (m,), from above, starting with the agents of the largest bounds."""
     agents = np.arange(network.square.size)
     out = 1.0 / network.square * (1.0 + 4.0 * _UNIT)
     near = [v for v in agents.tolist() if len(network.incident[v]) > colluders]
@@ -285,10 +285,11 @@ class PairNoise:
     """Public parameters of pairwise correlated noise.
 
     Args:
-        ratio: c/σ, a number, or (m, m) one for every pair.
-        colluders: q, the number of colluding agents.
-        network: public facts of the network.
-        own_deviation: each agent's own deviation over σ, (m,), the least of which is 1; default 1 for all.
+        ratio: ratio c/σ, one number or one for every pair, (m, m).
+        colluders: number q of colluding agents.
+        network: public part of the network.
+        own_deviation: standard deviation of each agent's own noise over σ, (m,), with minimum 1. None (the default)
+            means all ones.
         all_pairs: whether all pairs of agents share noise, instead of neighbours only.
     """
 
@@ -303,7 +304,7 @@ class PairNoise:
     _links: dict[int | None, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return (E, 2) pairs of agents that share noise in round t; default None, in any round."""
+        """Return the pairs of agents that share noise in round t, (E, 2). None (the default) means in any round."""
         round = None if self.network.over_time is None else t
         links = self._links.get(round)
         if links is None:
@@ -318,13 +319,13 @@ class PairNoise:
         return links
 
     def ratios(self, links: NDArray[np.int64]) -> Array:
-        """Return (E,) the deviation over σ of the draw of each of these pairs."""
+        """Return the standard deviation over σ of the draw of each of these pairs, (E,)."""
         if isinstance(self.ratio, np.ndarray):
             return np.asarray(self.ratio[links[:, 0], links[:, 1]])
         return np.full(len(links), self.ratio)
 
     def own_deviations(self, agents: NDArray[np.int64]) -> Array:
-        """Return (b,) the deviations of these agents' own noise over σ."""
+        """Return the standard deviations of these agents' own noise over σ, (b,)."""
         return np.ones(agents.size) if self.own_deviation is None else self.own_deviation[agents]
 
     def own_square(self) -> float:
@@ -332,17 +333,17 @@ class PairNoise:
         return float(np.square(self.own_deviations(np.arange(self.network.n_agents))).mean())
 
     def reach(self) -> float:
-        """Return max_i Σ_j c_ij/σ + σ_i/σ, over the pairs of all rounds together."""
+        """Return max_i Σ_j c_ij/σ + σ_i/σ over the pairs of all rounds together."""
         links, m = self.links(), self.network.n_agents
         pair_square = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
         return float((self.own_deviations(np.arange(m)) + pair_square).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return (m,) degrees in round t; default None, over the pairs of all rounds together."""
+        """Return the degrees in round t, (m,). None (the default) means over the pairs of all rounds together."""
         return np.bincount(self.links(t).ravel(), minlength=self.network.n_agents)
 
     def covariance(self, t: int, among: NDArray[np.int64]) -> Array:
-        """Return (b, b) the covariance over σ² of these agents' noise in round t, given the draws of all others."""
+        """Return the covariance over σ² of these agents' noise in round t, (b, b), given the draws of all others."""
         links, square = self.links(t), np.zeros((self.network.n_agents,) * 2)
         square[links[:, 0], links[:, 1]] = square[links[:, 1], links[:, 0]] = self.ratios(links) ** 2
         inner = square[np.ix_(among, among)]
@@ -363,12 +364,12 @@ class PairNoise:
     def gain_of_average(self) -> float:
         """Return the factor by which pairs reduce the variance of the average in round 0, at the same privacy cost.
 
-        Pairs cancel in the average. With gains γ_i and own deviations s_i, over σ, it is min γ_i² m/Σ s_i².
+        Pairs cancel in the average. With gains γ_i and own deviations s_i over σ, the factor is min γ_i² m/Σ s_i².
         """
         return float(self.gain(0).min() ** 2 / self.own_square())
 
     def facts(self) -> list[Array]:
-        """Return (m,) arrays that determine agents' charged scales on a network that does not change."""
+        """Return arrays (m,) that determine agents' charged scales on a network that does not change."""
         agents = np.arange(self.network.n_agents)
         return [self.gain(0), self.own_deviations(agents), self._largest_ratios(agents)]
 
@@ -380,7 +381,7 @@ class PairNoise:
     def charged_scales(
         self, own_scale: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
-        """Compute the scales at which releases are accounted, and those of their draws.
+        """Compute the scales at which releases are accounted, and the scales of their draws.
 
         Args:
             own_scale: scales σ, (R, b) or (R, 1).
@@ -388,8 +389,8 @@ class PairNoise:
             agents: indices of the agents, (b,).
 
         Returns:
-            (R, b) effective scales, and name → (R, b) "own_scale", "pair_scale" (the largest of an agent's pairs in any
-            round) and "variates" (per coordinate in the releases of all agents).
+            Effective scales, (R, b), and name → (R, b), with the names "own_scale", "pair_scale" (the largest of an
+            agent's pairs in any round) and "variates" (number per coordinate in the releases of all agents).
         """
         # All rounds of a network that does not change equal round 0.
         distinct_rounds = [0] if self.network.over_time is None else rounds.tolist()
@@ -410,7 +411,7 @@ class PairDraws:
         noise: parameters of the pairs.
         root: noise key.
         agents: numbers of the block's agents, (b,).
-        colluding: agents of which every drawn pair contains one; default all.
+        colluding: agents of whom every drawn pair contains one, by default all.
     """
 
     def __init__(
@@ -438,10 +439,10 @@ class PairDraws:
             index: index of the release.
             t: round of the release.
             tag: tag of its channels.
-            ratio: σ/g of each column, (1, D).
+            ratio: ratio σ/g of each column, (1, D).
 
         Returns:
-            The noise, (b, D).
+            Noise, (b, D).
         """
         out = np.zeros((self.agents.size, ratio.shape[1]))
         links = self._touching(self.noise.links(t))
@@ -514,13 +515,13 @@ def best_ratio(mixing: Array, links: csr_matrix, rounds: int, colluders: int) ->
 
 
 def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
-    """Find scales of each agent and each edge with the smallest error, all effective scales at least 1.
+    """Find scales of each agent and each edge with the smallest error and all effective scales at least 1.
 
     Args:
         mixing: mixing weights A, (m, m).
         links: adjacency matrix, (m, m), 1 for pairs that share noise.
         rounds: number of rounds T.
-        colluders: number q of colluding agents, 0 (default) or 1.
+        colluders: number q of colluding agents, 0 (the default) or 1.
 
     Returns:
         σ, (m,), and c, (m, m), as in `effective_scale`.

@@ -1,7 +1,7 @@
 """Keyed randomness, which repeats the same draws after a retry, a restart or another placement of agents.
 
-A fresh draw for a release already made would be a second release. Noise key (root), purpose and agent determine the key
-of a stream. Index and channel determine the counter of a draw, so draws do not advance each other:
+A fresh draw for a release already made would be a second release. The noise key (root), purpose and agent determine the
+key of a stream. The index and channel determine the counter of a draw, so draws do not advance each other:
 
     secret    AES-256 in counter mode under blake2b(purpose, agent), keyed by the root (`Keystreams`): a cryptographic
               generator
@@ -11,14 +11,14 @@ of a stream. Index and channel determine the counter of a draw, so draws do not 
 Secret draws read keystreams of AES-256 in counter mode, one for each agent, channel and index:
 
     key of a stream     32 bytes for each root, purpose and agent (`Streams`)
-    key of a channel    blake2b of its tag, keyed by that: 32 bytes, a key of AES-256
+    key of a channel    blake2b of its tag, keyed by the stream's key: 32 bytes, a key of AES-256
     block k of a draw   the cipher of the 16 bytes  index | k,  both of 64 bits, big-endian;  k = 0, 1, 2, …
     a number            8 bytes of a block, little-endian, in order
 
 No block is used twice: channels have different keys, and under one key the counters index | k of two draws differ, as
-do those of one draw. A draw would reach the next index after 2⁶⁴ blocks, or 2⁶⁸ bytes, which is out of reach. An index
-of more than 64 bits raises OverflowError. Without the root, the numbers are indistinguishable from ideal random bits,
-unless AES-256 or keyed BLAKE2b is broken as a pseudorandom function (proof 09).
+do the counters of one draw. A draw would reach the next index after 2⁶⁴ blocks, or 2⁶⁸ bytes, which is out of reach. An
+index of more than 64 bits raises OverflowError. Without the root, the numbers are indistinguishable from ideal random
+bits, unless AES-256 or keyed BLAKE2b is broken as a pseudorandom function (proof 09).
 
 If the package was built with a C compiler, `_variates.c` draws the standard variates of all agents in one call.
 Otherwise, or if the installed numpy draws differently, numpy draws bitwise equal numbers, agent by agent.
@@ -90,7 +90,7 @@ def seeded_root(seed: int, purpose: bytes) -> bytes:
     """Derive the root of reproducible draws.
 
     Args:
-        seed: seed, which run folders record.
+        seed: seed that run folders record.
         purpose: purpose, such as runs or the trials of an audit. Draws of two purposes are independent.
 
     Returns:
@@ -165,7 +165,7 @@ class Streams:
 
     @classmethod
     def join(cls, parts: Sequence[Streams]) -> Streams:
-        """Return the streams of several parts as one, in order; their roots may differ, but not their generator."""
+        """Return the streams of several parts as one, in order. Their roots may differ, but not their generator."""
         joined = cls.__new__(cls)
         joined._set_keys([key for part in parts for key in part._keys], isinstance(parts[0].source, Keystreams))
         return joined
@@ -284,7 +284,7 @@ class Keystreams:
         return self._ciphers[tag]
 
     def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
-        """Position the generator at the beginning of one draw of one agent; valid until the next call.
+        """Position the generator at the beginning of one draw of one agent. It is valid until the next call.
 
         Args:
             row: row of the agent.
@@ -327,7 +327,7 @@ def _numbers(key: bytes, index: int) -> Iterator[int]:
 
 
 class _Bits(ctypes.Structure):
-    """numpy's bitgen_t."""
+    """C struct bitgen_t of numpy."""
 
     _fields_ = (
         ("state", ctypes.c_void_p),
@@ -361,7 +361,7 @@ def _bits_over(numbers: Iterator[int]) -> tuple[Any, Any]:
 
 # U(0, 1) on multiples of 2⁻⁵³; Exp(1); N(0, 1).
 Law = Literal["uniform", "exponential", "normal"]
-# Law → its number in the compiled module.
+# Distribution → its number in the compiled module.
 _KINDS: dict[Law, int] = {law: getattr(_variates, law.upper(), 0) for law in get_args(Law)}
 
 
@@ -374,7 +374,7 @@ class Draws:
         streams: streams of the agents.
         index: index of the release.
         tag: tag of its channels.
-        rows: of the agents among the streams, as a slice or as numbers; default all.
+        rows: rows of the agents among the streams, as a slice or as indices; None (the default) means all.
 
     Example:
         >>> streams, noise = Streams(b"root", "noise", agents=[0, 1]), np.empty((2, 3))
@@ -403,8 +403,8 @@ class Draws:
         """Fill arrays with standard variates, each agent's rows in the order of the arrays.
 
         Args:
-            arrays: each with its distribution, (b, …) for b agents, overwritten; all but the first axis of an array of
-                more than two axes are contiguous.
+            arrays: pairs (distribution, array). The array, (b, …) for b agents, is overwritten. In an array of more
+                than two axes, all but the first axis are contiguous.
         """
         module = _compiled
         if module is None:
@@ -445,7 +445,7 @@ class Draws:
 
 
 def _as_numpy_draws(module: ModuleType) -> bool:
-    """Return whether the compiled module and numpy draw the same numbers, thousands of each distribution."""
+    """Return whether the compiled module and numpy draw the same thousands of numbers from each distribution."""
     streams, ours, numpys = Streams(b"", "comparison", [0, 1]), np.empty((2, 2048)), np.empty((2, 2048))
     laws: tuple[Law, ...] = ("exponential", "uniform", "normal")
     keys = Draws(streams, 1, 0)._keys

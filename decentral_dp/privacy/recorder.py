@@ -32,11 +32,11 @@ _PARTS = ("sensitivity", "rate", "shared")
 class Series:
     """Run-length encoded series of numbers, or of arrays with one number per agent.
 
-    A changed entry takes 8 bytes, or 16 if the series has repetitions, and a repetition none. An array of equal numbers
-    is kept as one number. Recent entries are kept as appended, and compared many at a time.
+    A changed entry takes 8 bytes, or 16 if the series has repetitions, and a repetition takes none. An array of equal
+    numbers is kept as one number. Recent entries are kept as appended and compared many at a time.
 
     Args:
-        entries: first entries; default none.
+        entries: first entries.
 
     Example:
         >>> series = Series([0.5, 0.5, 0.5, 2.0])
@@ -140,7 +140,7 @@ class Series:
         return series
 
     def _runs(self, n: int) -> tuple[Array, IntArray]:
-        """Return values (k,) or (k, b) of the first n entries, and (k,) counts."""
+        """Return the values, (k,) or (k, b), of the first n entries and their counts, (k,)."""
         self._compare()
         if self._ends is None:
             ends = np.arange(1, min(n, len(self._values)) + 1)
@@ -186,7 +186,7 @@ class _ChannelColumn:
     """Recorded releases of one channel of one block.
 
     Attributes:
-        gaps: distance of each index from the one before.
+        gaps: distance of each index from the previous index.
         late: releases that are not in the series yet, since releases are appended in groups.
     """
 
@@ -211,7 +211,7 @@ class _ChannelColumn:
     def repeats(
         self, mechanism: Mechanism | str, sensitivities: Mapping[Split, Sensitivity], distortion: float
     ) -> bool:
-        """Return whether a release differs from those before in numbers only, so that no check is left."""
+        """Return whether a release differs from earlier releases only in numbers, so that no check is left."""
         for sensitivity in sensitivities.values():
             if sensitivity.batch is not None:
                 return False
@@ -235,7 +235,7 @@ class _ChannelColumn:
             self.rate[split].extend(_multiply_rows([m[split].rate for m in distinct], once))
 
     def indices(self) -> IntArray:
-        """Return (n,) indices, ascending."""
+        """Return the indices in ascending order, (n,)."""
         return np.cumsum(self.gaps.dense(), dtype=np.float64).astype(np.int64)
 
     def to_lines(self, end: float) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class Recorder:
 
     @property
     def columns(self) -> dict[str, _ChannelColumn]:
-        """Channel → its releases."""
+        """Channel → column of its releases."""
         for column in self._columns.values():
             column.settle()
         return self._columns
@@ -321,9 +321,10 @@ class Recorder:
             mechanism: mechanism of the release.
             scale: scale of the noise, (b,) or (1,).
             value: value with its sensitivity.
-            distortion: as in `ChannelLedger`; default 0.
-            sends: which agents send, (b,); default all. The others are listed as by `ChannelLedger.keep_sent`.
-            shared: name → (b,), as in `ChannelLedger`; default none.
+            distortion: bound on the distortion, as in `ChannelLedger`.
+            sends: whether each agent sends, (b,), by default all. `ChannelLedger.keep_sent` describes the entries of
+                the others.
+            shared: parts of pairwise correlated noise, name → (b,), as in `ChannelLedger`.
 
         Raises:
             ValueError: the recorded cost would be below the actual cost.
@@ -374,7 +375,7 @@ class Recorder:
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _amplify(self, index: int, split: Split, sensitivity: Sensitivity) -> str:
-        """Record the batch of a release. Return the reason if sampling cannot amplify as planned, else "".
+        """Record the batch of a release. Return the reason if sampling cannot amplify as planned, or "".
 
         A fresh batch amplifies the releases of one index, and only if no state keeps it.
         """
@@ -422,7 +423,7 @@ class Recorder:
         """Return the recorded releases as plain values, which `load` reads back.
 
         Args:
-            before: upper limit of the index, exclusive; default all releases.
+            before: exclusive upper limit of the index, by default none.
         """
         end = math.inf if before is None else before
         columns = {name: c.to_lines(end) for name, c in self.columns.items()}
@@ -455,9 +456,9 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
     """Join the recorders of all blocks to the ledger of all agents.
 
     Args:
-        blocks: (agents of the block, recorder of the block).
+        blocks: pairs (agents of the block, recorder of the block).
         n_agents: number of agents m.
-        releases_per_round: number of releases per round; default 1.
+        releases_per_round: number of releases per round.
 
     Raises:
         ValueError: blocks differ in the releases of a channel.

@@ -2,8 +2,8 @@
 
 Noise is float-safe. The private part u of a value is rounded and perturbed on a power-of-two grid g, as an integer k
 (see `mechanisms`). Adding the public part on the same grid is post-processing: the released value is
-g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded as well,
-since low bits of a message would leak to its receivers which messages the sender had received.
+g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is also rounded, since
+low bits of a message would leak to its receivers which messages the sender had received.
 
 A `ScheduledReleaser` serves the agents of a block. A trusted coordinator's `PlannedReleaser` adds the noise at which
 every release has its planned cost. The plan fixes the cost of each release, μ_t or ε_t, before the run. Scales follow
@@ -54,9 +54,9 @@ class NoiseSchedule:
     """Standard deviation σ/(t+1)^ς · f(t) of the noise on the release with index t, per agent.
 
     Args:
-        scale: (m,) σ.
-        decay: (m,) ς.
-        points: of f, as in `factor_at`, the same for all agents.
+        scale: scale σ of each agent, (m,).
+        decay: exponent ς of each agent, (m,).
+        points: points of f, as in `factor_at`, equal for all agents.
     """
 
     scale: Array
@@ -64,11 +64,11 @@ class NoiseSchedule:
     points: Points = ()
 
     def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
-        """Return the mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
+        """Return the mechanism's scale, (m,) at one index or (T, m) at an array of indices."""
         return noise_of(mechanism_of(mechanism), "a channel").scale_of(self.deviations(index))
 
     def deviations(self, index: int | NDArray[np.int64]) -> Array:
-        """Return σ/(t+1)^ς · f(t), of the same shapes as `scales`."""
+        """Return σ/(t+1)^ς · f(t), with the same shapes as `scales`."""
         t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
         deviations: Array = self.scale * (t + 1.0) ** -self.decay * factor_at(self.points, t)
         return deviations
@@ -79,12 +79,12 @@ class NoiseSchedule:
 
 
 class _Noise(NamedTuple):
-    """Scale and grid of one release; a single row if all agents have the same.
+    """Scale and grid of one release, in a single row if they are equal for all agents.
 
     Attributes:
-        scale: (channels, b).
-        grid: (b, Σ widths) of every column.
-        ratio: (b, Σ widths) scale/grid.
+        scale: scale of each channel and agent, (channels, b).
+        grid: grid of every column, (b, Σ widths).
+        ratio: scale/grid, (b, Σ widths).
     """
 
     scale: Array
@@ -93,15 +93,15 @@ class _Noise(NamedTuple):
 
 
 class ScheduledReleaser:
-    """Noise and ledger of one block of agents: `release` draws noise and writes the ledger entry together.
+    """Noise and ledger of one block of agents. `release` draws noise and writes the ledger entry together.
 
     Args:
-        mechanism: one that adds noise, or `NO_NOISE` for unchanged values at infinite cost; or its name.
+        mechanism: mechanism that adds noise, or `NO_NOISE` for unchanged values at infinite cost, or its name.
         schedules: channel → noise schedule of the block's agents.
         streams: keyed noise of the block's agents.
-        releases_per_round: all of which share a scale; default 1.
-        pairs: pairwise correlated noise, of agents with equal schedules; default none.
-        factor: of noise correlated over rounds; default fresh noise.
+        releases_per_round: number of releases per round, all of which share a scale.
+        pairs: pairwise correlated noise of agents with equal schedules; None (the default) means independent noise.
+        factor: factor of noise correlated over rounds; None (the default) means fresh noise.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class ScheduledReleaser:
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Release the values of a block, and charge them. Index 0 is data-independent and costs nothing.
+        """Release the values of a block and charge them. Index 0 is data-independent and costs nothing.
 
         Args:
             index: index of the release.
-            values: channel → (b, d).
-            sends: which agents send, (b,); default all. Rows of the others are zero.
+            values: channel → values, (b, d).
+            sends: whether each agent sends, (b,), by default all. Rows of the others are zero.
         """
         bounded_values, free = {}, {}
         for channel, value in values.items():
@@ -224,7 +224,7 @@ class ScheduledReleaser:
     def _add_noise(
         self, index: int, bounded_values: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the released values by channel, and the array that they are columns of."""
+        """Return the released values by channel, and the array that contains them as columns."""
         channels = list(bounded_values)
         names = ",".join(channels)
         mechanism, queries, publics = noise_of(self.mechanism, names), [], []
@@ -268,7 +268,7 @@ class ScheduledReleaser:
         return _columns(channels, widths, released), released
 
     def _past_of(self, index: int, factor: TimeFactor, bounded_values: Mapping[str, Bounded]) -> Past:
-        """Return the past noise that this release needs: kept from the release before, or drawn again."""
+        """Return the past noise that this release needs, kept from the previous release or drawn again."""
         if self._past is None or self._past[0] != index:
             zeros = {c: np.zeros_like(v.private) for c, v in bounded_values.items()}
             silent = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded_values.items()}
@@ -295,7 +295,7 @@ def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> di
 
 
 def _planned_row(lines: Mapping[str, ChannelLedger], index: int, channel: str) -> tuple[ChannelLedger, int] | None:
-    """Return the line of a channel and the row of a release in it; None where it is not planned and charged."""
+    """Return the line of a channel and the row of a release in it, or None if it is not planned and charged."""
     line = lines.get(channel)
     if line is None or not line.mechanism.charged:
         return None
@@ -313,7 +313,7 @@ _LARGEST_INTEGER = 2.0**51
 
 
 class PlannedReleaser:
-    """Releases of a coordinator at the costs of a plan, with a recorder of what they were charged.
+    """Releaser of a coordinator at the costs of a plan, with a recorder of the charges.
 
     Args:
         plan: ledger of one agent.
@@ -329,7 +329,7 @@ class PlannedReleaser:
         self._channels = {c.channel: c for c in plan.channels}
 
     def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
-        """Release the values of one index, and charge them."""
+        """Release the values of one index and charge them."""
         out: dict[str, Array] = {}
         scales: dict[str, float] = {}
         for channel, value in values.items():
@@ -411,7 +411,7 @@ class PlannedReleaser:
         return max(_ROUND_UP * scale, _LEAST_SCALE)
 
     def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
-        """Return split → the planned cost of the release: at scale 1, its sensitivity."""
+        """Return split → planned cost of the release, its sensitivity at scale 1."""
         line, row = self._find_planned(index, channel)
         return {split: float(s[row, 0]) for split, s in line.sensitivity.items()}
 
@@ -435,16 +435,16 @@ _ROUNDING = 1e-9
 
 
 class ReleaseRefusedError(UserCodeError):
-    """A release that was not planned, or with a larger sensitivity than planned. Nothing was released."""
+    """Release that was not planned, or has a larger sensitivity than planned. Nothing was released."""
 
 
 class CheckedReleaser:
-    """A `ScheduledReleaser` that refuses a round that exceeds the plan, before any noise is drawn for it.
+    """`ScheduledReleaser` that refuses a round that exceeds the plan, before any noise is drawn for it.
 
     Args:
-        make: builds the releaser.
+        make: function that builds the releaser.
         plan: planned ledger of the block's agents.
-        algorithm: its class, for messages.
+        algorithm: class of the algorithm, for error messages.
     """
 
     def __init__(self, make: Callable[[], Any], plan: Ledger, algorithm: type) -> None:
@@ -464,7 +464,7 @@ class CheckedReleaser:
         return self._inner.mechanism
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Release as planned; arguments as in `ScheduledReleaser`.
+        """Release as planned, with the arguments of `ScheduledReleaser.release`.
 
         Raises:
             ReleaseRefusedError: a channel or an index was not planned, or a sensitivity exceeds the plan.

@@ -19,11 +19,11 @@ def factor_at(points: Points, t: Any) -> Any:
     """Interpolate factors linearly between points, constant before the first and after the last.
 
     Args:
-        points: (round, factor), rounds ascending; without points the factor is 1.
+        points: pairs (round, factor) with ascending rounds. Without points the factor is 1.
         t: rounds, a number or an array.
 
     Returns:
-        Factors, of the shape of t.
+        Factors with the shape of t.
 
     Example:
         >>> factor_at(((0, 0.0), (10, 1.0), (20, 0.5)), np.array([0, 5, 10, 15, 99])).tolist()
@@ -34,12 +34,12 @@ def factor_at(points: Points, t: Any) -> Any:
 
 @dataclass(frozen=True)
 class StepSize:
-    """A learning rate λ_t = scale/(t+1)^decay · f(t) of rounds t = 0, 1, ….
+    """Learning rate λ_t = scale/(t+1)^decay · f(t) of rounds t = 0, 1, ….
 
     Args:
-        scale: λ_0 without points, at least 0.
-        decay: exponent, at least 0; default 0, a constant.
-        points: (round, factor) of f, as in `factor_at`; default f = 1.
+        scale: value λ_0 without points, at least 0.
+        decay: exponent, at least 0; 0 (the default) gives a constant.
+        points: points (round, factor) of f, as in `factor_at`; by default f = 1.
 
     Example:
         >>> step = StepSize(0.5, decay=1.0)
@@ -57,11 +57,11 @@ class StepSize:
         return float(self.scale * float(t + 1) ** -self.decay * factor_at(self.points, t))
 
     def at(self, rounds: NDArray[np.int64]) -> Array:
-        """Return λ of these rounds, of the same shape."""
+        """Return λ of these rounds, with the same shape."""
         return np.asarray(self.scale * (rounds + 1.0) ** -self.decay * factor_at(self.points, rounds))
 
     def series(self, rounds: int) -> Array:
-        """Return (rounds,) λ_0, …, λ_{rounds−1}."""
+        """Return λ_0, …, λ_{rounds−1}, (rounds,)."""
         return self.at(np.arange(rounds))
 
     def to_dict(self) -> dict[str, Any]:

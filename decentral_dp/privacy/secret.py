@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Secret(Generic[T]):
-    """A value that a call returns, and that no pickle, copy, text or attribute contains.
+    """Value that only a call returns. No pickle, copy, text or attribute contains it.
 
     Args:
-        name: of the value, in messages.
-        held: the value; empty in a copy or a pickle.
+        name: name of the value in messages.
+        held: secret value; empty in a copy or a pickle.
 
     Raises:
         InputError: a copy or a pickle is called.

@@ -10,11 +10,11 @@ g·(rint(u/g + n_t − n°_t) + n°_t).
     banded square root    C = first c_j of (1 − x)^(−1/2) = Σ_k binom(2k, k) (x/4)^k      Kalinin & Lampert 2024
     custom                C⁻¹ = any a_{t,j}
 
-The first is a power series of the shift x by a round. C² ≈ the running sums of the gradients balances the noise of
-these sums and the sensitivity to one record. If a record may be read in every round, no factor is better than fresh
-noise. With cyclic batches, none has a smaller error than fresh noise on all records in every round.
+The banded square root is a power series of the shift x by a round. C² ≈ the running sums of the gradients balances the
+noise of these sums and the sensitivity to one record. If a record may be read in every round, no factor is better than
+fresh noise. With cyclic batches, no factor has a smaller error than fresh noise on all records in every round.
 
-Proof in docs/proofs/40.
+The proof is in docs/proofs/40.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _UNIT = 2.0**-53
 
 
 class TimeFactor(NamedTuple):
-    """The correlation of noise over rounds, and its privacy cost.
+    """Correlation of noise over rounds, and its privacy cost.
 
     Attributes:
-        draw_weights: a, (T, p) of each round, the last draw first.
-        noise_weights: c, (q,) of all rounds, the last n_t first.
-        row_sums: ρ, (T,). Up to round t, the reads of one record cost at most Σ_{k≤t} ρ_k² rounds of fresh noise. If
-            every round reads it, ρ are the row sums of |C|. All rounds have the same sensitivity and scale.
-        rounded_sums: (T,) row sums of |C| over all rounds, since every round is rounded.
-        growth: the largest row sum of |C⁻¹|, rounded up: the largest ratio of n_t to a draw.
+        draw_weights: weights a of each round, (T, p), with the last draw first.
+        noise_weights: weights c of all rounds, (q,), with the last n_t first.
+        row_sums: values ρ, (T,). Up to round t, the reads of one record cost at most Σ_{k≤t} ρ_k² rounds of fresh
+            noise. If every round reads it, ρ are the row sums of |C|. All rounds have the same sensitivity and scale.
+        rounded_sums: row sums of |C| over all rounds, (T,), since every round is rounded.
+        growth: largest row sum of |C⁻¹|, rounded up, which is the largest ratio of n_t to a draw.
         error: bound on the float64 error in a coordinate of `carried_noise`, in units of the largest draw.
     """
 
@@ -56,9 +56,9 @@ class Past(NamedTuple):
     """Draws and noise of earlier rounds, in units of the grid.
 
     Attributes:
-        draws: n°, (p, …), the last first.
-        noises: n, (q, …), the last first.
-        rounds: t, the number of past rounds.
+        draws: draws n°, (p, …), with the last draw first.
+        noises: noise n, (q, …), with the last n_t first.
+        rounds: number of past rounds t.
     """
 
     draws: Array
@@ -74,7 +74,7 @@ def empty_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
         shape: shape of a draw, for example (d,).
 
     Returns:
-        Zeros throughout.
+        The past, with zeros throughout.
     """
     draws, noises = (np.zeros((size, *shape)) for size in (factor.draw_weights.shape[1], factor.noise_weights.size))
     return Past(draws, noises, 0)
@@ -85,10 +85,10 @@ def carried_noise(factor: TimeFactor, past: Past) -> Array:
 
     Args:
         factor: factor of the noise.
-        past: before round t.
+        past: past before round t.
 
     Returns:
-        (…), of the shape of a draw.
+        Noise with the shape of a draw.
 
     Raises:
         IndexError: t is T or larger.
@@ -102,8 +102,8 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
 
     Args:
         factor: factor of the noise.
-        past: before round t.
-        draw: n°_t, (…), independent of all earlier draws.
+        past: past before round t.
+        draw: draw n°_t, (…), independent of all earlier draws.
 
     Returns:
         The past before round t + 1.
@@ -122,7 +122,7 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
 def charged_sensitivity(
     factor: TimeFactor, index: NDArray[np.int64], sensitivity: Array, grid: Array, width: int
 ) -> Array:
-    """Compute the sensitivity that releases are charged at, in addition to the √d g of a release with fresh noise.
+    """Compute the sensitivity at which releases are charged, in addition to the √d g of a release with fresh noise.
 
     Up to round t, reads contribute at most Δ(Σ_{k≤t} ρ_k²)^{1/2} and rounding γ(Σ_{k≤t} r_k²)^{1/2}, with the row sums
     r_k of |C| and γ = √d g (1 + 2φ), where φ = 2⁻⁹ exceeds the float64 error in a coordinate, in cells of g. Round t is
@@ -130,13 +130,13 @@ def charged_sensitivity(
 
     Args:
         factor: factor of the noise.
-        index: (R,) of the releases; the first one is 1.
-        sensitivity: Δ, (R, b), equal in all rounds.
-        grid: g, (R, b) or (R, 1), of the draws.
-        width: d.
+        index: indices of the releases, (R,), starting at 1.
+        sensitivity: sensitivity Δ, (R, b), equal in all rounds.
+        grid: grid g of the draws, (R, b) or (R, 1).
+        width: number of coordinates d.
 
     Returns:
-        (R, b).
+        Charged sensitivities, (R, b).
     """
     if factor.growth <= 1.0:
         # Noise without correlation is fresh noise.
@@ -156,12 +156,12 @@ def banded_square_root(rounds: int, bands: int, apart: int = 1) -> TimeFactor:
     """Compute the factor C with the first coefficients of (1 − x)^(−1/2).
 
     Args:
-        rounds: T.
-        bands: number of coefficients, the leading 1 included.
-        apart: least distance between two rounds that read one record; default 1.
+        rounds: number of rounds T.
+        bands: number of coefficients, including the leading 1.
+        apart: least distance between two rounds that read one record.
 
     Returns:
-        The factor, its row sums rounded up.
+        The factor, with row sums rounded up.
 
     Example:
         >>> banded_square_root(4, 3).noise_weights.tolist()
@@ -196,11 +196,12 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     """Compute the factor of a custom C⁻¹.
 
     Args:
-        inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
-        reads: which rounds read a record, (P, T), one row per pattern of reads; default every record in every round.
+        inverse: matrix C⁻¹, (T, T), lower-triangular with ones on its diagonal.
+        reads: whether each round reads a record, (P, T), one row per pattern of reads. None (the default) means that
+            every round reads every record.
 
     Returns:
-        The factor, with coefficients of each round, and its row sums rounded up.
+        The factor, with coefficients of each round and with row sums rounded up.
 
     Raises:
         InputError: the matrix is not of this form, or too close to singular for float64.

@@ -18,7 +18,7 @@ __all__ = ["BILEVEL", "PROBLEMS", "SOLVED", "TYPES", "ProblemEntry", "ProblemFac
 
 
 def _entries(kind: ProblemType, *places: str) -> dict[str, ProblemEntry]:
-    """Return kind → entry of modules and of the modules in folders; modules of shared parts have none."""
+    """Return kind → entry of all modules and folders. Modules of shared parts have no entry."""
     modules = []
     for place in map(import_module, places):
         inner = pkgutil.iter_modules(place.__path__) if hasattr(place, "__path__") else ()

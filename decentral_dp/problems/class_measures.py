@@ -18,7 +18,7 @@ from decentral_dp.problems.protocol import Classifying
 
 
 def auc(first: Array, second: Array) -> float:
-    """Return the share of pairs in which the first score is higher; ties count half, and NaN is lowest.
+    """Return the share of pairs in which the first score is higher. Ties count half, and NaN is lowest.
 
     This is the area under the receiver operating characteristic (Mann and Whitney).
 
@@ -43,7 +43,7 @@ _UNDEFINED = np.array(math.nan)
 
 @dataclass(frozen=True, eq=False)
 class _Predictions:
-    """Class probabilities of models, and true labels. Measures are (b,), or NaN if they are not defined.
+    """Class probabilities of models, and true labels. Measures are arrays (b,), NaN where they are not defined.
 
     Args:
         share: probabilities, (b, N, c), c ≥ 2.
@@ -64,7 +64,7 @@ class _Predictions:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Per model and class: records, predictions, and correct predictions, (3, b, c)."""
+        """Numbers of records, predictions, and correct predictions per model and class, (3, b, c)."""
         answer = self.share.argmax(axis=2)[..., None] == np.arange(self.share.shape[2])
         parts = np.broadcast_to(self.true, answer.shape), answer, answer & self.true
         return np.stack([part.sum(axis=1) for part in parts])
@@ -154,8 +154,9 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
         names: keys of `CLASS_MEASURES`; others are ignored.
 
     Returns:
-        Name → (b,), the mean over tasks. Classes without records are ignored. "auc" needs records of two classes,
-        "recall" and "precision" a problem of two classes. Empty for a problem without probabilities.
+        Name → measure, (b,), as the mean over tasks. Classes without records are ignored. "auc" needs records of two
+        classes, and "recall" and "precision" need a problem of two classes. The result is empty for a problem without
+        probabilities.
     """
     out: dict[str, Array] = {}
     names = [name for name in names if name in CLASS_MEASURES]

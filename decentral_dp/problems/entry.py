@@ -29,19 +29,19 @@ class ProblemType(NamedTuple):
 
     Args:
         name: name in errors and results.
-        methods: a custom problem has one of these methods.
+        methods: methods of which a custom problem has one.
         members: members of a custom problem that clips by itself; the first one identifies it.
-        evaluation_members: its members for evaluation. An object for a plan may lack them.
+        evaluation_members: members for evaluation, which an object for a plan may lack.
         terms: terms of its releases.
-        make_custom: (formulas of single records, facts, name, problem.model) → problem.
+        make_custom: function (formulas of single records, facts, name, problem.model) → problem.
         describe: function of a registered problem → text with the formulas.
-        levels: 2 if records are split for a lower and an upper level, else 1.
+        levels: number of levels, 2 if records are split for a lower and an upper level, otherwise 1.
         weights: variable whose value is the model.
         aim: aims of x and y in a sentence; "" for two levels.
         norms: norms in which gradients are clipped.
         uses_devices: whether registered problems compute on run.device.
-        make_local: (problem, its name, kind of the algorithm) → problem for gossip, in bilevel terms.
-        make_evaluator: job → evaluator by the problem's own scores; None if scores are sums over agents.
+        make_local: function (problem, its name, kind of the algorithm) → problem for gossip, in bilevel terms.
+        make_evaluator: function job → evaluator with the problem's own scores; None if scores are sums over agents.
         clip_notes: clipping norm → comment in examples.
     """
 
@@ -66,15 +66,15 @@ class ProblemFacts(NamedTuple):
     """Public facts of the data, known before the problem is built.
 
     Args:
-        n_features: d, columns of a record.
-        n_classes: c; 0 if labels are numbers.
-        image: (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
-        agents: m.
+        n_features: number of columns d of a record.
+        n_classes: number of classes c; 0 if labels are numbers.
+        image: shape (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
+        agents: number of agents m.
         seed: public seed for draws of the problem.
-        device: "cpu" or "cuda".
+        device: name of the device, "cpu" or "cuda".
         module: function (n_features, outputs) → custom torch model; None if problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None without a bound.
-        trajectory: (L, d) if records are trajectories, as in `Dataset`.
+        trajectory: shape (L, d) if records are trajectories, as in `Dataset`.
         clip: variable → bound on its gradients.
     """
 
@@ -100,7 +100,7 @@ class ProblemFacts(NamedTuple):
         return {name: self if name == "facts" else getattr(self, name) for name in facts}
 
     def model(self, outputs: int, chosen: ModelTable | None) -> Model:
-        """Build the model of problem.model; linear if None. Raises InputError for an unsupported model."""
+        """Build the model of problem.model, or a linear model if None. Raises InputError for an unsupported model."""
         return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.module)
 
 
@@ -121,17 +121,17 @@ class ProblemEntry(NamedTuple):
         kind: name in a scenario.
         make: dataclass or function. Parameters named like public facts are set from them (`facts` gets all);
             parameters annotated with `Doc` are keys of the [problem] table; others keep their defaults.
-        summary: one line in the list.
-        task: past-tense phrase for a sentence, "trained a classifier"; "" if the name suffices.
+        summary: summary in the list, one line.
+        task: past-tense phrase for a sentence, such as "trained a classifier"; "" if the name suffices.
         lower_task: task of the lower level only, at a constant x.
         solves: type of problem; the registry sets it.
         description: docstring with the formulas; the registry sets it.
         labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
-        defaults: key → default, if it differs from that of the parameter.
+        defaults: key → default, if it differs from the parameter's default.
         construction_of: key → equivalent key of problem.construction.
         every_class: whether every class needs train records.
         trajectories: whether its records are trajectories.
-        one_level: whether it has no upper level: x has no coordinates, and no validation record is read.
+        one_level: whether it has no upper level, that is, x has no coordinates and no validation record is read.
     """
 
     kind: str

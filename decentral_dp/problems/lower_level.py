@@ -39,11 +39,11 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
     """Compute the mean of one term over records of the split that it reads.
 
     Args:
-        problem: the bilevel problem.
-        x: (p,).
-        y: (q,).
-        z: (q,), direction of lower_hvp and lower_jvp.
-        records: n records, not clipped.
+        problem: bilevel problem.
+        x: upper variable, (p,).
+        y: lower variable, (q,).
+        z: direction of lower_hvp and lower_jvp, (q,).
+        records: n unclipped records.
         term: term of the problem.
 
     Returns:
@@ -79,10 +79,10 @@ def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
     """Compute the mean of the records' ∇²_yy l.
 
     Args:
-        problem: the bilevel problem.
-        x: (p,).
-        y: (q,).
-        records: n records, not clipped.
+        problem: bilevel problem.
+        x: upper variable, (p,).
+        y: lower variable, (q,).
+        records: n unclipped records.
 
     Returns:
         The mean, (q, q); 0 if it reads no record.
@@ -98,9 +98,9 @@ def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
     """Compute mean upper losses at several points.
 
     Args:
-        problem: the bilevel problem.
-        xs: (b, p).
-        ys: (b, q).
+        problem: bilevel problem.
+        xs: upper variables, (b, p).
+        ys: lower variables, (b, q).
         records: n records.
 
     Returns:
@@ -114,7 +114,7 @@ def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
 
 
 class Share(NamedTuple):
-    """Joined records of agents with equal counts: the mean over them is the mean of the agents' means.
+    """Joined records of agents with equal counts, so that the mean over them is the mean of the agents' means.
 
     Args:
         weights: split → share of all agents in the objective.
@@ -131,7 +131,7 @@ def join_alike(agents: Agents, weights: Mapping[Split, Array] = MappingProxyType
 
     Args:
         agents: records of each agent.
-        weights: split → (m,) factors of the agents, equal for equal counts; default none, all 1.
+        weights: split → factors of the agents, (m,), equal for equal counts; by default all ones.
     """
     pairs = RecordPairs.from_pairs(agents)
     counts = np.stack([count_records(pairs.train), count_records(pairs.validation)])
@@ -198,14 +198,14 @@ class LowerLevel(NamedTuple):
         return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
-        """Return (∇²_yy g)⁻¹ target, (q,): by elimination for a small Hessian, else by conjugate gradients.
+        """Return (∇²_yy g)⁻¹ target, (q,), by elimination for a small Hessian, otherwise by conjugate gradients.
 
         The preconditioner is the diagonal of the regulariser, because exp(x) spans many decades.
 
         Args:
             y: point of the Hessian, (q,).
             target: right-hand side, (q,).
-            tolerance: of the residual of conjugate gradients, relative to the target.
+            tolerance: tolerance of the residual of conjugate gradients, relative to the target.
         """
         q = self.problem.q
         if not np.isfinite(target).all():
@@ -238,10 +238,10 @@ class LowerLevel(NamedTuple):
         """Return y*(x), (q,), by Newton's method from 0.
 
         Args:
-            tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
+            tolerance: relative tolerance. Steps are taken until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖.
 
         Returns:
-            NaN without convergence. For a strongly convex g this means overflow.
+            The minimiser, or NaN without convergence, which means overflow for a strongly convex g.
         """
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
@@ -270,8 +270,8 @@ class LowerLevel(NamedTuple):
         """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence.
 
         Args:
-            y: (q,).
-            tolerance: relative tolerance; default 1e-10.
+            y: lower variable, (q,).
+            tolerance: relative tolerance.
         """
         return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
 
@@ -283,20 +283,20 @@ def solve_lower(
     tolerance: float = 1e-10,
     weights: Mapping[Split, Array] = MappingProxyType({}),
 ) -> Array:
-    """Solve the lower level, as `LowerLevel.minimiser`.
+    """Solve the lower level, as `LowerLevel.minimiser` does.
 
     Args:
         problem: any bilevel problem.
-        x: (p,).
-        agents: (train, validation) records of each agent, not clipped.
-        tolerance: relative tolerance of the solve; default 1e-10.
-        weights: as of `join_alike`.
+        x: upper variable, (p,).
+        agents: unclipped train and validation records of each agent.
+        tolerance: relative tolerance of the solve.
+        weights: see `join_alike`.
     """
     return LowerLevel.from_point(problem, x, join_alike(agents, weights)).minimiser(tolerance)
 
 
 def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:
-    """Compute ∇_x f(x, y) − ∇²_xy g(x, y)·z, (p,): the gradient of F where y = y*(x) and z = z*(x)."""
+    """Compute ∇_x f(x, y) − ∇²_xy g(x, y)·z, (p,), which is the gradient of F if y = y*(x) and z = z*(x)."""
     level = LowerLevel(problem, x, shares)
     direct, through = level.mean(y, z, "upper_grad_x"), level.mean(y, z, "lower_jvp")
     return np.asarray(direct - through - level.regulariser(y, z).jvp[0])

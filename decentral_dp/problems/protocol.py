@@ -7,13 +7,13 @@ its train records plus a data-independent regulariser R(x, y). Per record the al
     lower_grad_y = ∇_y l (q)      lower_hvp = ∇²_yy l · z (q)     lower_jvp = ∇²_xy l · z (p)      train records
     upper_grad_y = ∇_y h (q)      upper_grad_x = ∇_x h (p)                                          validation records
 
-and of the regulariser  ∇_y R,  ∇²_yy R · z,  ∇²_xy R · z, which are exact and never clipped.
+They also use ∇_y R, ∇²_yy R · z and ∇²_xy R · z of the regulariser, which are exact and never clipped.
 
 Problems that read features relative to a public centre x have a sixth term over train records: feature_mean (p), the
-mean of the features. They have a method `feature_mean(records, clip)`, (g, n, …) → (g, p), each record's clipped to
+mean of the features. They have a method `feature_mean(records, clip)`, (g, n, …) → (g, p), clipped per record to
 clip.x. Least squares have `statistics(records, clip, centre)`, the means of their sufficient statistics.
 
-Algorithms that send second derivatives instead of products with a vector need matrices as well:
+Algorithms that send second derivatives instead of products with a vector also need matrices:
 
     lower_hessian = ∇²_yy l (q, q)     lower_jacobian = ∇²_xy l (p, q)     lower_hessian_product = ∇²_yy l · Z (q, p)
 """
@@ -61,9 +61,10 @@ CLIP_OF_TERM = {
 
 
 class Terms(NamedTuple):
-    """Means of clipped per-record terms of one agent; None for a term that reads no record (it is zero).
+    """Means of clipped per-record terms of one agent. A term that reads no record is zero and given as None.
 
-    (q,): lower_grad_y ∇_y g, lower_hvp ∇²_yy g·z, upper_grad_y ∇_y f. (p,): lower_jvp ∇²_xy g·z, upper_grad_x ∇_x f.
+    Shape (q,): lower_grad_y ∇_y g, lower_hvp ∇²_yy g·z, upper_grad_y ∇_y f. Shape (p,): lower_jvp ∇²_xy g·z,
+    upper_grad_x ∇_x f.
     """
 
     lower_grad_y: Array | None = None
@@ -111,7 +112,7 @@ class Problem(TwoVariables, Protocol):
         largest_x(curvature)                 the largest coordinate of x at which ∇²_yy R has no larger eigenvalue
         project(x, y)                        the nearest allowed points (b, p) and (b, q), row by row
         public_grad_x(x, y)                  data-independent part of upper_grad_x (b, p), never clipped
-        change(x, y, other, train, clip)     (p,) mean of ∇_x l(x, y) − ∇_x l(x, other), each record's clipped to clip.x
+        change(x, y, other, train, clip)     (p,) mean of ∇_x l(x, y) − ∇_x l(x, other), clipped per record to clip.x
         scores(x, y)                         metric → (b,)
         regression_scores(x, y, records)     "rmse", in the unit of prepared labels, and "r2" (if labels vary) → (b,)
     """
@@ -129,16 +130,16 @@ class Problem(TwoVariables, Protocol):
         """Average the clipped per-record terms over the given records, for one agent.
 
         Args:
-            x: (p,).
-            y: (q,).
-            z: (q,).
+            x: upper variable, (p,).
+            y: lower variable, (q,).
+            z: vector of the products, (q,).
             train: train records, read by the terms of the lower level.
             validation: validation records, read by the terms of the upper level.
             clip: bounds on the per-record terms.
-            term_names: names of the terms; default all.
+            term_names: names of the terms, by default all.
 
         Returns:
-            The means; the divisor is the number of records. Terms that are not requested and cost extra are None.
+            The means, with the number of records as divisor. Terms that are not requested and cost extra are None.
 
         Sensitivity:
             Every per-record term has norm at most its clip.
@@ -153,18 +154,18 @@ class Problem(TwoVariables, Protocol):
     ) -> dict[str, Array]:
         """Average the clipped per-record matrices over the given train records, for one agent.
 
-        By default there are none, for problems whose second derivatives read no record.
+        The default has no matrices, for problems whose second derivatives read no record.
 
         Args:
-            x: (p,).
-            y: (q,).
-            matrix: Z (q, p), read for "lower_hessian_product" only.
+            x: upper variable, (p,).
+            y: lower variable, (q,).
+            matrix: matrix Z, (q, p), read only for "lower_hessian_product".
             train: train records.
-            clip: clip.z bounds each record's matrix, clip.x that of "lower_jacobian".
-            matrix_names: a subset of MATRICES.
+            clip: bounds on each record's matrix, clip.x for "lower_jacobian" and clip.z for the others.
+            matrix_names: subset of MATRICES.
 
         Returns:
-            Matrix → mean; the divisor is the number of records. A matrix is missing if its term reads no record.
+            Matrix → mean, with the number of records as divisor. A matrix is missing if its term reads no record.
 
         Sensitivity:
             Each record's matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm.
@@ -175,20 +176,20 @@ class Problem(TwoVariables, Protocol):
         return {}
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Evaluate exact data-independent terms. x: (b, p), y and z: (b, q)."""
+        """Evaluate exact data-independent terms at x (b, p), y (b, q) and z (b, q)."""
         ...
 
     def losses(self, x: Array, y: Array, records: Any, weights: Array) -> tuple[Array, Array]:
         """Average the losses over records, at each row of x and y.
 
         Args:
-            x: (b, p).
-            y: (b, q).
+            x: upper variables, (b, p).
+            y: lower variables, (b, q).
             records: N records.
-            weights: non-negative, (N,), summing to one.
+            weights: non-negative weights with sum 1, (N,).
 
         Returns:
-            The weighted means of l and of h, two (b,) arrays. The regulariser value is not included.
+            The weighted means of l and of h, two arrays (b,). The regulariser value is not included.
         """
         ...
 
@@ -199,7 +200,7 @@ class Problem(TwoVariables, Protocol):
     def accuracy(self, x: Array, y: Array, records: Any) -> Array | None:
         """Return the share of correctly classified records for each row of x (b, p) and y (b, q), (b,).
 
-        None if the problem does not classify.
+        The result is None if the problem does not classify.
         """
         return None
 
@@ -208,7 +209,7 @@ class Problem(TwoVariables, Protocol):
 class Stacked(Protocol):
     """Problem that evaluates the terms of many agents with equal numbers of records in one pass.
 
-    Optional member: `joins_agents`, whether `stacked_terms` takes records of `problems.records.join_stacks`, too.
+    Optional member: `joins_agents`, whether `stacked_terms` also accepts records of `problems.records.join_stacks`.
     """
 
     def stacked_terms(
@@ -217,9 +218,9 @@ class Stacked(Protocol):
         """Evaluate `terms` for g agents at once. The result of an agent is bitwise independent of the others.
 
         Args:
-            x: (g, p).
-            y: (g, q).
-            z: (g, q).
+            x: upper variables, (g, p).
+            y: lower variables, (g, q).
+            z: vectors of the products, (g, q).
             records: arrays (g, n, …) of the split that all requested terms read.
             clip: bounds on the per-record terms.
             term_names: names of the terms.
@@ -262,8 +263,8 @@ class Predictor(Protocol):
         """Predict with each of b models.
 
         Args:
-            y: (b, q).
-            features: (N, d), prepared as the train records were.
+            y: lower variables, (b, q).
+            features: features that are prepared like the train records, (N, d).
 
         Returns:
             Class probabilities (b, N, c), or numbers (b, N) in the unit of prepared labels.
@@ -283,8 +284,8 @@ class Classifying(Protocol):
         """Return class probabilities of one model, and the true classes.
 
         Args:
-            x: (p,).
-            y: (q,).
+            x: upper variable, (p,).
+            y: lower variable, (q,).
             records: N records.
 
         Returns:
@@ -306,9 +307,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
 def regulariser_change(problem: Problem, x: Array, y: Array, other_y: Array) -> Array:
-    """Compute ∇_x R(x, y) − ∇_x R(x, other), row by row: x (b, p), y and other (b, q) → (b, p).
+    """Compute ∇_x R(x, y) − ∇_x R(x, other), (b, p), row by row for x (b, p), y and other (b, q).
 
-    The integral of ∇²_xy R·(y − other) along the segment, exact to the sixth order in y.
+    This is the integral of ∇²_xy R·(y − other) along the segment, exact to the sixth order in y.
     """
     along = y - other_y
     parts = (
@@ -323,12 +324,12 @@ class StepFacts(NamedTuple):
 
     Args:
         classes: number of classes; 0 if labels are numbers.
-        curvature: L, the largest eigenvalue of ∇² of the mean loss and the regulariser, or its estimate at the start of
+        curvature: largest eigenvalue L of ∇² of the mean loss and the regulariser, or its estimate at the start of
             a network; infinite for unbounded features.
         start: root mean square of a network's random initial weights; 0 for a linear model.
         linear: whether the model is linear.
-        features: d if the model supports centring, else 0.
-        centred_curvature: L for features minus a centre as long as a record; default infinite.
+        features: number of features d if the model supports centring, otherwise 0.
+        centred_curvature: curvature L for features minus a centre as long as a record, infinite by default.
     """
 
     classes: int
@@ -354,7 +355,7 @@ class PlannedTraining(Protocol):
         ...
 
     def with_clip(self, clip: Clip) -> Self:
-        """Return the same model, whose probabilities account for this clipping."""
+        """Return the model with probabilities that account for this clipping."""
         ...
 
     def null_record(self, records: Any) -> Any:
@@ -380,7 +381,7 @@ def matrices_read(matrix_names: Collection[str], reads_records: Mapping[str, Spl
 
 
 def as_stacked(problem: Problem) -> Stacked | None:
-    """Return the problem if it evaluates many agents at once, else None.
+    """Return the problem if it evaluates many agents at once, otherwise None.
 
     If a class overrides `terms` and inherits `stacked_terms`, its formulas differ. The inherited method is then not
     used.

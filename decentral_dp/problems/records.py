@@ -25,7 +25,7 @@ def select_split(term_names: Collection[str], train: Any, validation: Any) -> tu
 
 
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
-    """Select records of a NamedTuple of (n, …) arrays, by a slice (without a copy) or by (k,) numbers."""
+    """Select records of a NamedTuple of (n, …) arrays, by a slice (without a copy) or by indices (k,)."""
     return type(records)(*(a[index] for a in records))
 
 
@@ -34,8 +34,8 @@ class ByAgent(Sequence[Any]):
     """Records of many agents in a few arrays.
 
     Args:
-        records: a NamedTuple of arrays (n, …), agent by agent.
-        offsets: agent k has the records offsets[k] to offsets[k + 1] − 1, (m + 1,).
+        records: NamedTuple of arrays (n, …), agent by agent.
+        offsets: bounds of the agents' records, (m + 1,). Agent k has the records offsets[k] to offsets[k + 1] − 1.
     """
 
     records: Any
@@ -43,7 +43,7 @@ class ByAgent(Sequence[Any]):
 
     @classmethod
     def from_shards(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
-        """Select the records of each agent. shards: per agent the (n_i,) numbers of its records."""
+        """Select the records of each agent; `shards` has the indices (n_i,) of its records for each agent."""
         return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ def concatenate(parts: Sequence[Any]) -> Any:
         parts: NamedTuples of arrays, at least one and all of one class.
 
     Returns:
-        One such NamedTuple.
+        NamedTuple of the same class.
 
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanRecords
@@ -115,11 +115,11 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
     """Stack the records of agents with the same number of records.
 
     Args:
-        records: of each of b agents, NamedTuples of arrays (n_i, …).
-        counts: n_i, (b,).
+        records: NamedTuples of arrays (n_i, …), one for each of b agents.
+        counts: numbers of records n_i, (b,).
 
     Returns:
-        For each number n: the g agents with n records, and a NamedTuple of arrays (g, n, …).
+        For each number n, the g agents with n records and a NamedTuple of arrays (g, n, …).
     """
     if isinstance(records, ByAgent) and counts.size and (counts == counts[0]).all():
         shape = (counts.size, int(counts[0]))
@@ -134,11 +134,11 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
 
 
 def join_stacks(stacks: Sequence[Any], counts: NDArray[np.int64]) -> Any:
-    """Join stacks of agents, NamedTuples of arrays (g, n, …), to one of (1, N, …), with `Joined` rows as first field.
+    """Join stacks of agents, NamedTuples of arrays (g, n, …), into one of (1, N, …), with `Joined` rows as first field.
 
     Args:
         stacks: agents with n records each.
-        counts: n of every agent, in the order of the stacks, (b,).
+        counts: number of records n of every agent, in the order of the stacks, (b,).
     """
     first, *others = (
         np.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])[None] for arrays in zip(*stacks, strict=True)
@@ -150,9 +150,9 @@ class RegulariserMatrices(NamedTuple):
     """Second derivatives of a regulariser R at b points, data-independent.
 
     Args:
-        hessian: ∇²_yy R, (b, q, q).
-        jacobian: ∇²_xy R, (b, p, q).
-        product: ∇²_yy R·Z, (b, q, p); None without Z.
+        hessian: Hessians ∇²_yy R, (b, q, q).
+        jacobian: Jacobians ∇²_xy R, (b, p, q).
+        product: products ∇²_yy R·Z, (b, q, p), or None without Z.
     """
 
     hessian: Array
@@ -161,13 +161,13 @@ class RegulariserMatrices(NamedTuple):
 
 
 def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | None) -> RegulariserMatrices:
-    """Form the second derivatives of R, column by column from `problem.regulariser`; exact, and never clipped.
+    """Form the exact second derivatives of R, column by column, from `problem.regulariser`.
 
     Args:
         problem: problem with the regulariser.
-        x: (b, p).
-        y: (b, q).
-        matrix: Z (b, q, p), or None for no product.
+        x: upper variables, (b, p).
+        y: lower variables, (b, q).
+        matrix: matrices Z, (b, q, p), or None for no product.
 
     Returns:
         The matrices of every row.

@@ -50,20 +50,21 @@ _cache: OrderedDict[str, ReferenceSolution] = OrderedDict()
 
 
 class ReferenceSolution(NamedTuple):
-    """A minimiser (d,) and the minimum."""
+    """Minimiser (d,) and minimum."""
 
     point: Array
     value: float
 
 
 class ReferenceObjective(NamedTuple):
-    """The function that a problem minimises, without clipping.
+    """Function that a problem minimises, without clipping.
 
     Args:
-        problem: the problem.
+        problem: bilevel problem.
         shares: the agents' joined records.
-        one_level: whether y is trained at a fixed x; else x is, with y = y*(x).
-        weights: (m,) factors of the agents' lower gradients, which the shares have, too; default None, all 1.
+        one_level: whether y is trained at a fixed x, instead of x with y = y*(x).
+        weights: factors of the agents' lower gradients, (m,), which the shares also contain; None (the default) means
+            all ones.
     """
 
     problem: Problem
@@ -75,7 +76,7 @@ class ReferenceObjective(NamedTuple):
     def unclipped(
         cls, problem: Problem, shares: Sequence[Share], one_level: bool, weights: Array | None = None
     ) -> ReferenceObjective:
-        """Build the objective; a model's log-odds are not corrected for clipping."""
+        """Build the objective, without correcting a model's log-odds for clipping."""
         posed = problem.without_clip() if hasattr(problem, "without_clip") else problem
         return cls(posed, shares, one_level, weights)
 
@@ -89,10 +90,10 @@ class ReferenceObjective(NamedTuple):
         return value, LowerLevel.from_point(self.problem, x, self.shares).gradient(y)
 
     def upper(self, x: Array, differentiate: bool = True) -> tuple[float, Array]:
-        """Return F(x) and ∇F(x), (p,); NaN if the lower level cannot be solved.
+        """Return F(x) and ∇F(x), (p,), or NaN if the lower level cannot be solved.
 
         Args:
-            x: (p,).
+            x: upper variable, (p,).
             differentiate: whether ∇F is computed; otherwise it is empty.
         """
         level = LowerLevel.from_point(self.problem, x, self.shares)
@@ -110,13 +111,13 @@ class ReferenceObjective(NamedTuple):
     def measure(
         self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str
     ) -> dict[str, float]:
-        """Compute some of `REFERENCE_MEASURES`; with `distance_to_solution` its maximum over agents, `…_max`.
+        """Compute some of `REFERENCE_MEASURES`. `distance_to_solution` adds its maximum over agents, `…_max`.
 
         Args:
-            published: "x" (m, p) and "y" (m, q) of the agents.
+            published: published values "x" (m, p) and "y" (m, q) of the agents.
             names: names of the measures; others are ignored.
-            agents: (train, validation) records of each agent.
-            key: identifies the problem and its records, for the cache of solutions; "" caches nothing.
+            agents: train and validation records of each agent.
+            key: key of the problem and its records in the cache of solutions; "" caches nothing.
         """
         values = published["y" if self.one_level else "x"]
         x, mean, names = published["x"].mean(axis=0), values.mean(axis=0), set(names)
@@ -148,7 +149,7 @@ class ReferenceObjective(NamedTuple):
         return scores
 
     def heterogeneity(self, x: Array, y: Array, agents: Agents) -> float:
-        """Return (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at x (p,) and y (q,); regularisers cancel."""
+        """Return (1/m) Σ_i ‖∇_y g_i − ∇_y g‖₂² at x (p,) and y (q,), where regularisers cancel."""
         none = np.zeros_like(y)
         gradients = np.stack([mean_term(self.problem, x, y, none, train, "lower_grad_y") for train, _ in agents])
         if self.weights is not None:
@@ -156,7 +157,7 @@ class ReferenceObjective(NamedTuple):
         return float(np.square(gradients - gradients.mean(axis=0)).sum(axis=1).mean())
 
     def solution(self, x: Array, key: str = "") -> ReferenceSolution:
-        """Return the minimiser of y ↦ g(x, y), or of F, for which x is not read. key: As of `measure`."""
+        """Return the minimiser of y ↦ g(x, y), or of F, which does not read x (`key` as in `measure`)."""
         key = f"{key}{x.tobytes().hex() if self.one_level else ''}" if key else ""
         if key in _cache:
             return _cache[key]
@@ -175,10 +176,10 @@ def _minimise(objective: Callable[[Array], tuple[float, Array]], start: Array) -
 
     Args:
         objective: point (d,) → value and gradient.
-        start: (d,).
+        start: start point, (d,).
 
     Returns:
-        The best point found: ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞), or no step lowers the value in float64.
+        The best point, where ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞) or no step lowers the value in float64.
     """
     scale = max(1.0, float(np.abs(objective(start)[1]).max(initial=0.0)))
     options = {"gtol": TOLERANCE * scale, "ftol": 0.0, "maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "maxcor": 30}

@@ -1,7 +1,8 @@
 """Layout of the sufficient statistics of least squares as one vector.
 
 With ã = (a, γ) (q,) and a label b, the vector is (vech(ã ãᵀ), ã b): the upper triangle of ã ãᵀ row by row, and ã b.
-Off-diagonals are times √2, so that norms are those of Frobenius. The last entry of ã ãᵀ is always γ² and left out.
+Off-diagonal entries are multiplied by √2, so that norms are Frobenius norms. The last entry of ã ãᵀ is always γ² and
+left out.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def unpack_statistics(statistics: Array, q: int, last: float) -> tuple[Array, Ar
     """Read means of ã ãᵀ (g, q, q) and ã b (g, q) from vectors (g, width).
 
     Args:
-        statistics: the vectors.
+        statistics: vectors, (g, width).
         q: number of coordinates of ã.
-        last: γ².
+        last: last entry γ² of ã ãᵀ.
 
     Example:
         >>> means = np.arange(8.0)[None]

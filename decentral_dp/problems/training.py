@@ -4,14 +4,15 @@ As a bilevel problem it has no upper level: x has no coordinates (p = 0), no val
 term is ∇_y ℓ, clipped record by record. ℓ is a loss of the outputs φ of a model with weights y (q,).
 
 The common part of all features uses up the clipping norm. So a linear model may read privately centred features: x
-(p = d) is the mean of the features that agents released with noise, φ is that of a − x, and x comes from the term
+(p = d) is the mean of the features that agents released with noise, φ is evaluated at a − x, and x comes from the term
 
     feature_mean = (1/N) Σ clip(a, C_x)
 
 For any x, the gradient at a − x is clipped to C_y, so one record moves each release as without a centre
 (docs/proofs/02). Centring helps most with few records: Sun et al., "The Importance of Feature Preprocessing for
 Differentially Private Linear Optimization", ICLR 2024. With one output the intercept's gradient is then clipped to s C,
-and the features' to √(1 − s²) C, together to C: otherwise the intercept dominates gradients of records near the mean.
+and the features' gradient to √(1 − s²) C, together to C. Otherwise the intercept dominates gradients of records near
+the mean.
 
 Under a small clip C all gradients have the same norm, and the minority class loses wherever its probability is below
 one half. So for two classes and dense layers, with δ = σ(φ) − b and n = ‖∇φ‖, a record's clip is C min(1, 2|δ|): it
@@ -30,7 +31,7 @@ Losses of a record with outputs φ of the model and the label b, all convex in �
     poisson         exp(φ) − (b + 1) φ, φ ≤ log 2                      slope exp(φ) − b − 1          curvature ≤ 2
     huber           ½ u² for |u| ≤ w, else w (|u| − ½ w), u = φ − b    slope min(max(u, −w), w)      curvature ≤ 1
 
-The Poisson loss is that of counts b + 1 ∈ [0, 2], in units of half the label range from 0: for a unit u, u exp(φ) −
+The Poisson loss is for counts b + 1 ∈ [0, 2], in units of half the label range from 0: for a unit u, u exp(φ) −
 u (b + 1) φ is the negative log-likelihood of a count u (b + 1) of the rate u exp(φ). Beyond φ = log 2, the end of the
 range, it is linear, so that it stays convex. The prediction is the rate, exp(min(φ, log 2)) − 1 in units of b.
 
@@ -69,7 +70,7 @@ from decentral_dp.problems.statistics import pack_statistics
 
 @dataclass(frozen=True)
 class Logistic:
-    """Logistic loss of two classes and one output; the label 1 is the second class."""
+    """Logistic loss of two classes and one output. The label 1 is the second class."""
 
     name = "logistic"
     curvature = 0.25
@@ -171,7 +172,7 @@ _BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
 # s, for centred features. On 8 synthetic tables at ε = 1, values of 0.3 to 0.5 were the best between 0.1 and 0.7.
 # Without centring, separate clips are worse: R² fell from 0.44 to 0.33.
 _BIAS_SHARE = 0.37
-# |δ| from which a record has the full clip: that of φ = 0.
+# |δ| from which a record has the full clip: its value at φ = 0.
 _FULL_CLIP_SLOPE = 0.5
 # Synthetic records for the curvature of a network.
 _CURVATURE_RECORDS = 16
@@ -180,7 +181,7 @@ _CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train",
 
 
 class Examples(NamedTuple):
-    """Records: features (N, d), times the model's gain, and label (N,), class index or number."""
+    """Records: `features` (N, d), multiplied by the model's gain, and `label` (N,), class indices or numbers."""
 
     features: Array
     label: Array
@@ -193,15 +194,15 @@ class Training(StackedProblem):
         lower_grad_y = ∇_y ℓ(φ(y; a), b),     R(y) = l2/2 ‖y‖²
 
     Args:
-        name: of the problem in scenarios.
-        model: weights y (q,) and records → outputs φ.
-        loss: ℓ.
-        n_features: d.
-        n_classes: c, or 0 if labels are numbers.
-        l2: strength of the ridge, which reads no record and is never clipped; default 0.
-        radius: bound on ‖a‖₂ of every possible record; default infinite.
-        clip: of the gradients in training, which probabilities account for; default none. With a clip of x a linear
-            model reads features centred at x.
+        name: name of the problem in scenarios.
+        model: model that maps weights y (q,) and records to outputs φ.
+        loss: loss ℓ.
+        n_features: number of features d.
+        n_classes: number of classes c, or 0 if labels are numbers.
+        l2: strength of the ridge, which reads no record and is never clipped.
+        radius: bound on ‖a‖₂ of every possible record, infinite by default.
+        clip: clipping norms of the gradients in training, for which probabilities account; None (the default) means no
+            clipping. With a clip of x, a linear model reads features centred at x.
     """
 
     name: str
@@ -225,12 +226,12 @@ class Training(StackedProblem):
 
     @cached_property
     def p(self) -> int:
-        """d with centred features, else 0."""
+        """Number of coordinates of x: d with centred features, otherwise 0."""
         return self.n_features if self.length is not None and math.isfinite(self.clip.x) else 0
 
     @cached_property
     def length(self) -> float | None:
-        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network, which has none."""
+        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network."""
         lengths = self.centred_lengths(0.0)
         return None if lengths is None else math.hypot(*lengths)
 
@@ -238,7 +239,7 @@ class Training(StackedProblem):
         """Bound the two parts of ∇φ of every possible record of a linear model; None for a network.
 
         Args:
-            centre: ‖x‖₂ of the centre of features, in their unit.
+            centre: norm ‖x‖₂ of the centre of features, in their unit.
 
         Returns:
             Bounds on ‖a − x‖₂ and on the intercept's part γ.
@@ -254,10 +255,10 @@ class Training(StackedProblem):
 
     @cached_property
     def curvature(self) -> float:
-        """L, the largest eigenvalue of ∇² of the mean loss and the ridge; infinite for unbounded features.
+        """Largest eigenvalue L of ∇² of the mean loss and the ridge; infinite for unbounded features.
 
-        For a linear model it is a bound for all records. For a network it is an estimate at the start: that of the loss
-        times the mean of ‖∇φ‖² over synthetic records, uniform in the cube whose corners have length `radius`.
+        For a linear model it is a bound for all records. For a network it is an estimate at the start: the curvature of
+        the loss times the mean of ‖∇φ‖² over synthetic records, uniform in the cube whose corners have length `radius`.
         """
         if not math.isfinite(self.radius):
             return math.inf
@@ -289,11 +290,11 @@ class Training(StackedProblem):
         return replace(self, clip=clip)
 
     def without_clip(self) -> Training:
-        """Return the same model, whose losses are those of its outputs."""
+        """Return the same model with the losses of its uncorrected outputs."""
         return replace(self, clip=replace(self.clip, y=math.inf))
 
     def null_record(self, records: Examples) -> Examples:
-        """Return a record of NaN: non-finite contributions count as 0."""
+        """Return a record of NaN, since non-finite contributions count as 0."""
         return Examples(records.features[:1] * np.nan, records.label[:1])
 
     @property
@@ -308,7 +309,7 @@ class Training(StackedProblem):
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Examples:
         """Prepare records with class indices. Raises InputError.
 
-        As of `Problem.prepare`: features (n, d), labels (n,).
+        See `Problem.prepare` for the arguments.
         """
         if norm not in self.model.norms:
             raise InputError(
@@ -364,12 +365,12 @@ class Training(StackedProblem):
         return total
 
     def statistics(self, records: Examples, clip: Clip, centre: Array | None) -> Array:
-        """Average (vech(ã ãᵀ), ã (b − centre)), with ã = (a, γ) = ∇φ, each record's clipped to clip.y.
+        """Average (vech(ã ãᵀ), ã (b − centre)), with ã = (a, γ) = ∇φ, clipped per record to clip.y.
 
         Args:
-            records: (g, n, …) of g agents.
+            records: records of g agents, (g, n, …).
             clip: clipping norms.
-            centre: (g, 1); None for the last entry γ b without the others.
+            centre: centre of the labels, (g, 1); None means only the last entry γ b.
 
         Returns:
             Means (g, width), in the layout of `problems.statistics`. Records that are not finite count as 0.
@@ -410,9 +411,9 @@ class Training(StackedProblem):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
-        """Return the share of records whose class has the largest score; with k tied classes each counts 1/k.
+        """Return the share of records whose class has the largest score. With k tied classes each counts 1/k.
 
-        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        See `Problem.accuracy` for the arguments.
         """
         if not self.n_classes:
             return None
@@ -442,7 +443,7 @@ class Training(StackedProblem):
         return [(self._predictions(weights, records.features)[0], records.label.astype(np.int64))]
 
     def scores_of(self, outputs: Array) -> Array:
-        """Return a score per class, (…, c): for two classes and one output, 0 and that output."""
+        """Return a score per class, (…, c). For two classes and one output these are 0 and the output."""
         is_single = self.n_classes == 2 and outputs.shape[-1] == 1
         return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if is_single else outputs
 
@@ -450,11 +451,11 @@ class Training(StackedProblem):
         """Predict class probabilities or numbers.
 
         Args:
-            y: (b, p + q), as of `predicting`.
-            features: (N, d), as `prepare` takes them.
+            y: centres and weights, (b, p + q), from `predicting`.
+            features: features, (N, d), as in `prepare`.
 
         Returns:
-            (b, N, c) probabilities that add up to 1, or (b, N) numbers in the unit of the prepared labels.
+            Probabilities (b, N, c) with sum 1, or numbers (b, N) in the unit of the prepared labels.
         """
         return self._predictions(y, self._scale_features(features))
 
@@ -479,15 +480,15 @@ class Training(StackedProblem):
         return self.model.description
 
     def named_weights(self, y: Array) -> dict[str, Array]:
-        """Return the weights by name, shaped as in a torch `state_dict`. y: (p + q,), from `predicting`."""
+        """Return the weights by name, shaped as in a torch `state_dict`, from y (p + q,) of `predicting`."""
         return self.model.named_weights(y[self.p :])
 
     def predicting(self, x: Array, y: Array) -> Array:
         """Return the centre and equivalent weights for features that are not centred, (b, p + q).
 
         Args:
-            x: (b, p).
-            y: (b, q).
+            x: upper variables, (b, p).
+            y: lower variables, (b, q).
         """
         if not self.p:
             return y
@@ -504,7 +505,7 @@ class Training(StackedProblem):
 
     @property
     def _bias_share(self) -> float:
-        """s, or 0 if the intercept and features share one clip."""
+        """Share s of the intercept, or 0 if the intercept and features share one clip."""
         return _BIAS_SHARE if self.p and self.model.outputs == 1 else 0.0
 
     def _scale_features(self, features: Array) -> Array:
@@ -513,9 +514,9 @@ class Training(StackedProblem):
         return features if gain == 1.0 else gain * features
 
     def _outputs(self, weights: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield rows of weights, records, and their outputs (rows, records, e), a few at a time.
+        """Yield a few rows of weights, records and their outputs (rows, records, e) at a time.
 
-        For weights trained on clipped gradients the outputs are the corrected log-odds at the top of this module.
+        For weights trained on clipped gradients the outputs are the corrected log-odds of the module docstring.
         """
         model = self._in_proportion if math.isfinite(self.clip.y) else None
         y = weights[:, self.p :]
@@ -542,10 +543,10 @@ def classification(
     loss: ClassLoss | None = None,
     l2: Penalty = 0.0,
 ) -> Training:
-    """Make a classification problem: logistic loss of two classes by default, cross-entropy of more.
+    """Make a classification problem with, by default, the logistic loss for two classes and cross-entropy for more.
 
     Raises:
-        InputError: a loss that is not for classes, or a model that does not fit.
+        InputError: the loss is not for classes, or the model does not fit.
     """
     losses: dict[str, TrainingLoss] = {"logistic": Logistic()} if facts.n_classes == 2 else {}
     losses |= {"cross_entropy": CrossEntropy()}
@@ -555,12 +556,12 @@ def classification(
 def regression(
     facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
-    """Make a regression problem: half the squared error, "huber", or "poisson" of counts.
+    """Make a regression problem with half the squared error, the "huber" loss, or the "poisson" loss of counts.
 
     The Huber loss is linear beyond a tenth of half the label range. The Poisson loss has a log link.
 
     Raises:
-        InputError: labels that are classes, a loss that is not for numbers, or a model that does not fit.
+        InputError: the labels are classes, the loss is not for numbers, or the model does not fit.
     """
     losses: dict[str, TrainingLoss] = {"squared": Squared(), "huber": Huber(), "poisson": Poisson()}
     return _training("regression", facts, model, loss, losses, 0, l2)

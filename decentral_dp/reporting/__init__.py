@@ -1,1 +1,1 @@
-"""Pages and plots of a run folder. Nothing here computes: it reads what a run wrote."""
+"""Pages and plots of a run folder. They read the files of a run, and compute no results."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ABSENT = "–"
 # Keys of features' ranges.
 _RANGES = "problem.scale."
-# Keys that are no settings.
+# Keys that are not settings.
 _DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects")
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 # Metrics in the order of their panels.
@@ -48,22 +48,22 @@ _DRAWN_METRICS = (
     *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
 _MOST_PANELS = 6
-# Longer names of runs lose the parts that all names have.
+# Longer names of runs omit the parts that all names have.
 _LONGEST_NAME = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """A run of a comparison.
+    """Run of a comparison.
 
     Args:
-        name: the shortest end of the folder's path that is unique; long names lose the keys that all have.
+        name: shortest unique end of the folder's path. Long names omit the keys that all runs have.
         folder: folder of the run.
         result: content of `result.json`.
         settings: dotted key → value, with all defaults.
         metrics: rows (round, agent, name, value), up to the last saved state of a run that is not complete.
         complete: whether the run is complete.
-        objects: components that were given as Python objects.
+        objects: components that were passed as Python objects.
     """
 
     name: str
@@ -76,12 +76,12 @@ class ComparedRun:
 
     @property
     def measured_to(self) -> int | None:
-        """The last evaluated round; None if there is none."""
+        """Last evaluated round; None if there is none."""
         return None if self.metrics.empty else int(self.metrics["round"].max())
 
     @property
     def last_metrics(self) -> Mapping[str, float]:
-        """Name → mean over agents at the last evaluated round."""
+        """Means over agents at the last evaluated round, by name."""
         means = self.metrics[(self.metrics["agent"] == "mean") & (self.metrics["round"] == self.measured_to)]
         return {str(name): float(value) for name, value in means.groupby("name")["value"].last().items()}
 
@@ -90,7 +90,7 @@ class ComparedRun:
 
     @property
     def remark(self) -> str | None:
-        """A sentence on a run that did not end as planned, else None."""
+        """Sentence on a run that did not end as planned; None for other runs."""
         status = self.result.status
         if self.complete:
             return None if status == "ok" else f"{self.name}: {status}: {reason_text(self.result)}"
@@ -102,13 +102,13 @@ class ComparedRun:
 
 
 class ComparisonTable(NamedTuple):
-    """A table with a column for each run.
+    """Table with a column for each run.
 
     Args:
         title: title of the table.
-        rows: name and text in each run.
+        rows: name of each row and its text for each run.
         numbers: whether texts are numbers.
-        note: below the rows, or instead of them.
+        note: text below the rows, or instead of them.
     """
 
     title: str
@@ -119,7 +119,7 @@ class ComparisonTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of runs.
+    """Comparison of runs.
 
     Args:
         runs: runs in the order of the columns.
@@ -148,7 +148,7 @@ class Comparison:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """Settings that differ: one row per dotted key, one column per run; None if a run has no such key."""
+        """Settings that differ, one row per dotted key, one column per run; None if a run does not have the key."""
         keys = dict.fromkeys(key for run in self.runs for key in run.settings)
         differing = [key for key in keys if len({json.dumps(r.settings.get(key), default=str) for r in self.runs}) > 1]
         columns = {run.name: [run.settings.get(key) for key in differing] for run in self.runs}
@@ -156,7 +156,7 @@ class Comparison:
 
     @property
     def budgets(self) -> pd.DataFrame:
-        """One row per run: guarantee, delta, and ε of the worst agent: of all messages, pure, published, claimed."""
+        """Guarantee, δ, and ε of the worst agent (all messages, pure, published, claimed), one row per run."""
         rows = []
         for run in self.runs:
             privacy = run.result.privacy
@@ -169,14 +169,14 @@ class Comparison:
 
     @property
     def communication(self) -> pd.DataFrame:
-        """One row per run: messages, floats and bits of all agents; NaN if they are not counted."""
+        """Messages, floats and bits of all agents, one row per run; NaN if they are not counted."""
         counts = {"messages": "messages", "floats": "numbers", "bits": "bits"}
         sent = [[getattr(run.result.communication, name, None) for name in counts.values()] for run in self.runs]
         return pd.DataFrame(sent, index=[run.name for run in self.runs], columns=list(counts), dtype=float)
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Last metrics: one row per name, one column per run; NaN if a run did not measure it."""
+        """Last metrics, one row per name, one column per run; NaN if a run did not measure the metric."""
         last = {run.name: run.last_metrics for run in self.runs}
         names = dict.fromkeys(n for values in last.values() for n in values if not n.endswith(_SPREAD))
         columns = {run: [values.get(name) for name in names] for run, values in last.items()}
@@ -210,7 +210,7 @@ class Comparison:
         """Write `comparison.html`, which loads nothing, with its figure.
 
         Args:
-            folder: created if it does not exist.
+            folder: output folder, created if it does not exist.
             formats: formats of the figure's files: "svg", "png", "pdf". Default: none.
 
         Returns:
@@ -236,13 +236,13 @@ def compare(*runs: str | Path | Any) -> Comparison:
     """Compare runs: settings that differ, budgets, last metrics and curves.
 
     Args:
-        runs: at least two run folders, or runs that have written one.
+        runs: two or more run folders, or runs that have written a folder.
 
     Returns:
-        Tables of all of these; `write` makes a page.
+        The comparison, whose tables have these values. `write` makes a page.
 
     Raises:
-        InputError: one of them is not a run folder, or they are fewer than two.
+        InputError: there are fewer than two runs, or one is not a run folder.
 
     Example:
         >>> import decentral_dp
@@ -261,17 +261,14 @@ def compare(*runs: str | Path | Any) -> Comparison:
         raise InputError(f"compare: too few distinct folders ({counts}). Fix: pass at least two different run folders.")
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
-    names = _shorten_names(next(names for names in named if len(set(names)) == len(names)))
+    names = next(names for names in named if len(set(names)) == len(names))
+    if max(map(len, names)) > _LONGEST_NAME:
+        # Remove the scenario and the changed keys that all names have.
+        parts = [re.split(r"-(?=[a-z_.]+=)", name) for name in names]
+        shared = set(parts[0]).intersection(*parts)
+        short = ["-".join(part for part in each if part not in shared) for each in parts]
+        names = short if all(short) and len(set(short)) == len(short) else names
     return Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
-
-
-def _shorten_names(names: Sequence[str]) -> list[str]:
-    """Remove the scenario and the changed keys that all names have, if one of the names is long."""
-    parts = [re.split(r"-(?=[a-z_.]+=)", name) for name in names]
-    shared = set(parts[0]).intersection(*parts)
-    short = ["-".join(part for part in each if part not in shared) for each in parts]
-    is_clear = all(short) and len(set(short)) == len(short)
-    return short if is_clear and max(map(len, names)) > _LONGEST_NAME else list(names)
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:
@@ -292,7 +289,7 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
     scenario = parse_scenario(scenario_text(folder))
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))
     objects = dict(scenario.get("objects") or {})
-    # A graph that was given as an object is compared by its facts, not by the scenario's keys.
+    # A graph that was passed as an object is compared by its facts, not by the scenario's keys.
     if "topology" in objects:
         settings = {k: v for k, v in settings.items() if k not in ("topology.kind", "topology.agents", "topology.file")}
         graph = result.topology
@@ -373,7 +370,7 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     note = "" if shown else "Nothing: the settings are the same."
     if len(shown) < len(rows):
         note = "Ranges of features differ; Comparison.settings lists them."
-    # A reader of several runs asks first in what they differ.
+    # Readers of several runs first look for the differences.
     return [ComparisonTable("Settings that differ", shown, False, note), *tables]
 
 
@@ -400,9 +397,9 @@ def _render(
 
 
 def comparison_figure(comparison: Comparison, across: int = 2) -> Figure | None:
-    """Draw the curves of all runs, with `across` panels a row; None if nothing was measured.
+    """Draw the curves of all runs, with `across` panels in a row; return None if nothing was measured.
 
-    It is called inside `style.package_style`.
+    Call it inside `style.package_style`.
     """
     from matplotlib.lines import Line2D
 

@@ -1,7 +1,7 @@
 """Pages from jinja2 templates: every value is escaped, and no page loads anything.
 
-A template gets the fields of a `Report` and holds all texts. Names from files are untrusted: control characters are
-written out, then the text is escaped. Every ε is rounded up.
+A template receives the fields of a `Report` and has all texts. Names from files are untrusted: control characters are
+written as escape sequences, then the text is escaped. Every ε is rounded up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from decentral_dp.simulation.result import mode_of
 # A number and its name: "δ = 1e-5", "0.590 ± 0.02".
 _NUMBERS = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?)")
 _NUMERALS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"]
-# x of more coordinates is drawn, not listed.
+# Largest number of coordinates of x that are listed; more are drawn.
 _LISTED_COORDINATES = 4
 
 
@@ -68,7 +68,7 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
         report: report of the run; by default it is read from the folder.
 
     Raises:
-        InputError: `folder` holds no readable result.json.
+        InputError: `folder` has no readable result.json.
     """
     report = report or read_report(folder)
     result, scenario, x = report.result, report.scenario, report.x
@@ -77,7 +77,7 @@ def write_report(folder: Path, report: Report | None = None) -> Path:
     ran = result.algorithm or scenario.get("algorithm", {})
     settled = ran.get("settled", ran)
     steps = {k: v for k, v in settled.items() if isinstance(v, Mapping) and "scale" in v}
-    # A rate of 1 is no sample.
+    # A rate of 1 means that no sample is drawn.
     plain = {k: v for k, v in settled.items() if k not in steps and (k, v) != ("rate", 1.0)}
     if "settled" not in ran:
         plain = {k: v for k, v in plain.items() if type(v) in (int, float) and k != "rounds"}
@@ -112,7 +112,7 @@ def run_view(report: Report, figures: Mapping[str, bytes]) -> str:
 
     Args:
         report: report of the run.
-        figures: name → SVG file.
+        figures: name of a figure → SVG file.
     """
     return render("run_view", **vars(report), figures=figures)
 
@@ -121,14 +121,14 @@ def render(template: str, **values: Any) -> str:
     """Render a template of this package.
 
     Args:
-        template: name of the template without the ending.
+        template: name of the template without its ending.
         values: values of its variables.
     """
     return _environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
 
 
 def unbroken(text: str) -> Markup:
-    """Keep every number of a text on one line, however narrow its column is."""
+    """Keep every number of a text on one line, even in a narrow column."""
     return Markup("").join(
         Markup('<span class="unbroken">{}</span>').format(part) if k % 2 and len(part) > 1 else escape(part)
         for k, part in enumerate(_NUMBERS.split(printable(text)))
@@ -160,7 +160,7 @@ _SHAPES = frozenset(("svg", "g", "defs", "clipPath", "path", "rect", "use", "tex
 _DRAWING = frozenset(("viewBox", "d", "x", "y", "width", "height", "transform", "style", "clip-path", "id", "href"))
 _CALLS = re.compile(r"(?:rotate|scale|translate|matrix)\(|url\(#")
 _IMAGE = re.compile(r"#[\w-]+|data:image/png;base64,[\w+/=\s]*")
-# Verdana has almost the widths of the font that the layout is computed with.
+# The layout is computed with a font of almost the same widths as Verdana.
 _FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
@@ -175,7 +175,7 @@ def inline_svg(content: bytes, name: str, label: str) -> Markup:
         label: text for screen readers.
 
     Raises:
-        InputError: the file is no SVG.
+        InputError: the file is not an SVG file.
     """
     try:
         root = ElementTree.fromstring(content)

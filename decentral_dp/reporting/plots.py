@@ -52,7 +52,7 @@ METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
 
 
 def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
-    """Return the function that draws a figure of `METRICS`; it returns False without a metric of it."""
+    """Return the function that draws a figure of `METRICS`; it returns False if the figure has no metric."""
     axis, scale, metrics = METRICS[name]
 
     def draw(figure: Figure, r: Report) -> bool:
@@ -91,14 +91,14 @@ def epsilon(figure: Figure, r: Report) -> bool:
     """Draw ε spent by the worst agent, with target and the paper's claim.
 
     Returns:
-        Whether it is drawn: not if nothing is spent, or all is spent in one round.
+        Whether the figure is drawn. It is not if nothing is spent, or everything is spent in one round.
     """
     spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     if not privacy.is_noisy or spent is None or not np.any(spent.mean > 0) or spent.rounds[-1] <= 1:
         return False
     ax = figure.subplots()
     claim = {"claimed by the paper, not certified": privacy.claimed_epsilon or 0.0}
-    # The target of an adversary of published models is no level of ε of all messages.
+    # The target of an adversary of published models is not a level of ε of all messages.
     every = privacy.view == "all_messages"
     target = {"target": r.scenario.get("privacy", {}).get("epsilon") or 0.0} if every else {}
     levels = {name: value for name, value in (target | claim).items() if 0 < value < math.inf}
@@ -123,8 +123,8 @@ def utility(figure: Figure, r: Report) -> bool:
     """Draw the main score against the ε spent so far.
 
     Returns:
-        Whether it is drawn: not without noise, a score or several rounds, nor for an adversary of published models,
-        whose ε holds at the end only.
+        Whether the figure is drawn. It needs noise, a score and several rounds, and an adversary that observes all
+        messages, since ε of published models holds only at the end.
     """
     spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     score = None if r.judge is None else r.curve(r.judge["name"])
@@ -172,7 +172,7 @@ _NAMES_BELOW = 0.9
 
 
 def upper_variable(figure: Figure, r: Report) -> bool:
-    """Draw the published x per coordinate: mean over agents, lowest to highest, start; False if x is not tuned."""
+    """Draw the published x per coordinate (mean, range over agents, start); return False if x is not tuned."""
     from matplotlib.ticker import MaxNLocator
 
     if not r.result.tunes_x or r.x is None or not np.all(np.abs(r.x) < OVERFLOW):
@@ -211,12 +211,12 @@ def upper_variable(figure: Figure, r: Report) -> bool:
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
-# More edges are drawn as pixels, since their paths would make a page too large.
+# Above this number, edges are drawn as pixels, since their paths would make a page too large.
 _DRAWN_EDGES = 1000
 
 
 def topology(figure: Figure, r: Report) -> bool:
-    """Draw the graph, its agents coloured by ε if budgets differ; False without a graph."""
+    """Draw the graph, with agents coloured by ε if budgets differ; return False if there is no graph."""
     from matplotlib.collections import LineCollection
 
     graph, privacy = r.result.topology, r.result.privacy
@@ -274,13 +274,13 @@ def topology(figure: Figure, r: Report) -> bool:
 
 
 def circle(m: int) -> Array:
-    """Return positions (m, 2) on a circle, in the order of the numbers."""
+    """Return positions (m, 2) on a circle, in the order of the agents."""
     angles = 2.0 * np.pi * np.arange(m) / m
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def layout(m: int, edges: NDArray[np.int64]) -> Array:
-    """Compute positions (m, 2) with distances close to the hop counts of the graph; a circle if it is not connected.
+    """Compute positions (m, 2) with distances close to hop counts; a disconnected graph is drawn on a circle.
 
     Kamada & Kawai, "An algorithm for drawing general undirected graphs", Information Processing Letters 31 (1989).
     """
@@ -317,11 +317,11 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = (), report: Repo
 
     Args:
         folder: folder of the run.
-        formats: endings of further files; the page shows the SVG files.
+        formats: formats of further files. The page shows the SVG files.
         report: report of the run; by default it is read from the folder.
 
     Raises:
-        InputError: `folder` holds no readable result.json.
+        InputError: `folder` has no readable result.json.
     """
     report = read_report(folder) if report is None else report
     own(folder / "plots", folder, "report").mkdir(exist_ok=True)
@@ -336,7 +336,7 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = (), report: Repo
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that notebooks show.
+    """Figure that notebooks show.
 
     Args:
         figure: matplotlib figure.
@@ -352,7 +352,7 @@ class Picture:
 
     @property
     def svg(self) -> bytes:
-        """The content of its SVG file."""
+        """Content of the SVG file."""
         with style.package_style():
             return style.picture_of(self.figure)
 
@@ -362,7 +362,7 @@ class Picture:
 
 
 def draw(name: str, report: Report) -> Picture | None:
-    """Draw a figure of a run; None if the run has no numbers for it.
+    """Draw a figure of a run; return None if the run has no numbers for it.
 
     Args:
         name: key of `FIGURES`.

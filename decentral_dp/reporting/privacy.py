@@ -10,9 +10,9 @@ from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.simulation.statement import Number, PrivacyStatement
 
-# Heads of `privacy_lines` that the terminal prints with --verbose only.
+# Headings of `privacy_lines` that the terminal prints only with --verbose.
 VERBOSE_LINES = ("Correlated", "Seen")
-# Head of the unchecked assumptions on custom components.
+# Heading of the unchecked assumptions on custom components.
 UNVERIFIED = "Unverified:"
 # δ above this times 1/N gets a caution.
 _LARGE_DELTA = 0.1
@@ -90,7 +90,8 @@ def adversary_text(p: PrivacyStatement) -> str:
     if p.publishes_all:
         return f"observes all that the trusted {'coordinator' if p.is_trusted else 'server'} publishes"
     if p.view != "all_messages":
-        models = _published_text(p)
+        models = f"the {len(p.agents)} final models"
+        models = f"the average of {models}" if p.view == "final_average" else models
         return f"receives {models} and {colluders_text(p)}" if p.colluders else f"receives only {models}"
     return "observes all messages" if p.shared is None else f"observes all messages, {colluders_text(p)}"
 
@@ -98,11 +99,6 @@ def adversary_text(p: PrivacyStatement) -> str:
 def colluders_text(p: PrivacyStatement) -> str:
     """Return the number of colluding agents as a clause."""
     return f"colludes with {p.colluders} agent{'s' * (p.colluders > 1)}" if p.colluders else "no agent colludes"
-
-
-def _published_text(p: PrivacyStatement) -> str:
-    models = f"the {len(p.agents)} final models"
-    return f"the average of {models}" if p.view == "final_average" else models
 
 
 def assumptions_text(p: PrivacyStatement) -> str:
@@ -113,15 +109,8 @@ def assumptions_text(p: PrivacyStatement) -> str:
     return f"if {agents} follow the protocol and keep all else secret"
 
 
-def _others_text(p: PrivacyStatement) -> str:
-    """Return the adversary of ε of all messages. Agents know a part of correlated noise."""
-    if p.shared is not None:
-        return f"one that observes every message, {colluders_text(p)}"
-    return "agents and observers of messages"
-
-
 def stated_epsilons(p: PrivacyStatement) -> list[tuple[str, Number]]:
-    """Return ε of the worst agent for each adversary: its name in tables and ε, that of all messages last."""
+    """Return ε of the worst agent for each adversary, as (name in tables, ε), with all messages last."""
     if p.view == "all_messages":
         return [("ε", p.epsilon_max)]
     return [(f"ε of the {p.view.replace('_', ' ')}", p.epsilon_published), ("ε of all messages", p.epsilon_max)]
@@ -156,10 +145,14 @@ def summary_text(p: PrivacyStatement) -> str:
     if p.view == "all_messages":
         budget = [f"{most}ε = {epsilon_text(p.epsilon_max)} {delta} for every agent{pure}"]
     else:
+        others = "agents and observers of messages"
+        if p.shared is not None:
+            # Agents know a part of correlated noise.
+            others = f"one that observes every message, {colluders_text(p)}"
         budget = [
             f"{most_published}ε = {epsilon_text(p.epsilon_published)} {delta} for an adversary that "
             f"{adversary_text(p)}, {assumptions_text(p)}",
-            f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for {_others_text(p)}",
+            f"{most.capitalize()}ε = {epsilon_text(p.epsilon_max)} for {others}",
         ]
     parts = [
         f"{certainty_text(p)}: {'. '.join(budget)}",
@@ -171,7 +164,7 @@ def summary_text(p: PrivacyStatement) -> str:
 
 
 def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
-    """Return head and sentence of the summary, correlated noise, a paper's claim, cautions and the threat model."""
+    """Return headings and sentences: summary, correlated noise, claim of a paper, cautions and threat model."""
     out = [("Privacy", summary_text(p))]
     if not p.is_noisy:
         return out
@@ -196,7 +189,7 @@ def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
 
 
 def cautions(p: PrivacyStatement) -> list[str]:
-    """Return cautions on a δ not far below one over the number of records of an agent, and on a low signal."""
+    """Return cautions on a δ that is not far below 1/N for N records of an agent, and on a low signal."""
     out, unit, most = [], p.unit_records, p.most_records
     # Publishing one random record of an agent reveals the agent for certain.
     if p.is_noisy and unit is not None and p.delta * most >= _LARGE_DELTA * unit:
@@ -218,10 +211,10 @@ def cautions(p: PrivacyStatement) -> list[str]:
 
 
 def notes(p: PrivacyStatement, rounds: int) -> list[str]:
-    """Return sentences on the computation of ε and on its limits; none without noise.
+    """Return sentences on the computation of ε and on its limits; empty without noise.
 
     Args:
-        p: the statement.
+        p: privacy statement.
         rounds: planned number of rounds.
     """
     if not p.is_noisy:
@@ -279,7 +272,7 @@ def unverified_texts(unverified: Mapping[str, str]) -> list[str]:
 
 
 def threat_model(p: PrivacyStatement) -> list[str]:
-    """Describe what a trusted coordinator, the agents and the adversary observe; empty without a coordinator."""
+    """Describe the observations of a trusted coordinator, the agents and the adversary; empty without one."""
     if not p.is_trusted:
         return []
     out = ["The coordinator is trusted: the adversary observes what it publishes, not what it receives."]
@@ -311,7 +304,7 @@ def protocol_text(p: PrivacyStatement, graph: Mapping[str, Any]) -> str:
     """Return the protocol in words.
 
     Args:
-        p: the statement.
+        p: privacy statement.
         graph: entry "topology" of `result.json`.
     """
     if p.is_trusted:
@@ -344,7 +337,7 @@ def noise_multipliers_text(p: PrivacyStatement) -> str:
 
 
 def _by_channel(values: Mapping[str, Any], is_single: bool) -> str:
-    """Return numbers with three digits, each after its channel if there are several."""
+    """Return numbers with three digits, each after its channel if there are several channels."""
     texts = {c: f"{v:.3g}" if isinstance(v, float) else str(v) for c, v in values.items()}
     return (
         next(iter(texts.values())) if is_single and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())

@@ -1,4 +1,4 @@
-"""The report of a run: the numbers, tables and sentences that its page, its figures and the terminal show.
+"""Report of a run: the numbers, tables and sentences that its page, its figures and the terminal show.
 
 `read_report` reads a run folder once and returns a `Report`. Pages and figures render it and read nothing else.
 """
@@ -42,18 +42,20 @@ if TYPE_CHECKING:
 BASELINES = {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
 # Axes in float64 cannot hold larger values.
 OVERFLOW = 1e100
+# A run with fewer rounds has too few evaluations to detect a loss that still decreases.
+_FEW_ROUNDS = 10
 _METRIC_TYPES = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
 
 
 class TextTable(NamedTuple):
-    """A table of texts.
+    """Table of texts.
 
     Args:
-        heads: name of each column, and the text below it.
+        heads: name of each column, and the text below the name.
         numbers: whether a column holds numbers.
         rows: text of each cell.
         sorted_by: sort key of each cell, row by row; None sorts by the text.
-        note: the text below the table.
+        note: text below the table.
     """
 
     heads: Sequence[tuple[str, str]]
@@ -64,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A metric by round, (T,): mean, lowest, highest over agents; NaN where one overflows, first at `overflow`."""
+    """Mean, lowest and highest value of a metric over agents by round, (T,); NaN from overflow, first at `overflow`."""
 
     rounds: Array
     mean: Array
@@ -74,7 +76,7 @@ class Curve(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last finite mean."""
+        """First and last finite mean."""
         finite = self.mean[np.isfinite(self.mean)]
         return (float(finite[0]), float(finite[-1])) if finite.size else (math.nan, math.nan)
 
@@ -83,10 +85,10 @@ class ScoreTable(NamedTuple):
     """Metrics of the last evaluation.
 
     Args:
-        columns: heads.
+        columns: headings of the columns.
         rows: name and texts of each metric of the published values.
-        others: the same for other values, if the published ones also have this metric.
-        notes: head and sentences of each group of notes.
+        others: name and texts of these metrics for other values.
+        notes: heading and sentences of each group of notes.
     """
 
     columns: Sequence[str]
@@ -96,7 +98,7 @@ class ScoreTable(NamedTuple):
 
 
 class BudgetColumn(NamedTuple):
-    """A column of the budget table: its group, its name, both as briefly as a terminal needs, and ε of each row."""
+    """Column of the budget table: short names of its group and of the column, and ε of each row."""
 
     group: str
     name: str
@@ -106,7 +108,7 @@ class BudgetColumn(NamedTuple):
 
 
 class BudgetTable(NamedTuple):
-    """ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
+    """Table of ε of every agent: groups of columns with their widths, columns, and rows (agents, texts)."""
 
     groups: Sequence[tuple[str, int]]
     columns: Sequence[BudgetColumn]
@@ -114,12 +116,12 @@ class BudgetTable(NamedTuple):
 
 
 class BaselineComparison(NamedTuple):
-    """A run next to its baselines.
+    """Run next to its baselines.
 
     Args:
         table: scores and ε of the majority class, the run and each baseline.
-        sentence: the differences in the main score; "" if the run has none.
-        price: the privacy cost of the run and its baselines together.
+        sentence: differences in the main score; "" if the run has no main score.
+        price: total privacy cost of the run and its baselines.
     """
 
     table: TextTable
@@ -129,22 +131,22 @@ class BaselineComparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Report:
-    """A run as every medium shows it.
+    """Content of the report of a run, for pages, figures and the terminal.
 
     Args:
         result: content of `result.json`.
         scenario: all keys with their values; empty if the folder has no readable scenario.
-        scenario_text: the same keys as TOML.
-        metrics: columns round, agent, name, value.
-        x: (m, p) last published values; None if the run has none.
-        task: the problem that was solved, as a verb phrase.
-        judge: the main score: its name and text; None if the run has none.
-        score: the main score or the loss, in words.
-        evaluated: the evaluated values, in words.
-        lines: head and sentence of each note on data, algorithm and privacy.
-        budgets: ε of every agent; None without noise.
-        scores: the metrics of the last evaluation.
-        baselines: the run next to its baselines; None if it has none.
+        scenario_text: keys of the scenario as TOML.
+        metrics: table with the columns round, agent, name, value.
+        x: last published values of x, (m, p); None if the run has none.
+        task: problem that was solved, as a verb phrase.
+        judge: name and text of the main score; None if the run has none.
+        score: main score or loss, in words.
+        evaluated: evaluated values, in words.
+        lines: heading and sentence of each note on data, algorithm and privacy.
+        budgets: table of ε of every agent; None without noise.
+        scores: metrics of the last evaluation.
+        baselines: comparison with the baselines; None if the run has none.
         sites: scores of each agent's held-out records; None if they are not scored.
         non_private: last metrics of the same network without noise; empty if it was not run.
     """
@@ -166,7 +168,7 @@ class Report:
     non_private: Mapping[str, float | None] = field(default_factory=dict)
 
     def curve(self, name: str) -> Curve | None:
-        """Return a score over rounds: of the published values, else of the exact lower solution for them."""
+        """Return a score over rounds, for the published values or, if missing, for the exact lower solution."""
         return curve(self.metrics, f"{name}_unreleased" if self.result.solves_lower else name)
 
 
@@ -209,8 +211,8 @@ def make_report(
         scenario: see `Report`.
         metrics: see `Report`.
         x: see `Report`.
-        compared: for each seed, the result of the run, and "alone", "central", "none" → result of that baseline.
-        text: the scenario as TOML, if there is a folder.
+        compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed.
+        text: scenario as TOML, if there is a folder.
     """
     problem, trusted = result.problem, result.privacy.is_trusted
     entry = PROBLEMS.get(problem["kind"])
@@ -253,7 +255,7 @@ def scenario_text(folder: Path) -> str:
 
 
 def parse_scenario(text: str) -> dict[str, Any]:
-    """Parse the scenario of a run folder; empty if it is damaged, as a page needs none."""
+    """Parse the scenario of a run folder; return an empty dict if it is damaged, since a page does not need it."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -261,7 +263,7 @@ def parse_scenario(text: str) -> dict[str, Any]:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Read the metrics of a run: rows (round, agent, name, value), none if nothing was measured.
+    """Read the metrics of a run as rows (round, agent, name, value); empty if nothing was measured.
 
     Raises:
         InputError: the file is broken, or its columns have other types.
@@ -283,21 +285,17 @@ def read_metrics(path: Path) -> pd.DataFrame:
             raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
-        raise _broken_error(path, error) from None
-
-
-def _broken_error(path: Path, error: Exception) -> InputError:
-    why = " ".join(str(error).split()).rstrip(".")
-    return InputError(f"{path}: cannot be read ({why}). Fix: run the scenario again.")
+        why = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{path}: cannot be read ({why}). Fix: run the scenario again.") from None
 
 
 def curve(metrics: Columns, name: str) -> Curve | None:
     """Return a metric over rounds; None if it is missing.
 
-    Its band is that of `…_min` and `…_max`, else that of the rows of agents.
+    Its band is given by `…_min` and `…_max`, or by the rows of agents if these are missing.
 
     Args:
-        metrics: columns round, agent, name, value.
+        metrics: table with the columns round, agent, name, value.
         name: name of the metric.
     """
     stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
@@ -328,14 +326,14 @@ def curve(metrics: Columns, name: str) -> Curve | None:
 
 
 def method_lines(result: RunResult) -> list[tuple[str, str]]:
-    """Return head and sentence of notes on the data, the algorithm and its settings."""
+    """Return headings and sentences of notes on the data, the algorithm and its settings."""
     lines = [("Data", note) for note in result.problem["notes"]]
     lines += [("Algorithm", f"{result.method}.")] if result.method else []
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
 
 
 def reason_text(result: RunResult) -> str:
-    """Return why a run ended early or diverged, in sentences; "" for a run that ended as planned."""
+    """Return the reason why a run ended early or diverged, in sentences; "" if it ended as planned."""
     if (cause := result.divergence) is None:
         return "" if result.status == "ok" else sentence(result.reason)
     if cause.is_released:
@@ -366,7 +364,7 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     Args:
         method: name of the algorithm.
         topology: entry "topology" of `result.json`.
-        privacy: the statement of privacy.
+        privacy: privacy statement.
         rounds: number of rounds.
     """
     n = len(privacy.agents)
@@ -385,30 +383,23 @@ def data_text(result: RunResult) -> str:
 
 def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
-    records = problem["records"]
-    counts = [f"{_count_range(n)} {split}" for split in ("train", "validation") if max(n := records[split])]
-    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
-    return (
-        f"{problem['data']}: {' + '.join(counts)} per agent{_sampling_text(problem.get('sampling') or {})}"
-        f"{objective.get(problem.get('weights', ''), '')}"
-    )
-
-
-def _sampling_text(sampling: Mapping[str, Any]) -> str:
-    """Return how a round samples records, after a comma; "" if it is unknown."""
+    counts = []
+    for split in ("train", "validation"):
+        low, high = min(problem["records"][split]), max(problem["records"][split])
+        if high:
+            counts.append(f"{low:,} {split}" if low == high else f"{low:,}–{high:,} {split}")
+    sampling = problem.get("sampling") or {}
     batch, rate = sampling.get("batch"), sampling.get("rate")
-    return {
+    # Empty if the sampling is unknown.
+    samples = {
         "full": ", full batch",
         "fixed_batch": f", batches of {batch} records",
         "cyclic": f", cyclic batches of {batch} records",
         "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
         "streaming": f", stream of {batch} new records per round",
     }.get(sampling.get("kind", ""), "")
-
-
-def _count_range(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
+    return f"{problem['data']}: {' + '.join(counts)} per agent{samples}{objective.get(problem.get('weights', ''), '')}"
 
 
 def skew_text(label_skew: float) -> str:
@@ -430,7 +421,7 @@ def _percent(share: float) -> str:
 
 
 def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]:
-    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their heads.
+    """Return notes on the scores: baselines, clipped fractions, failed callbacks and advice, with their headings.
 
     Args:
         result: result of the run.
@@ -492,6 +483,8 @@ def _warnings(result: RunResult) -> list[str]:
         if trend.increased:
             change = f"increased from {trend.first:.2g} to {trend.last:.2g}. Fix: decrease {steps}"
         out.append(f"The {trend.name.replace('_', ' ')} {change}.")
+    elif result.rounds < _FEW_ROUNDS and max(result.clipped.values(), default=0.0) == 1.0:
+        out.append(f"All gradients are clipped after {result.rounds} rounds. Fix: increase algorithm.rounds.")
     return out
 
 
@@ -511,7 +504,7 @@ def evaluated_text(result: RunResult) -> str:
     }[result.evaluated_on]
 
 
-# There is no upper level where x is not tuned, and agents never differ in x.
+# If x is not tuned, there is no upper level, and agents do not differ in x.
 _OF_X = ("upper_loss", "consensus_x")
 
 
@@ -545,10 +538,10 @@ def tabulate_budgets(
     most_rows: int = _LISTED_AGENTS,
     worst_agents: int = _WORST_AGENTS,
 ) -> BudgetTable | None:
-    """Tabulate ε of every agent by channel and split; of many agents a summary and the most expensive.
+    """Tabulate ε of every agent by channel and split, or a summary and the most expensive agents if there are many.
 
     Args:
-        privacy: privacy statement of the run or plan; without noise the table is None.
+        privacy: privacy statement of the run or plan. Without noise, the table is None.
         graph: entry "topology" of `result.json`, for the names of agents.
         most_rows: number of different rows above which the table is a summary.
         worst_agents: number of agents in a summary.
@@ -619,11 +612,11 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
 
 
 def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]]) -> BaselineComparison | None:
-    """Compare a run with its baselines; None if it has none.
+    """Compare a run with its baselines; return None if it has none.
 
     Args:
-        compared: for each seed, the result of the run, and "alone", "central", "none" → result. Scores are means over
-            seeds.
+        compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed. Scores are
+            means over seeds.
     """
     result, baselines = compared[0]
     if not baselines:
@@ -640,7 +633,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
     def text(value: float | None) -> str:
         return "–" if value is None or not math.isfinite(value) else score_text(round(value, 4))
 
-    guess = [text(({"test_auc": 0.5} | dict(result.baselines)).get(name)) for name in names]
+    guess = [text(result.baselines.get(name)) for name in names]
     constant = "majority class" if "test_accuracy" in result.baselines else "mean label"
     budget_heads = [head for head, _ in stated_epsilons(result.privacy)]
     cells = [[constant, *guess, *("" for _ in budget_heads)]] if any(cell != "–" for cell in guess) else []
@@ -664,7 +657,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
             parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-", "−"))
-    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"{seeds} runs each"
+    count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"Means of {seeds} runs each"
     sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""
 
     noisy = [run for label, results in runs.items() if label != BASELINES["none"] for run in results]
@@ -684,7 +677,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
 
 
 def tabulate_sites(result: RunResult) -> TextTable | None:
-    """Tabulate the scores of each agent's held-out records; None if they are not scored."""
+    """Tabulate the scores of each agent's held-out records; return None if they are not scored."""
     sites, names = result.sites, agent_names(result.topology.get("labels"))
     if not sites:
         return None

@@ -1,4 +1,4 @@
-"""The style of figures: colours, settings of matplotlib, axes, curves and titles."""
+"""Style of figures: colours, settings of matplotlib, axes, curves and titles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def package_style(settings: Any = None) -> Iterator[None]:
     """Draw in the style of this package inside `with`; the caller's settings of matplotlib are restored.
 
     Args:
-        settings: name → value of matplotlib, instead of that of the package; default none.
+        settings: settings of matplotlib, name → value, that replace those of the package; default none.
     """
     # matplotlib is slow to import and only drawing needs it.
     import matplotlib
@@ -95,7 +95,7 @@ def tex(text: str) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure without pyplot; width and height in inches."""
+    """Make a figure of a width and height in inches, without pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -138,8 +138,8 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("svg",
     Args:
         figure: figure to write.
         path: path without an ending.
-        formats: endings.
-        mode: file mode, less the umask.
+        formats: endings of the files.
+        mode: file mode before the umask is applied.
     """
     paths = []
     for ending in FORMATS:
@@ -152,14 +152,14 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("svg",
     return paths
 
 
-# Most steps between ticks; placing ticks takes most of the time of a figure.
+# Largest number of steps between ticks; placing ticks takes most of the time of a figure.
 _TICKS = 5
-# Most points of a line. More of them enlarge pages, and no screen shows them.
+# Largest number of points of a line. More points enlarge pages, and no screen shows them.
 MOST_POINTS = 400
 
 
 def thin(c: Curve) -> Curve:
-    """Return at most `MOST_POINTS` points of a curve: every k-th mean, with the extremes up to the next one.
+    """Return at most `MOST_POINTS` points of a curve: every k-th mean, with the extremes up to the next point.
 
     The last point is kept.
     """
@@ -169,7 +169,7 @@ def thin(c: Curve) -> Curve:
 
 
 def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
-    """Draw label → (curve, colour, line style): mean as a line, lowest to highest agent as a band."""
+    """Draw label → (curve, colour, line style), with the mean as a line and the range over agents as a band."""
     from matplotlib.ticker import MaxNLocator
 
     curves = {label: (thin(c), colour, dash) for label, (c, colour, dash) in curves.items()}
@@ -199,9 +199,9 @@ def log_axis(ax: Axes, axis_name: str, values: Array | Sequence[float], narrow: 
     """Make an axis logarithmic over at least one decade.
 
     Args:
-        ax: the axes.
-        axis_name: "x" or "y".
-        values: array of any shape.
+        ax: axes of the figure.
+        axis_name: name of the axis, "x" or "y".
+        values: values on the axis, of any shape.
         narrow: whether there is room for four labels instead of nine.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -248,9 +248,10 @@ def scale_axis(ax: Axes, scale: str, values: Array) -> None:
     """Scale the y axis.
 
     Args:
-        ax: the axes.
-        scale: "log", "flat" (linear), or "values": logarithmic if all values are positive and differ by a factor 30.
-        values: array of any shape.
+        ax: axes of the figure.
+        scale: kind of scale: "log", "flat" (linear), or "values", which is logarithmic if all values are positive and
+            differ by a factor of 30.
+        values: values on the axis, of any shape.
     """
     finite = values[np.isfinite(values)]
     if scale == "log" or (scale == "values" and finite.size and finite.max() > 30 * finite.min() > 0):

@@ -1,4 +1,4 @@
-"""The terminal: a console that no text can command, tables of numbers, and progress bars."""
+"""Terminal output: a console that prints control characters as text, tables of numbers, and progress bars."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ from decentral_dp.simulation.events import Progress
 # Blanks between the columns of a table.
 GAP = 2
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
+# Blanks around "=" and between a variable and its value. rich breaks lines at every blank of Unicode, but not at an
+# empty Braille pattern, which the console prints as a blank.
+_BLANK_BEFORE_VALUE, _NO_BREAK = re.compile(r"(?<=[xyzεδ=]) (?=[=\d∞])"), "\u2800"
 
 
 class PlainConsole(Console):
-    """A console that prints control characters as text."""
+    """Console that prints control characters as text."""
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            text = printable(segment.text).replace(_NO_BREAK, " ")
+            yield segment if segment.control else Segment(text, segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print as rich does, without blanks at the ends of lines of a file or a pipe."""
+        """Print as rich does, without trailing blanks in a file or a pipe."""
         if self.is_terminal or self.is_jupyter:
             super().print(*objects, **options)
             return
@@ -43,7 +47,7 @@ class PlainConsole(Console):
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """Make a console that prints text unchanged: titles and paths may contain brackets."""
+    """Make a console that prints text unchanged, since titles and paths may contain brackets."""
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
@@ -62,12 +66,12 @@ def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     grid.add_column(no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
     for label, text in items:
-        grid.add_row(Text(label), Text(text))
+        grid.add_row(Text(label), Text(_BLANK_BEFORE_VALUE.sub(_NO_BREAK, text)))
     out.print(grid)
 
 
 def terminal(columns: Sequence[Sequence[str]]) -> Table:
-    """Make a table from columns with their heads first; all except the first are numbers, and no cell is wrapped."""
+    """Make a table of columns that begin with their headings; all but the first are numbers, and no cell is wrapped."""
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
     for k, (head, *_) in enumerate(columns):
         table.add_column(head, justify="right" if k else "left", no_wrap=True)
@@ -77,7 +81,7 @@ def terminal(columns: Sequence[Sequence[str]]) -> Table:
 
 
 def longest(texts: Iterable[str]) -> int:
-    """Return the width of the widest text with the gap after it."""
+    """Return the width of the widest text plus the gap after it."""
     return max(cell_len(text) for text in texts) + GAP
 
 
@@ -99,12 +103,12 @@ _BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """A callback that shows a progress bar inside `with`.
+    """Callback that shows a progress bar inside `with`.
 
     Args:
         unit: counted unit, such as "runs".
-        lines: whether to print a line every 30 seconds without a terminal; default no.
-        quiet: whether nothing is shown; default no.
+        lines: whether to print a line every 30 seconds if there is no terminal; default False.
+        quiet: whether nothing is shown; default False.
     """
 
     def __init__(self, unit: str, lines: bool = False, quiet: bool = False) -> None:
@@ -128,7 +132,7 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Early versions of rich end a line even where there is no bar.
+        # Early versions of rich end a line even if there is no bar.
         if not self._is_hidden:
             self._bar.stop()
 

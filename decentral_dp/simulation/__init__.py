@@ -1,1 +1,1 @@
-"""Runs: the job that a scenario comes to in each of the three settings, its statement of privacy, and its result."""
+"""Runs: the job of a scenario in each of the three settings, its privacy statement, and its result."""

@@ -1,7 +1,7 @@
-"""Signs after a run: scores near those of a baseline, losses that still decrease or increased, clipped gradients.
+"""Diagnostics after a run: scores near a baseline, losses that increased or still decreased, clipped gradients.
 
-All of it is part of the non-private evaluation. Only the same run without noise, on public or synthetic records, shows
-whether noise is the cause. A record is clipped on a channel if an unclipped term of the channel exceeds the clip.
+All diagnostics are part of the non-private evaluation. Only the same run without noise, on public or synthetic records,
+shows whether noise is the cause. A record is clipped on a channel if an unclipped term of the channel exceeds the clip.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ENDINGS = ("", "_unreleased")
 
 
 def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
-    """Return the clipped fraction of per-example gradients at the last values, of agents that send clipped steps."""
+    """Return the clipped fraction of per-example gradients at the last values, for agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or not job.holds_records:
         return {}
     algorithm = strip_centring(job.algorithm)
@@ -66,7 +66,7 @@ def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
 def learning(
     job: PlannedJob, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return signs that the run learned little, as fields of a result; none after divergence."""
+    """Return diagnostics of a run that learned little, as fields of a result; none after divergence."""
     if outcome.last_snapshot.divergence is not None:
         return {}
     score = weak_score(ends, baselines(job), int(job.shards.test.size))
@@ -75,11 +75,11 @@ def learning(
 
 
 def weak_score(ends: Mapping[str, float], baseline_scores: Mapping[str, float], records: int) -> WeakScore | None:
-    """Return the score if it does not exceed that of a constant prediction.
+    """Return the score if it does not exceed the score of a constant prediction.
 
     Args:
         ends: last metrics.
-        baseline_scores: metric → its value for the majority class, or for the mean label.
+        baseline_scores: metric → value for the majority class or the mean label.
         records: number of held-out records.
 
     Example:
@@ -109,11 +109,12 @@ def weak_score(ends: Mapping[str, float], baseline_scores: Mapping[str, float], 
 
 
 def loss_trend(metrics: Columns, learned_little: bool = False) -> LossTrend | None:
-    """Return a loss that still decreased in the last fifth of the rounds, or increased.
+    """Return a loss that increased, or still decreased in the last fifth of the rounds.
 
     Args:
-        metrics: columns round, agent, name, value.
-        learned_little: whether the score is that of a constant prediction; only then an increase is reported.
+        metrics: table with columns round, agent, name, value.
+        learned_little: whether the score equals the score of a constant prediction; an increase is reported only in
+            this case.
     """
     agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     for ending, stem in itertools.product(_ENDINGS, _LOSSES):
@@ -146,14 +147,14 @@ def clipped_shares(
     """Compute the clipped fraction of per-example gradients, for a few records of a few agents, evenly spaced.
 
     Args:
-        problem: whose terms are clipped.
-        records: split → those of each agent.
-        values: channel → (m, ·); without z, terms that need it are left out.
-        clip: norm and bounds.
+        problem: problem whose terms are clipped.
+        records: split → records of each agent.
+        values: channel → values (m, ·); without z, terms that need it are omitted.
+        clip: norm and bounds of the clips.
 
     Returns:
-        Channel → clipped fraction; channels without a clip, or that read no record, are left out. A part of a term
-        that has a share of the clip is clipped beyond this share.
+        Channel → clipped fraction. Channels that have no clip or read no record are omitted. A part of a term that has
+        a share of the clip counts as clipped beyond this share.
     """
     m, is_clipped = len(values["x"]), dict[str, list[bool]]()
     agents = evenly_spaced(m, _AGENTS)

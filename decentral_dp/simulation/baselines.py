@@ -1,12 +1,12 @@
 """Baselines of a run, on the same records and the same held-out records.
 
-`alone`: every agent trains by itself, at the same ε. `central`: a trusted server has all records, at the same ε.
-`none`: the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
-against `central` is the cost of local compared with central DP.
+In `alone`, every agent trains in isolation at the same ε. In `central`, a trusted server has all records at the same ε.
+`none` is the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
+compared with `central` is the cost of local instead of central DP.
 
 Each baseline is a separate run with its own folder and ledger, and reads the records again. With several seeds, the run
-and its baselines are repeated with other noise and the same partition. Held-out records are the same in all of them, so
-differences are paired.
+and its baselines are repeated with different noise and the same partition. Held-out records are the same in all of
+them, so differences are paired.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def baseline_jobs(
     """Plan the baselines of a run.
 
     Args:
-        c: components of its scenario.
-        job: of the run.
-        names: the baselines to plan; default all.
+        c: components of the run's scenario.
+        job: job of the run.
+        names: baselines to plan, default all.
 
     Returns:
-        "alone", "central", "none" → job, except those that equal the run. With whole agents as privacy unit there is no
-        "central".
+        Map of "alone", "central" and "none" to jobs, without those that equal the run. There is no "central" if whole
+        agents are the privacy unit.
 
     Raises:
-        InputError: the records are with their agents, or the guarantee is that of a paper.
+        InputError: the agents hold their records, or the guarantee is a paper's.
     """
     s, scenarios = c.scenario, dict[str, Scenario]()
     if s.privacy.guarantee == "as_published":
@@ -67,12 +67,12 @@ def baseline_jobs(
 
 
 def repeat_jobs(c: Components, job: PlannedJob, seeds: int) -> list[tuple[Components, PlannedJob]]:
-    """Plan the run again for each further seed, with other noise, and with the same records and graph.
+    """Plan the run again for each further seed, with different noise and the same records and graph.
 
     Args:
-        c: components of its scenario.
-        job: of the run.
-        seeds: number of runs with the first one.
+        c: components of the run's scenario.
+        job: job of the run.
+        seeds: number of runs, including the first.
     """
     s = c.scenario
     graph = s.topology.model_copy(update={"seed": s.public_seed if s.topology.seed is None else s.topology.seed})
@@ -84,10 +84,10 @@ def repeat_jobs(c: Components, job: PlannedJob, seeds: int) -> list[tuple[Compon
 
 
 def with_sites(run: Run) -> Run:
-    """Return a run with the comparison of its sites, written to its folder; the run itself without sites.
+    """Add the comparison of sites to a run and its folder. Without sites the run is returned unchanged.
 
     Args:
-        run: with its baselines, and with those of further seeds.
+        run: finished run, with its baselines and the runs of further seeds.
     """
     runs, job = (run, *run.repeats), run.simulation()
     if job.sites is None or not all("alone" in each.baselines for each in runs):
@@ -102,7 +102,7 @@ def with_sites(run: Run) -> Run:
 
 
 def site_outcomes(run: Run) -> list[Array]:
-    """Return the outcomes of a finished run at its sites, as of `Sites.outcomes`."""
+    """Return the outcomes of a finished run at its sites (see `Sites.outcomes`)."""
     sites = run.simulation().sites
     return [] if sites is None else sites.outcomes(run.published)
 

@@ -1,11 +1,11 @@
-"""Privacy budgets over several runs on the same records, in memory or in a file.
+"""Privacy budgets for several runs on the same records, in memory or in a file.
 
 A run is charged before its first release, for all its planned rounds, and stays charged if it fails. The ledgers of all
-runs on one data set are composed by `odometer`. The charge is that of an adversary that observes all messages.
+runs on one data set are composed by `odometer`. The charge is the cost against an adversary that observes all messages.
 
 Data sets are recognised by an HMAC of their features before scaling, in any order of the records. Labels, agents and
-splits are left out, so that another target, scaling or partition is the same data set. The key is drawn at random and
-stored in the file, which contains no record. A changed, added or removed record gives another digest: nearly equal data
+splits are omitted, so a different target, scaling or partition is the same data set. The key is drawn at random and
+stored in the file, which contains no record. A changed, added or removed record changes the digest. Nearly equal data
 sets, such as the folds of a cross-validation, have separate accounts unless `dataset` names one account.
 """
 
@@ -41,18 +41,18 @@ _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class BudgetError(InputError):
-    """Run that a budget does not cover, or that its file cannot record."""
+    """Error of a run that a budget does not cover or its file cannot record."""
 
 
 class Quote(NamedTuple):
-    """ε of a data set at the budget's δ, before and after one more run.
+    """Privacy cost ε of a data set at the budget's δ, before and after one more run.
 
     Args:
         dataset: account of the data set.
         runs: number of runs so far.
         before: ε of these runs.
         cost: ε of the next run only.
-        after: ε of all.
+        after: ε of all these runs.
     """
 
     dataset: str
@@ -66,25 +66,25 @@ class Budget:
     """Privacy budget of all runs on a data set.
 
     Every run with this budget is charged before its first release, and InputError refuses a run beyond the budget. Each
-    data set has its own account. A record may be with another agent in every run, so the largest cost of all agents
-    and splits is composed. The data set is recognised by its features before scaling, in any order.
+    data set has its own account. A record may belong to a different agent in every run, so the largest cost of all
+    agents and splits is composed. The data set is recognised by its features before scaling, in any order.
 
     Limits:
-        A changed, added or removed record makes another data set. Only `dataset` joins these, such as folds of a
-        cross-validation. With privacy.unit = "agent", the partition must be the same in all runs. Settings must not
-        depend on earlier results, except with Gaussian noise on all records or pure ε. Evaluation and runs without the
-        budget are not covered. A process that can write the file can reset it. `run`, `resume`, `study`,
-        `Job.steps` and fits of `DecentralisedClassifier` and `DecentralisedRegressor` draw from a budget. Audits,
-        `tune` and the estimators of one trusted server do not.
+        A changed, added or removed record makes a different data set. Only `dataset` joins such data sets, for example
+        the folds of a cross-validation. With privacy.unit = "agent", the partition must be the same in all runs.
+        Settings must not depend on earlier results, except with Gaussian noise on all records or pure ε. Evaluation and
+        runs without the budget are not covered. A process that can write the file can reset it. `run`, `resume`,
+        `study`, `Job.steps` and fits of `DecentralisedClassifier` and `DecentralisedRegressor` draw from a budget.
+        Audits, `tune` and the estimators of one trusted server do not.
 
     Args:
         epsilon: largest ε over all runs.
-        delta: δ over all runs, at least 0 and below 1; below 1/N for N records.
-        file: JSON file of the charges, created if it is missing; None keeps them in this process.
+        delta: δ over all runs, at least 0 and below 1. Choose δ below 1/N for N records.
+        file: JSON file of the charges, created if it is missing; None keeps the charges in this process.
         dataset: name of one account for all charges; None for one account per data set.
 
     Raises:
-        InputError: an argument is invalid, or the file has another budget or is damaged.
+        InputError: an argument is invalid, or the file has a different budget or is damaged.
 
     Example:
         >>> import decentral_dp
@@ -125,13 +125,13 @@ class Budget:
         """Read a budget from its file.
 
         Args:
-            file: JSON file, new with `{"epsilon": …, "delta": …}` only.
+            file: JSON file; a new one contains `{"epsilon": …, "delta": …}` only.
 
         Returns:
             The budget, with one account per data set.
 
         Raises:
-            InputError: there is no such file, or it is damaged.
+            InputError: the file does not exist or is damaged.
         """
         path = regular(Path(file), "budget")
         if not path.is_file():
@@ -145,16 +145,16 @@ class Budget:
         return cls(epsilon, delta, path)
 
     def quote(self, job: PlannedJob) -> Quote:
-        """Compute ε before and after a run, without a charge.
+        """Compute ε before and after a run, without charging it.
 
         Args:
-            job: the internal job, as `Job.simulation()` returns it.
+            job: internal job, as returned by `Job.simulation()`.
 
         Returns:
-            ε of its data set.
+            The ε of the job's data set.
 
         Raises:
-            InputError: the file is damaged, the records changed, or the run has another adjacency than earlier runs.
+            InputError: the file is damaged, the records changed, or the adjacency differs from that of earlier runs.
         """
         with self._locked():
             content = self._read()
@@ -165,43 +165,40 @@ class Budget:
         """Write the charge of a run, before its first release.
 
         Args:
-            job: the internal job, with its noise key.
-            is_resumed: whether the run resumes. A run with the same noise key and inputs is then charged once.
+            job: internal job, with its noise key.
+            is_resumed: whether the run resumes. A resumed run with the same noise key and inputs is charged once.
 
         Raises:
-            BudgetError: the run exceeds the budget, the file is damaged, the records changed, or the run has another
-                adjacency than earlier runs.
+            BudgetError: the run exceeds the budget, the file is damaged, the records changed, or the adjacency differs
+                from that of earlier runs.
         """
         try:
-            self._charge(job, is_resumed)
+            with self._locked():
+                content = self._read()
+                key = bytes.fromhex(content["key"])
+                run = new_hmac(key, root_bytes(job.root) + run_digest(job).encode(), "sha256").hexdigest()
+                dataset, unit = self._account(content, job), _adjacency(job)
+                entries = _entries_of(content, dataset, unit)
+                if is_resumed and any(entry["run"] == run for entry in entries):
+                    return
+                costs = record_costs(job.ledger)
+                quote = self._quote(dataset, entries, costs)
+                if not quote.after <= self.epsilon:
+                    raise InputError(
+                        f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
+                    )
+                entry = {
+                    "time": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "title": title_of(job.scenario),
+                    "dataset": dataset,
+                    "run": run,
+                    "adjacency": unit,
+                    "epsilon": quote.cost,
+                    "costs": [cost.to_json() for cost in costs],
+                }
+                self._write({**content, "entries": [*content["entries"], entry]})
         except InputError as error:
             raise BudgetError(str(error)) from error
-
-    def _charge(self, job: PlannedJob, is_resumed: bool) -> None:
-        with self._locked():
-            content = self._read()
-            key = bytes.fromhex(content["key"])
-            run = new_hmac(key, root_bytes(job.root) + run_digest(job).encode(), "sha256").hexdigest()
-            dataset, unit = self._account(content, job), _adjacency(job)
-            entries = _entries_of(content, dataset, unit)
-            if is_resumed and any(entry["run"] == run for entry in entries):
-                return
-            costs = record_costs(job.ledger)
-            quote = self._quote(dataset, entries, costs)
-            if not quote.after <= self.epsilon:
-                raise InputError(
-                    f"budget: {describe_quote(self, quote)}. Nothing was released. Fix: lower privacy.epsilon."
-                )
-            entry = {
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                "title": title_of(job.scenario),
-                "dataset": dataset,
-                "run": run,
-                "adjacency": unit,
-                "epsilon": quote.cost,
-                "costs": [cost.to_json() for cost in costs],
-            }
-            self._write({**content, "entries": [*content["entries"], entry]})
 
     def _quote(self, dataset: str, entries: list[dict[str, Any]], costs: list[RecordCost]) -> Quote:
         with _refusing_damage(self.file):
@@ -253,7 +250,7 @@ class Budget:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Exclude other threads, and other processes with the same file."""
+        """Exclude other threads, and other processes that use the same file."""
         with self._thread, contextlib.ExitStack() as stack:
             if self.file is not None:
                 path = self.file.with_name(f".{self.file.name}.lock")
@@ -310,8 +307,8 @@ def describe_quote(budget: Budget, quote: Quote) -> str:
     """Return one sentence, without a full stop, on the cost of a run and the remaining budget.
 
     Args:
-        budget: the budget.
-        quote: of the run.
+        budget: privacy budget of several runs.
+        quote: cost of the run.
     """
     runs = f"{quote.runs} run{'' if quote.runs == 1 else 's'}"
     verb = "exceeds the budget" if quote.after > budget.epsilon else "fits the budget"
@@ -328,8 +325,8 @@ def digest_data(job: PlannedJob, key: bytes) -> str:
     """Return the keyed digest of a job's data set.
 
     Args:
-        job: planned job. Its records are loaded again, since it keeps scaled features only.
-        key: of the digest.
+        job: planned job, whose records are loaded again because it keeps scaled features only.
+        key: key of the digest.
 
     Raises:
         InputError: the records changed after the job was planned.
@@ -359,7 +356,7 @@ def digest_features(features: Array, key: bytes) -> str:
 
 
 def _entries_of(content: dict[str, Any], dataset: str, adjacency: str) -> list[dict[str, Any]]:
-    """Return the charges of a data set. Raises InputError if they have another adjacency."""
+    """Return the charges of a data set. Raises InputError if their adjacency differs."""
     entries = [entry for entry in content["entries"] if entry["dataset"] == dataset]
     if any(entry["adjacency"] != adjacency for entry in entries):
         raise InputError(

@@ -1,9 +1,9 @@
-"""Messages, floats and bits that a run sends, from public facts only, before it runs.
+"""Messages, floats and bits that a run will send, from public facts only.
 
-In an exchange every sending agent makes one message to each out-neighbour of that round. A message has one float of 64
+In an exchange every sending agent sends one message to each out-neighbour of that round. A message has one float of 64
 bits for every coordinate of every channel of the exchange, or fewer with `topology.compression`. A lost message counts
 as sent. Agents that answer a server send one message to it and get one back. The release after the last round is
-published and counts as no message.
+published and does not count as a message.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _MOST_COUNTED_ROUNDS = 10_000
 
 
 def communication(job: PlannedJob, rounds: int | None = None) -> Communication | None:
-    """Count the messages of a run; None with a trusted coordinator, or without a round.
+    """Count the messages of a run; return None with a trusted coordinator or without rounds.
 
     Args:
-        job: planned.
-        rounds: of a run that ended early; default all.
+        job: planned job.
+        rounds: number of rounds of a run that ended early; None (the default) means all.
 
     Limits:
-        Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it.
+        The messages Z of `dsbo_jhip`, which have no privacy cost, are counted in the first exchange of a round that
+            sends them.
 
     Example:
         >>> import decentral_dp
@@ -67,14 +68,14 @@ def communication(job: PlannedJob, rounds: int | None = None) -> Communication |
 
 
 def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]:
-    """Count what an agent has sent after some rounds, as mean over agents.
+    """Count the messages and bits sent after some rounds, as means over agents.
 
     Args:
-        job: planned.
-        rounds: after which messages are counted.
+        job: planned job.
+        rounds: rounds after which messages are counted.
 
     Returns:
-        "messages" and "bits", one for each of `rounds`; empty with a trusted coordinator.
+        Map of "messages" and "bits" to a number for each of `rounds`; empty with a trusted coordinator.
     """
     if not isinstance(job, GossipJob) or not job.rounds:
         return {}
@@ -88,7 +89,7 @@ def count_sent(job: PlannedJob, rounds: Sequence[int]) -> dict[str, list[float]]
 
 
 def _recipients(job: GossipJob) -> Iterator[Array]:
-    """Yield the number (m,) of messages of each agent in an exchange of round 0, 1, …, while rounds may differ."""
+    """Yield the number of messages of each agent, (m,), in an exchange of round 0, 1, …, while rounds may differ."""
     over_time, m = job.topology.over_time, job.n_agents
     senders = senders_of(job.algorithm, job.public_network)
     static_edges = off_diagonal(job.topology.mixing)
@@ -115,13 +116,13 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
 
 
 def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
-    """Return the compression of messages and what it saves; None without compression.
+    """Return the compression of messages and its saving; None without compression.
 
     Args:
-        job: planned.
+        job: planned job.
 
     Returns:
-        The fields of its `Compression`, channel → contraction δ, and the share of all bits that is sent.
+        The fields of the job's `Compression`, the map channel → contraction δ, and the share of all bits that is sent.
     """
     if not isinstance(job, GossipJob) or (compression := job.compression) is None:
         return None
@@ -134,7 +135,7 @@ def compression_summary(job: PlannedJob) -> dict[str, Any] | None:
 
 
 def _message_size(job: GossipJob) -> tuple[int, int, int]:
-    """Return the messages from one agent to another in a round, and the floats and bits in all of them."""
+    """Return the number of messages from one agent to another in a round, and their total floats and bits."""
     compression, widths = job.compression, _message_channels(job)
     sizes = [(w, BITS * w) if compression is None else compression.size(w) for _, w, _ in widths]
     numbers, bits = sum(n for n, _ in sizes), sum(b for _, b in sizes)
@@ -142,15 +143,15 @@ def _message_size(job: GossipJob) -> tuple[int, int, int]:
 
 
 def _centring_messages(job: GossipJob) -> tuple[int, int]:
-    """Return the number of rounds, from the second on, with the mean of features in the messages; its coordinates."""
+    """Return the number of rounds after the first that send the mean of features, and its number of coordinates."""
     rounds = job.algorithm.averaging_rounds if isinstance(job.algorithm, Centring) else 0
     return min(rounds, job.rounds - 1), job.problem.p
 
 
 def _message_channels(job: GossipJob) -> list[tuple[str, int, int]]:
-    """Return channels, coordinates and exchanges of all messages from one agent to another in a round.
+    """Return the channels, coordinates and exchanges of all messages from one agent to another in a round.
 
-    Two rounds are planned as if every term read records, since plans leave out trackers that read none.
+    Two rounds are planned as if every term read records, because plans omit trackers that read none.
     """
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
     facts = (job.counts, job.sampling, job.topology.neighbour_weight, job.clip)

@@ -15,18 +15,18 @@ from decentral_dp.formatting import epsilon_text
 
 
 class Progress(NamedTuple):
-    """The progress of a long computation, which `callbacks` receive.
+    """Progress of a long computation, which `callbacks` receive.
 
     Attributes:
-        done: finished units.
+        done: number of completed units.
         total: number of units.
-        unit: "rounds" of a run, "cells" of a study, "runs" of an audit, "audits" of a table of them, "pairs" of a
-            check, "adversaries" of a network view, "steps" of a tuner.
-        loss: of a run, the upper loss, or the lower one if x is not tuned. It reads records; NaN if it is not measured.
-        epsilon: of a run, spent by the worst agent.
-        failed: of a study, failed cells.
+        unit: "rounds" of a run, "cells" of a study, "runs" of an audit, "audits" of a table of audits, "pairs" of a
+            check, "adversaries" of a network view, or "steps" of a tuner.
+        loss: upper loss of a run, or lower loss if x is not tuned; NaN if it is not measured. It reads records.
+        epsilon: ε of a run that the worst agent has spent.
+        failed: number of failed cells of a study.
         per_second: units per second since the first call; None at the first call.
-        seconds_left: at that speed; None at the first call.
+        seconds_left: remaining seconds at that speed; None at the first call.
 
     Example:
         >>> import decentral_dp
@@ -47,7 +47,7 @@ class Progress(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The text of a progress bar after its numbers."""
+        """Text of a progress bar after its numbers."""
         words = [f"loss {self.loss:.4f}"] if self.unit == "rounds" else []
         words += [] if math.isnan(self.epsilon) else [f"ε spent {epsilon_text(self.epsilon)}"]
         return ", ".join([*words, *([f"{self.failed} failed"] if self.failed else [])])
@@ -58,12 +58,12 @@ Callback: TypeAlias = Callable[[Progress], object]
 
 
 class Reporter:
-    """Reports progress and speed to a callback.
+    """Reporter of progress and speed to a callback.
 
     Args:
-        callback: the callback, or None.
-        unit: as of `Progress`.
-        clock: returns seconds; by default a monotonic clock.
+        callback: callback that receives a `Progress`, or None.
+        unit: unit of `Progress`.
+        clock: function that returns seconds, default a monotonic clock.
 
     Example:
         >>> seconds, seen = iter([0.0, 2.0]), []
@@ -87,7 +87,7 @@ class Reporter:
         epsilon: float = math.nan,
         failed: int = 0,
     ) -> None:
-        """Call the callback; arguments as of `Progress`."""
+        """Call the callback with the attributes of a `Progress`."""
         if self._callback is None:
             return
         now = self._clock()
@@ -102,12 +102,12 @@ class Reporter:
 
 @dataclass(frozen=True)
 class CallbackFailure:
-    """A callback that raised.
+    """Record of a callback that raised.
 
     Args:
-        callback: its name.
+        callback: name of the callback.
         done: progress at which it raised; None at the end.
-        error: the exception, in one line.
+        error: exception in one line.
     """
 
     callback: str
@@ -116,13 +116,13 @@ class CallbackFailure:
 
 
 class Callbacks:
-    """One callback that calls several; one that raises is not called again.
+    """Callback that calls several callbacks; a callback that raises is not called again.
 
     Args:
-        callbacks: in their order.
+        callbacks: callbacks in the order of their calls.
 
     Attributes:
-        failures: of each that raised.
+        failures: failure of each callback that raised.
 
     Example:
         >>> seen = []
@@ -148,9 +148,9 @@ class Callbacks:
         """Warn of a callback that failed.
 
         Args:
-            callback: the callback.
-            error: its exception.
-            progress: at which it failed; default the end.
+            callback: callback that failed.
+            error: exception that it raised.
+            progress: progress at which it failed; None (the default) means the end.
         """
         name = getattr(callback, "__qualname__", type(callback).__name__)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -163,10 +163,10 @@ class Callbacks:
 
 
 def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
-    """Join callbacks to one; None without callbacks. A single `Callbacks` is returned unchanged.
+    """Join callbacks to one, or return None without callbacks. A single `Callbacks` is returned unchanged.
 
     Raises:
-        InputError: it is not a list of functions.
+        InputError: the value is not a list of functions.
     """
     is_list = isinstance(callbacks, Iterable) and not callable(callbacks)
     callback_list: list[Any] = list(callbacks) if is_list else [None]

@@ -1,16 +1,16 @@
-"""Privacy statements of jobs: the parts of every setting, and the statement of agents without a trusted party.
+"""Privacy statements of jobs: the parts that all settings share, and the statement of agents without a trusted party.
 
 The signal-to-noise ratio is bounded from public numbers, before the run. One replaced record moves a release by at most
-its sensitivity Δ, so it contributes at most Δ/2. The n records of an agent contribute at most nΔ/2, if all point in the
-same direction. Noise of standard deviation σ on d coordinates has the root mean square norm σ√d. With index t over the
-releases of a channel and m agents,
+its sensitivity Δ, so it contributes at most Δ/2. The n records of an agent contribute at most nΔ/2, which requires that
+all point in the same direction. Noise of standard deviation σ on d coordinates has the root mean square norm σ√d. With
+index t over the releases of a channel and m agents,
 
     one release     n Δ_t / (2 σ_t √d)
     all releases    Σ_t n Δ_t/2 / √(Σ_t σ_t² d / m)
 
-Below a ratio of 1 over all releases, noise moves the average farther than all records together can. Most records do not
-agree that well, so a run may learn nothing at several times 1. At a fixed ε, σ_t grows as √T: more rounds hardly change
-this ratio.
+Below a ratio of 1 over all releases, noise moves the average farther than all records together can. Records rarely
+agree so well, so a run may learn nothing even at a ratio several times larger. At a fixed ε, σ_t grows as √T: more
+rounds hardly change this ratio.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def statement(job: PlannedJob, ledger: Ledger, is_central: bool, **entries: Any)
     """Make the privacy statement of a job.
 
     Args:
-        job: planned, with its ledger and budget.
-        ledger: every release of a round once.
-        is_central: whether a coordinator releases one value for all.
-        entries: the fields of `PrivacyStatement` that depend on the setting.
+        job: planned job, with its ledger and budget.
+        ledger: ledger with every release of a round once.
+        is_central: whether a coordinator releases one value for all agents.
+        entries: fields of `PrivacyStatement` that depend on the setting.
     """
     table, budget = job.scenario.privacy, job.budget
     is_certified = table.guarantee == "certified"
@@ -105,9 +105,9 @@ def _agent_budgets(budget: AgentCosts, absent: frozenset[str], published: Array 
     """Return the budget of each agent.
 
     Args:
-        budget: of all messages.
-        absent: channels without coordinates, which are left out.
-        published: (m,) ε of published models, or None.
+        budget: privacy budget of all messages.
+        absent: channels without coordinates, which are omitted.
+        published: ε of published models, (m,), or None.
     """
     channels = {c: cost for c, cost in budget.channels.items() if c not in absent}
     whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
@@ -130,13 +130,13 @@ def _agent_budgets(budget: AgentCosts, absent: frozenset[str], published: Array 
 
 
 def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
-    """Group agents with equal numbers.
+    """Group agents with equal columns of numbers.
 
     Args:
-        columns: (m,) each, finite or infinite.
+        columns: numbers of the agents, (m,) each, finite or infinite.
 
     Returns:
-        The first agent of each group, ascending, and (m,) the group of each agent.
+        The first agent of each group, ascending, and the group of each agent, (m,).
 
     Example:
         >>> [part.tolist() for part in group_equal([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
@@ -159,14 +159,14 @@ def signals(
     """Bound the signal-to-noise ratio of every channel.
 
     Args:
-        ledger: planned releases. The ratio of one release is the median over releases of the minimum over agents.
-        counts: split → (m,) records of each agent.
-        is_central: whether a coordinator releases one value for all, which reads all records.
-        unit: privacy unit of the sensitivities; default one replaced record.
+        ledger: planned releases; the ratio of one release is the median over releases of the minimum over agents.
+        counts: split → number of records of each agent, (m,).
+        is_central: whether a coordinator releases one value for all agents, which reads all records.
+        unit: privacy unit of the sensitivities, default one replaced record.
         batch: size of a fixed batch, if any.
 
     Returns:
-        Channel → its ratios. Selections, and channels without noise or with infinite sensitivity, are left out.
+        Map of each channel to its ratios, without selections and channels without noise or with infinite sensitivity.
 
     Example:
         >>> import decentral_dp
@@ -206,7 +206,7 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, is_central: bool, u
 
 
 def _median(values: Array) -> float | None:
-    """Return the median of the finite values; None without any."""
+    """Return the median of the finite values; None if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if finite.size else None
 
@@ -260,7 +260,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
     Returns:
         `finite_data`: ε at privacy.delta on these records; +inf if it diverges or is infinite for the planned rounds,
         None if unknown. `endless_stream`: the bound on an endless stream of records, pure ε for Laplace and ε at
-        privacy.delta for Gaussian noise; None without a stream or a known bound.
+        privacy.delta for Gaussian noise; None if there is no stream or no known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
     algorithm = strip_centring(job.algorithm)
@@ -287,7 +287,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
 
 
 def _has_other_sums(job: GossipJob) -> bool:
-    """Return whether the budget is another sum than sensitivity/scale of one step per agent and round."""
+    """Return whether the budget differs from the sum of sensitivity/scale over one step per agent and round."""
     algorithm = strip_centring(job.algorithm)
     return bool(
         # Noise that is correlated between agents or over rounds.
@@ -309,25 +309,28 @@ def _has_other_sums(job: GossipJob) -> bool:
 def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
     """Bound ε of the worst agent after infinitely many rounds of the released-state protocol.
 
-    The bound is that of an agent with the fewest records, the smallest noise scale and the largest noise decay of all.
+    The bound is for an agent with the fewest records, the smallest noise scale and the largest noise decay.
     A minibatch counts as its whole batch, without amplification by sampling.
 
     Args:
-        job: its noise, records and δ.
-        algorithm: of the job, without centring.
-        is_endless: whether every round brings `batch` new records, instead of these records.
+        job: job, whose noise, records and δ are read.
+        algorithm: algorithm of the job, without centring.
+        is_endless: whether every round has `batch` new records instead of these records.
     """
     sampling, worst = job.sampling, 0.0
     delta = 0.0 if is_endless and job.mechanism.pure else job.scenario.privacy.delta
     noise, releases = smallest_noise(job), job.algorithm.releases(job.problem.p, job.problem.q)
+    has_own_steps = isinstance(algorithm, LdpDsbo | GossipSgda)
     for split in SPLITS:
         # One query for each channel that reads a record of the split; several terms add their clips.
         channels = [c for c in releases for t in releases[c].terms if job.problem.reads_records.get(t) == split]
-        steps = {c: _MEAN_STEP if releases[c].terms == ("feature_mean",) else _step_of(algorithm, c) for c in channels}
-        queries = [
-            infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * channels.count(c))
-            for c, step in steps.items()
-        ]
+        queries = []
+        for c in dict.fromkeys(channels):
+            step = _MEAN_STEP
+            if releases[c].terms != ("feature_mean",):
+                # One-level training has one learning rate.
+                step = getattr(algorithm, c if has_own_steps else "learning_rate")
+            queries.append(infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * channels.count(c)))
         records, batch = None, sampling.batch or 1
         if not is_endless:
             fewest = int(job.counts[split].min())
@@ -344,19 +347,13 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
     return worst
 
 
-def _step_of(algorithm: OneStep, channel: str) -> StepSize:
-    """Return the learning rate of a channel: one-level training has one."""
-    step: StepSize = getattr(algorithm, channel if isinstance(algorithm, LdpDsbo | GossipSgda) else "learning_rate")
-    return step
-
-
 def smallest_noise(job: GossipJob) -> dict[str, StepSize]:
-    """Return channel → the smallest scale and the largest decay of any agent."""
+    """Return channel → smallest scale and largest decay of any agent."""
     return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
 
 
 def gossip_claim(job: GossipJob) -> PaperClaim | None:
-    """Return the ε that the paper of a published form claims: for comparison only."""
+    """Return the ε that the paper of a published form claims, for comparison only."""
     is_published = job.scenario.privacy.guarantee == "as_published"
     return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
 

@@ -1,8 +1,8 @@
-"""Metrics of a run: their labels, and the non-private evaluation from all records, which no ε covers.
+"""Metrics of a run: labels, and the non-private evaluation on all records, which ε does not cover.
 
-The plain names are of the published values: each agent's released values, averaged over the last releases if
-`run.average` is set. `…_last` are of the last released values only, `…_unreleased` of the state. If only x is
-published, the scores are those of the exact lower solution at x: `…_unreleased`.
+Plain names refer to the published values: each agent's released values, averaged over the last releases if
+`run.average` is set. `…_last` refers to the last released values only, `…_unreleased` to the state. If only x is
+published, the scores of the exact lower solution at x are `…_unreleased`.
 
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i w_i g_i(x_a, y_a) over train records, regulariser included; w_i = 1 unless records
@@ -23,12 +23,12 @@ Minimax problems have
     gradient_norm   ‖∇Φ(x)‖₂ on all train records, not the released gradient
     auc, …          of the train records;   test_auc, test_accuracy, test_f1, …  of the held-out ones
 
-and `epsilon_spent` follows from the plan. The descriptions of problems list their other metrics. Metrics of held-out
-records read these records too.
+`epsilon_spent` follows from the plan. The descriptions of problems list their other metrics. Metrics of held-out
+records also read these records.
 
-If the records stay with their agents, agents send sums over them when `run.agent_scores` is set; else only metrics that
-read no record are computed. Reference measures, exact lower solutions, R² and unreleased states need more than sums,
-and are left out then.
+If the records stay with their agents, agents send sums over them if `run.agent_scores` is set; otherwise only metrics
+that read no record are computed. Reference measures, exact lower solutions, R² and unreleased states need more than
+sums and are then omitted.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
 
 
 class Reach(NamedTuple):
-    """The kinds of study with a metric.
+    """Kinds of study with a metric.
 
     Args:
-        head: the same in words.
-        kinds: "run", "plan".
-        over_rounds: those of them that measure it in every round.
+        head: kinds in words.
+        kinds: kinds "run" and "plan".
+        over_rounds: kinds that measure the metric in every round.
     """
 
     head: str
@@ -90,13 +90,13 @@ class Measure(NamedTuple):
     """A metric.
 
     Args:
-        label: on pages, in figures and in tables.
-        endings: each makes one more name.
-        reach: the kinds of study with it.
+        label: label on pages, in figures and in tables.
+        endings: endings, each of which makes one more name.
+        reach: kinds of study with the metric.
         better: whether higher or lower values are better.
-        axis: its scale in figures: "log", "flat" (a share, never stretched), or by its values.
-        meaning: in `list measures` and the reference, if longer than the label.
-        of: the only problem with it; "" for several.
+        axis: scale in figures: "log", "flat" (a share, never stretched), or chosen by the values.
+        meaning: description in `list measures` and the reference, if longer than the label.
+        of: only problem with the metric; "" if there are several.
     """
 
     label: str
@@ -109,12 +109,12 @@ class Measure(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The meaning, with the only problem that measures it."""
+        """Meaning, with the only problem that measures the metric."""
         return f"{self.of}: {self.meaning or self.label}" if self.of else self.meaning or self.label
 
     @property
     def qualifiers(self) -> list[str]:
-        """The parts of its endings, such as "_min" of "_last_min"."""
+        """Parts of the endings, such as "_min" of "_last_min"."""
         return [part for part in ENDINGS if any(part in ending for ending in self.endings)]
 
 
@@ -279,24 +279,23 @@ def metric_words(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluate released values of bilevel problems.
+    """Evaluator of released values of bilevel problems.
 
     Args:
-        problem: the bilevel problem.
-        agents: per agent (train, validation) records.
+        problem: bilevel problem.
+        agents: records (train, validation) of each agent.
         test: held-out records or None.
-        names: names of the rows of a value; by default their numbers.
-        numbers: scored rows of a value, with the records of `agents`; by default all. Byzantine agents are not scored.
-        reads_state: whether agents have an unreleased state; default yes.
-        label_unit: the label 1 in the unit of numeric labels; None for classes.
-        measures: metrics to compute; by default all.
-        requested: metrics that are computed on request: of `CLASS_MEASURES` and `REFERENCE_MEASURES`; by default
-            none.
-        averages: whether the average of the agents' values is scored; by default each agent's values are.
+        names: names of the rows of a value, default their numbers.
+        numbers: scored rows of a value, with the records of `agents`, default all. Byzantine agents are not scored.
+        reads_state: whether agents have an unreleased state, default True.
+        label_unit: size of the label 1 in the unit of numeric labels; None for classes.
+        measures: metrics to compute, default all.
+        requested: metrics of `CLASS_MEASURES` and `REFERENCE_MEASURES` that are requested, default none.
+        averages: whether the average of the agents' values is scored; by default each agent's values are scored.
         one_level: whether y is trained at a fixed x.
-        weights: split → (m,) factors of the agents' losses in the objective; empty if agents count equally.
-        key: identifies the problem and its records, for the cache of reference solutions; by default none is cached.
-        sites: held-out records of each agent, for scores per site; default none.
+        weights: split → factors of the agents' losses in the objective, (m,); empty if agents count equally.
+        key: identifier of the problem and its records for the cache of reference solutions; by default none is cached.
+        sites: held-out records of each agent for scores per site, default none.
     """
 
     problem: Problem
@@ -318,11 +317,11 @@ class Evaluator:
         """Evaluate the metrics of one round.
 
         Args:
-            snapshot: the values of all agents at that round.
-            is_average: whether published values are averages, so that the last released ones differ.
+            snapshot: values of all agents at that round.
+            is_average: whether published values are averages, so that the last released values differ.
 
         Returns:
-            (round, agent, name, value) rows.
+            Rows (round, agent, name, value).
         """
         rows: list[Row] = []
         if self.sites is not None and "y" in snapshot.published:
@@ -353,7 +352,7 @@ class Evaluator:
         return rows
 
     def _scores(self, v: Mapping[str, Array], all_scores: bool) -> dict[str, Array]:
-        """Compute the scores of values, or only those of held-out records."""
+        """Compute all scores of values, or only the scores on held-out records."""
         (train, train_weights), (validation, validation_weights) = self._pooled_records
         chosen = scored_agents(len(v["x"]))
         solution = agent_values = {channel: value[chosen] for channel, value in v.items()}
@@ -399,7 +398,7 @@ class Evaluator:
 
     @cached_property
     def _pooled_records(self) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
-        """Train and validation records of all agents, each with weights (n,) w_i/(m·n_i), by default w_i = 1."""
+        """Pool the train and validation records of all agents, with weights w_i/(m·n_i), (n,); by default w_i = 1."""
 
         def weigh(parts: Sequence[Any], split: Split) -> tuple[Any, Array]:
             counts, factors = count_records(parts), self.weights.get(split, 1.0)
@@ -425,16 +424,16 @@ def select_agents(snapshot: Snapshot, numbers: IntArray | None) -> Snapshot:
 
 
 def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:
-    """Average the values of all agents: an exact sum, divided once.
+    """Average the values of all agents by an exact sum that is divided once.
 
     Messages with Gaussian noise are multiples of a power of two. `compute_steps` bounds them, so that no partial sum
     has more digits than float64, in any order of the agents.
 
     Args:
-        values: channel → (m, ·).
+        values: channel → values of each agent, (m, ·).
 
     Returns:
-        Channel → (1, ·).
+        Channel → average, (1, ·).
 
     Example:
         >>> average_agents({"y": np.array([[1.0, 0.5], [2.0, 0.0]])})["y"].tolist()
@@ -478,11 +477,11 @@ def scored_agents(n_agents: int) -> IntArray:
 
 
 def evenly_spaced(n: int, most: int) -> IntArray:
-    """Choose evenly spaced indices, with the first and the last.
+    """Choose evenly spaced indices, including the first and the last.
 
     Args:
         n: number of indices.
-        most: number of chosen indices at most, at least 2.
+        most: largest number of chosen indices, at least 2.
 
     Example:
         >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
@@ -498,11 +497,11 @@ def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Make columns round, agent, name, value, and agent_name if agents have names.
+    """Make the columns round, agent, name and value, and agent_name if agents have names.
 
     Args:
-        rows: (round, agent, name, value).
-        names: of the agents.
+        rows: rows (round, agent, name, value).
+        names: names of the agents.
 
     Example:
         >>> columns = tabulate([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)], ["Bern", "Zug"])
@@ -537,11 +536,11 @@ _COUNT = "records"
 
 @dataclass(frozen=True)
 class AgentScorer:
-    """Compute sums over the records of one block, where the block is.
+    """Scorer that sums over the records of one block, in the process of the block.
 
     Args:
-        problem: the bilevel problem.
-        records: of every agent of the block, (train, validation, test or None).
+        problem: bilevel problem.
+        records: records (train, validation, test or None) of every agent of the block.
         regression: whether labels are numbers.
     """
 
@@ -553,7 +552,7 @@ class AgentScorer:
         """Sum the mean losses and the held-out scores of the block's agents for each (x, y).
 
         Args:
-            values: "x" and "y", each (k, ·).
+            values: values of "x" and "y", each (k, ·).
         """
         x, y = values["x"], values["y"]
         sums = dict.fromkeys(("lower_loss", "upper_loss"), np.zeros(len(x)))
@@ -577,12 +576,12 @@ class AgentScorer:
 
 @dataclass(frozen=True)
 class AgentEvaluator:
-    """Evaluate released values if the records stay with their agents.
+    """Evaluator of released values if the records stay with their agents.
 
     Args:
-        problem: the bilevel problem.
-        n_agents: m.
-        label_unit: the label 1 in the unit of numeric labels; None for classes.
+        problem: bilevel problem.
+        n_agents: number m of agents.
+        label_unit: size of the label 1 in the unit of numeric labels; None for classes.
     """
 
     problem: Problem
@@ -590,7 +589,7 @@ class AgentEvaluator:
     label_unit: float | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Evaluate the metrics of one round; rows as of `metrics.Evaluator`."""
+        """Evaluate the metrics of one round, in the row format of `metrics.Evaluator`."""
         names = [str(agent) for agent in range(self.n_agents)]
         rows: list[Row] = []
         for name, per_row in self._scores(snapshot, snapshot.published).items():
@@ -613,7 +612,7 @@ class AgentEvaluator:
         return scores
 
     def _record_scores(self, snapshot: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute scores from the sums of the agents; none if they send none."""
+        """Compute scores from the sums of the agents; return none if they send no sums."""
         blocks = [block for block in snapshot.score(values) if block is not None]
         if not blocks:
             return {}
@@ -640,8 +639,8 @@ class Scorer(Protocol):
 
 
 class Unscored:
-    """Evaluate nothing: agents of a trusted coordinator that keep their records send no scores."""
+    """Evaluator of no metrics, for agents of a trusted coordinator that keep their records and send no scores."""
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Evaluate nothing; as of `metrics.Evaluator`."""
+        """Return no rows (see `metrics.Evaluator`)."""
         return []

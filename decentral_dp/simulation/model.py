@@ -54,26 +54,26 @@ _MOST_CUT = 0.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
-    """The trained model of a run, for new records: `run.model`, or `load_model` of a run folder.
+    """Trained model of a run, for new records: `run.model`, or `load_model` of a run folder.
 
     By default the weights are the mean over agents of the published weights, which averages their noise. The scores of
-    a run are means over agents of the score of each agent's weights; `model.of_agent(agent)` has those weights. If
-    privacy.adversary is "final_average", they are the scores of the mean.
+    a run are means over agents of the score of each agent's weights, which `model.of_agent(agent)` has. If
+    privacy.adversary is "final_average", they are the scores of the mean weights.
 
     Args:
-        problem: predicts from weights and features.
-        published: (m, q) weights of each agent, after the centre of features if there is one; one row of a
-            coordinator, and of an average at a centre.
-        features: names of the features, in the order of the weights; a column may give several.
-        rules: how columns become features; None if they are the features.
-        prepare_columns: makes (n, d) features of columns, as `shards.features_for_model` with the scenario's rules.
+        problem: problem that predicts from weights and features.
+        published: weights of each agent, (m, q), after the centre of features if there is one; one row for a
+            coordinator and for an average at a centre.
+        features: names of the features, in the order of the weights; one column may have several features.
+        rules: rules that convert columns to features; None if the columns are the features.
+        prepare_columns: function columns → features (n, d), like `shards.features_for_model` with the scenario's rules.
         csv: format of CSV files.
-        classes: of the labels, in the order of the probabilities; none for numeric labels.
+        classes: classes of the labels, in the order of the probabilities; none for numeric labels.
         label_range: public (low, high) of numeric labels, to which [−1, 1] is scaled back; None if they are not scaled.
         agents: names of the agents, if they have any.
-        agent: the agent whose weights predict; None for the mean.
-        linked: whether agents have edges, so that they have a common model; default yes.
-        attackers: numbers of the Byzantine agents, which are not in the mean; default none.
+        agent: agent whose weights predict; None for the mean.
+        linked: whether agents have edges, so that they have a common model, default True.
+        attackers: numbers of the Byzantine agents, which are not in the mean, default none.
 
     Example:
         >>> import decentral_dp
@@ -99,23 +99,23 @@ class TrainedModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a raw table needs; other columns are ignored."""
+        """Columns that a raw table needs; other columns are ignored."""
         return self.features if self.rules is None else self.rules.raw(self.features)
 
     @property
     def weights(self) -> dict[str, Array]:
-        """Name → weights in their shape, for prepared features.
+        """Weights by name, in their shapes, for prepared features.
 
-        With two classes and a clip, the odds of the bare weights are up to twice as far from 1 as those of
+        With two classes and a clip, the odds from the weights are up to twice as far from 1 as the odds of
         `predict_proba`, which allows for the clip. The predicted classes are the same.
         """
         return self.problem.named_weights(self._y[0])
 
     def of_agent(self, agent: int | str) -> TrainedModel:
-        """Return the model of the published weights of one agent.
+        """Return the model with the published weights of one agent.
 
         Args:
-            agent: its number, or its name if agents have names.
+            agent: agent number, or agent name if agents have names.
 
         Raises:
             InputError: there is no such agent.
@@ -130,16 +130,17 @@ class TrainedModel:
         return replace(self, agent=int(number))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
+        """Return the weights as float64 tensors, for `load_state_dict` of a torch module with the same layers.
 
-        A linear model is a `torch.nn.Linear`, an mlp a `torch.nn.Sequential` of Linear and ReLU, a cnn one of
-        Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten and Linear, and a custom
-        module itself, without its buffers. The module reads features from `prepare`.
+        The module is a `torch.nn.Linear` for a linear model, and a `torch.nn.Sequential` of Linear and ReLU for an mlp.
+        For a cnn it is a `torch.nn.Sequential` of Unflatten(1, (c, h, w)), then Conv2d, ReLU and MaxPool2d(2) for each
+        convolution, then Flatten and Linear. For a custom module it is the module itself, without buffers. It reads
+        features from `prepare`.
         """
         return {name: tensor(value) for name, value in self.weights.items()}
 
     def prepare(self, table: Any) -> Array:
-        """Compute the features (n, d) of raw records as the weights read them; as `predict`."""
+        """Compute the features (n, d) of raw records as the weights read them. See `predict`."""
         if isinstance(table, str | Path):
             text = set() if self.rules is None else self.rules.text
             place, columns = (
@@ -172,27 +173,27 @@ class TrainedModel:
         """Predict the class or the numeric label of each record.
 
         Args:
-            table: raw records, before any scaling: a pandas DataFrame or a dict of columns, of which the columns of the
-                features are read by name and others are not; an array (n, d) of the features in their order; or the
-                path of a CSV or Parquet file.
+            table: raw records, before any scaling: a pandas DataFrame or dict of columns, from which the columns of the
+                features are read by name; an array (n, d) of the features in their order; or the path of a CSV or
+                Parquet file.
 
         Returns:
-            (n,) most likely classes as the scenario names them, the first of several; or numbers in the unit of the
-            label.
+            The most likely class of each record as the scenario names it, the first of several, or a number in the unit
+            of the label, (n,).
 
         Raises:
             InputError: a column is missing, a cell is neither a number nor covered by a rule, or there are no records.
 
         Warns:
-            UserWarning: more than half of the values of a feature lie outside its declared range, and are clipped.
+            UserWarning: more than half of the values of a feature lie outside its declared range and are clipped.
         """
         return self._labels(self._scores(table))
 
     def predict_proba(self, table: Any) -> Array:
-        """Predict the probabilities (n, c) of the classes, in the order of `classes`; arguments as of `predict`.
+        """Predict the class probabilities (n, c), in the order of `classes`, with the same argument as `predict`.
 
         Raises:
-            InputError: numbers are predicted, which have no probabilities.
+            InputError: the model predicts numbers, which have no probabilities.
         """
         if not self.classes:
             raise InputError("predict_proba: not available for a regression model. Fix: use predict.")
@@ -202,13 +203,13 @@ class TrainedModel:
         """Tabulate the predictions for the records of a file.
 
         Args:
-            path: a CSV or Parquet file.
+            path: path of a CSV or Parquet file.
 
         Returns:
             Columns "prediction" and, for classes, "probability_CLASS".
 
         Raises:
-            InputError: as of `predict`.
+            InputError: `predict` refuses the records.
         """
         import pandas as pd
 
@@ -227,7 +228,7 @@ class TrainedModel:
 
     @property
     def _y(self) -> Array:
-        """(1, q)"""
+        """Weights that predict, (1, q)."""
         if self.agent is not None:
             return self.published[self.agent : self.agent + 1]
         if not self.linked:
@@ -254,7 +255,7 @@ class TrainedModel:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
 
     def _memory_columns(self, table: Any) -> Columns:
-        """Return the columns of records in memory. Raises InputError."""
+        """Return the columns of records in memory. Raises InputError if they are invalid."""
         if isinstance(table, Mapping):
             import pandas as pd
 
@@ -287,12 +288,12 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     """Make the model of a run from its published values.
 
     Args:
-        scenario: of the run.
-        result: of the run.
-        published: channel → (m, ·) published values.
+        scenario: scenario of the run.
+        result: result of the run.
+        published: channel → published values, (m, ·).
 
     Raises:
-        InputError: the run diverged, its problem predicts nothing, or the weights were not published.
+        InputError: the run diverged, its problem does not predict, or the weights were not published.
     """
     # A divergence of released values, which ends a run early; the status after an evaluation reads records.
     has_stopped_early = result.has_diverged and result.rounds != result.rounds_planned
@@ -317,12 +318,12 @@ def _make_model(
     """Make a model from its weights.
 
     Args:
-        scenario: of the run.
-        about: summary of the problem: features, classes, image and bounds.
-        published: as of `model_of`.
-        labels: of the agents.
-        linked: as of `TrainedModel`.
-        weights: variable whose value is the model; default "y".
+        scenario: scenario of the run.
+        about: summary of the problem, with features, classes, image and bounds.
+        published: published values, as in `model_of`.
+        labels: names of the agents.
+        linked: whether agents have edges.
+        weights: variable whose value is the model, default "y".
     """
     kind = scenario.problem.kind
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
@@ -383,18 +384,18 @@ def _make_model(
 
 
 def load_model(folder: str | Path) -> TrainedModel:
-    """Load the model of a run folder, or of its folder `published`; the records are not needed.
+    """Load the model of a run folder, or of its folder `published`, without the records.
 
-    If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
+    If `problem.model` is a custom torch module, the folder's copy of its Python file is run.
 
     Args:
-        folder: of a complete run, or a folder `published` of one.
+        folder: folder of a complete run, or its folder `published`.
 
     Returns:
         The trained model.
 
     Raises:
-        InputError: the folder contains no complete run, or its problem predicts nothing.
+        InputError: the folder contains no complete run, or its problem does not predict.
 
     Example:
         >>> import tempfile, decentral_dp

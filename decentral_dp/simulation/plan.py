@@ -1,4 +1,4 @@
-"""Plans: the privacy cost of a scenario before it is run, and its text on a terminal."""
+"""Plans: the privacy cost of a scenario before it is run, and its text for a terminal."""
 
 from __future__ import annotations
 
@@ -65,27 +65,28 @@ _MOST_ROWS = 3
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The privacy cost of a scenario; `print(plan)` prints the text of the command "plan".
+    """Privacy cost of a scenario; `print(plan)` prints the text of the command "plan".
 
     Args:
-        title: of the scenario.
-        setting: "gossip", or that of a trusted coordinator and its type of problem.
+        title: title of the scenario.
+        setting: "gossip", or the setting of a trusted coordinator and its type of problem.
         rounds: number of rounds.
         n_agents: number of agents.
-        topology: their graph, as in `result.json`.
-        privacy: the privacy statement.
-        data_notes: differences between the records and those of the scenario.
-        method: the algorithm's name, with every part that is on.
+        topology: graph of the agents, as in `result.json`.
+        privacy: privacy statement.
+        data_notes: differences between the given records and the scenario's records.
+        method: name of the algorithm with every enabled part.
         settings_text: default hyper-parameters of training; "" for other problems.
-        setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
-        problem: the problem, the data and the record counts, as in `result.json`.
-        label_skew: mean total variation between an agent's labels and those of all, not covered by ε, or None.
-        settings: the hyper-parameters of a coordinator's program, else None.
-        records: every planned release.
+        setting_warnings: warnings of learning rates that may be unstable on this graph, and of features that are not
+            centred.
+        problem: problem, data and record counts, as in `result.json`.
+        label_skew: mean total variation distance between an agent's labels and all labels, not covered by ε, or None.
+        settings: hyper-parameters of a coordinator's program, or None.
+        records: ledger of every planned release.
         communication: messages of the agents; None with a trusted coordinator.
-        adversary_hint: the setting that states ε of the published model, or "".
+        adversary_hint: setting that states ε of the published model, or "".
         quote: ε of the data set before and after this run, if a budget is given.
-        quote_text: the same in words, or "".
+        quote_text: quote in words, or "".
 
     Example:
         >>> import decentral_dp
@@ -115,8 +116,10 @@ class Plan:
 
     @classmethod
     def from_job(cls, job: PlannedJob, budget: Budget | None = None) -> Plan:
-        """Make the plan of a job. budget: of several runs, which is not charged."""
-        quote = None if budget is None else budget.quote(job)
+        """Make the plan of a job, without charging the budget of several runs."""
+        quote, hint = None if budget is None else budget.quote(job), ""
+        if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
+            hint = 'privacy.adversary = "final_average" states ε of the published model.'
         return cls(
             title=title_of(job.scenario),
             setting=job.setting,
@@ -133,14 +136,14 @@ class Plan:
             records=job.ledger,
             label_skew=job.shards.label_skew,
             communication=communication(job),
-            adversary_hint=_adversary_hint(job),
+            adversary_hint=hint,
             quote=quote,
             quote_text="" if budget is None or quote is None else f"{capitalise(describe_quote(budget, quote))}.",
         )
 
     @property
     def epsilon(self) -> tuple[float | None, ...]:
-        """ε of each agent at delta."""
+        """Privacy cost ε of each agent at delta."""
         return tuple(agent.epsilon for agent in self.privacy.agents)
 
     @property
@@ -149,7 +152,7 @@ class Plan:
 
     @property
     def ledger(self) -> pd.DataFrame:
-        """One row for each planned release of an agent, as in `ledger.parquet`."""
+        """Ledger with one row for each planned release of an agent, as in `ledger.parquet`."""
         return self.records.to_frame(agent_names(self.topology["labels"]))
 
     def to_json(self) -> str:
@@ -180,13 +183,13 @@ def plan_scenario(
     """Compute the privacy cost of a scenario, without running anything.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        overrides: "table.key=value" with a TOML value.
-        budget: of several runs; the plan has ε before and after this one.
-        **objects: Python objects instead of its components, as in `build`.
+        scenario: name of a shipped scenario, path, dict of the same shape, or loaded scenario.
+        overrides: overrides "table.key=value" with TOML values.
+        budget: privacy budget of several runs; the plan has ε before and after this run.
+        **objects: Python objects that replace components of the scenario, as in `build`.
 
     Returns:
-        The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
+        The plan, with ε of each agent, δ, the ledger, and the privacy statement.
 
     Raises:
         InputError: the scenario is invalid.
@@ -203,20 +206,13 @@ def plan_scenario(
     return Plan.from_job(plan_job(c.without_records()), budget)
 
 
-def _adversary_hint(job: PlannedJob) -> str:
-    """Return the setting that states ε of the published model, or ""."""
-    if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
-        return 'privacy.adversary = "final_average" states ε of the published model.'
-    return ""
-
-
 def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = False) -> None:
     """Print a plan: algorithm, data, graph, privacy, mechanism, and ε of each agent.
 
     Args:
-        plan: the plan.
-        out: a console; by default the terminal.
-        verbose: whether to print all settings, notes, channels without cost and the limit for T → ∞.
+        plan: plan to print.
+        out: console, default the terminal.
+        verbose: whether to print all settings, notes, channels without cost, and the limit for T → ∞.
     """
     from decentral_dp.reporting.terminal import console, longest, print_headline, print_items, split_columns, terminal
 
@@ -242,13 +238,13 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += [("Budget", plan.quote_text)] if plan.quote_text else []
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # Assumptions on the data matter to a guarantee only.
-    data_notes = plan.problem["notes"] if privacy.is_noisy else plan.data_notes
-    warnings, limits = [*plan.setting_warnings, *cautions(privacy)], [*data_notes, *notes(privacy, plan.rounds)]
+    limits = [*(plan.problem["notes"] if privacy.is_noisy else plan.data_notes), *notes(privacy, plan.rounds)]
+    items += [("Warning", text) for text in (*plan.setting_warnings, *cautions(privacy))]
     if not verbose:
+        items += [("Warning" if "Fix: " in text else "Note", text) for text in limits]
         count = len(unverified_texts(privacy.unverified))
         unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
-        warnings += [*limits, *([unverified] if privacy.rests_on_unverified else [])]
-    items += [("Warning", text) for text in warnings]
+        items += [("Warning", unverified)] if privacy.rests_on_unverified else []
     print_items(out, items)
     summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}
     if (budgets := tabulate_budgets(privacy, graph, **summary)) is not None:
@@ -275,10 +271,10 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
-    """Return a graph in one line; a graph from a file with its number of nodes and the first names.
+    """Describe a graph in one line; a graph from a file by its number of nodes and the first names.
 
     Args:
-        graph: as of `topology_summary`.
+        graph: graph that `topology_summary` returned.
     """
     labels, first = graph["labels"], ", ".join(graph["labels"][:3])
     is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
@@ -290,7 +286,7 @@ def _privacy_facts(privacy: PrivacyStatement, limits: Sequence[str]) -> list[tup
     """Return channels without privacy cost, the signal-to-noise ratio, the limit for T → ∞, and notes.
 
     Args:
-        privacy: of the plan.
+        privacy: privacy statement of the plan.
         limits: notes on the data and on ε.
     """
     free: dict[str, list[str]] = {}

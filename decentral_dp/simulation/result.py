@@ -1,4 +1,4 @@
-"""The result of a run: the numbers of `result.json`, and reading them from a run folder."""
+"""Result of a run: the numbers of `result.json`, and functions that read them from a run folder."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Communication:
 
     Args:
         messages: number of messages from one agent to another.
-        numbers: floats in all messages.
-        bits: 64 per float, or fewer with compression.
-        by_agent: (m,) messages of each agent.
+        numbers: number of floats in all messages.
+        bits: number of bits, 64 per float or fewer with compression.
+        by_agent: number of messages of each agent, (m,).
     """
 
     messages: int
@@ -64,13 +64,13 @@ class Communication:
 
 @dataclass(frozen=True, kw_only=True)
 class WeakScore:
-    """A held-out score that does not exceed that of a constant prediction.
+    """Held-out score that does not exceed the score of a constant prediction.
 
     Args:
-        name: "test_auc", "test_accuracy" or "test_r2".
-        value: the score.
-        baseline: that of a random score, the majority class or the mean label.
-        margin: the least excess over the baseline that counts.
+        name: score "test_auc", "test_accuracy" or "test_r2".
+        value: value of the score.
+        baseline: score of a random ranking, the majority class or the mean label.
+        margin: least excess over the baseline that counts.
         interval: 95 % interval of an accuracy.
     """
 
@@ -83,12 +83,12 @@ class WeakScore:
 
 @dataclass(frozen=True, kw_only=True)
 class LossTrend:
-    """A loss that increased, or still decreased at the end.
+    """Loss that increased, or still decreased at the end.
 
     Args:
-        name: of the loss.
-        first: at the start.
-        last: mean over the last fifth of the rounds.
+        name: name of the loss.
+        first: loss at the start.
+        last: mean loss over the last fifth of the rounds.
     """
 
     name: str
@@ -102,13 +102,13 @@ class LossTrend:
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """The value by which a run diverged.
+    """Value by which a run diverged.
 
     Args:
         name: channel of a released value, or name of a loss.
-        is_released: whether the value was released in the last round, instead of a loss at the end.
+        is_released: whether the value was released in the last round, rather than a loss at the end.
         is_finite: whether the value is finite.
-        first: loss at the start; None if it plays no part.
+        first: loss at the start; None if it is not used.
         last: loss at the end.
     """
 
@@ -121,41 +121,42 @@ class Divergence:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RunResult(Mapping[str, Any]):
-    """The result of a run.
+    """Result of a run.
 
     Args:
-        content: all of `result.json` by its keys, which are also the keys of this mapping.
-        privacy: the privacy statement.
-        title: of the scenario.
-        status: "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
-        reason: the error that ended an interrupted or failed run, else None.
-        divergence: the value by which the run diverged, or None.
-        method: the algorithm's name, with every part that is on.
-        engine: "local" or "ray".
-        rounds: number of rounds that were run.
+        content: content of `result.json` by key; its keys are also the keys of this mapping.
+        privacy: privacy statement.
+        title: title of the scenario.
+        status: status "ok" or "diverged"; "running", "interrupted" or "failed" if the run is not complete.
+        reason: error that ended an interrupted or failed run, or None.
+        divergence: value by which the run diverged, or None.
+        method: name of the algorithm with every enabled part.
+        engine: engine "local" or "ray".
+        rounds: number of completed rounds.
         rounds_planned: number of rounds of the scenario.
         seconds: running time.
         metrics: name → mean over agents at the last evaluation.
-        evaluated_on: the evaluated values.
+        evaluated_on: name of the evaluated values.
         averaged: number of last released values whose mean is evaluated.
-        baselines: metric → its value for the majority class, or for the mean label.
+        baselines: metric → value for the majority class or the mean label.
         tunes_x: whether x is tuned; False if only the lower level is solved.
-        absent_measures: names of `run.measures` that the run does not have.
-        label_skew: mean total variation between an agent's labels and those of all, not covered by ε; None for numbers.
+        absent_measures: names in `run.measures` that the run does not have.
+        label_skew: mean total variation distance between an agent's labels and all labels, not covered by ε; None for
+            numbers.
         labels_cut: share of the labels outside problem.label_range, which were clipped.
         features_cut: feature → share of its values outside problem.scale, if any.
         clipped: channel → clipped fraction of per-example gradients at the last values.
-        failed_callbacks: the callbacks that failed.
-        weak_score: the score, if it is close to that of a constant prediction.
-        loss_trend: a loss, if it increased or still decreased.
-        algorithm: the hyper-parameters of a coordinator's program, else empty.
+        failed_callbacks: callbacks that failed.
+        weak_score: held-out score, if it is close to the score of a constant prediction.
+        loss_trend: loss that increased or still decreased, or None.
+        algorithm: hyper-parameters of a coordinator's program, or empty.
         audit: findings of an audit of the run, or None.
-        topology: the graph and its numbers.
-        problem: the problem, its size and its record counts.
+        topology: graph and its numbers.
+        problem: problem, its size and its record counts.
         versions: library → version.
         communication: messages of the run; None with a trusted coordinator.
         sites: scores of each agent's own held-out records, not covered by ε; empty if they are not scored.
-        personal: whether `sites` has scores of each agent's own model, instead of the common model.
+        personal: whether `sites` has scores of each agent's own model instead of the common model.
         seeds: number of seeds in `sites`.
 
     Example:
@@ -235,7 +236,7 @@ class RunResult(Mapping[str, Any]):
 
         Args:
             content: keys and values of `result.json`.
-            privacy: its statement; by default it is parsed.
+            privacy: privacy statement, default parsed from the content.
         """
         statement = privacy or PrivacyStatement.from_dict(content["privacy"])
         fields = {**content.get("diagnostics", {}), **content, "content": content, "privacy": statement}
@@ -244,27 +245,27 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def is_one_level(self) -> bool:
-        """Whether only weights are trained: x has no coordinates, or is the centre of the features."""
+        """Whether only weights are trained, so that x has no coordinates or is the centre of the features."""
         kind = PROBLEMS.get(str(self.problem.get("kind")))
         return self.problem.get("p") == 0 or (kind is not None and kind.one_level)
 
     def table(self, key: str) -> Mapping[str, Any]:
-        """Return a table of `result.json`; empty if there is none."""
+        """Return a table of `result.json`, which is empty if it does not exist."""
         value = self.content.get(key)
         return value if isinstance(value, Mapping) else {}
 
     def score(self, name: str) -> float | None:
-        """Return a metric of the published values, else of the exact lower solution for them."""
+        """Return a metric of the published values or, if there is none, of the exact lower solution for them."""
         return self.metrics.get(f"{name}_unreleased" if self.solves_lower else name)
 
     @property
     def judge(self) -> str | None:
-        """The name of the main held-out score, the first of `JUDGES` that was measured."""
+        """Name of the main held-out score, the first of `JUDGES` that was measured."""
         return next((name for name in JUDGES if self.score(name) is not None), None)
 
     @property
     def scores_average(self) -> bool:
-        """Whether the scores are those of the average of the final models."""
+        """Whether the scores refer to the average of the final models."""
         return self.evaluated_on == "final_average"
 
     @property
@@ -279,23 +280,23 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def problem_type(self) -> ProblemType:
-        """Type of the problem. Training at one level is of the default type."""
+        """Type of the problem. Training at one level has the default type."""
         return TYPES.get(str(self.problem.get("solves")), TYPES["bilevel"])
 
     @property
     def solves_lower(self) -> bool:
-        """Whether only x was published, so that scores are those of an exact lower solution."""
+        """Whether only x was published, so that scores refer to an exact lower solution."""
         return self.evaluated_on == "lower_solution"
 
 
 @cache
 def result_adapter() -> TypeAdapter[RunResult]:
-    """Make the validator of results, once: it takes memory and time."""
+    """Make the validator of results once, because it takes memory and time."""
     return TypeAdapter(RunResult)
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a run is complete, even if it was killed while it removed its journal."""
+    """Return whether a run is complete, even if it was killed while removing its journal."""
     place = folder / IN_PROGRESS
     try:
         content = json.loads(own(folder / RESULT, folder, str(folder)).read_text(encoding="utf-8"))
@@ -308,13 +309,13 @@ def is_complete(folder: Path) -> bool:
 
 
 def further_seeds(folder: Path) -> list[Path]:
-    """List the folders of complete runs of further seeds, in the order of the seeds."""
+    """List the folders of complete runs with further seeds, in the order of the seeds."""
     paths = [path for path in (folder / SEEDS_FOLDER).glob("*") if is_complete(own(path, folder, str(folder)))]
     return sorted(paths, key=lambda path: (len(path.name), path.name))
 
 
 def is_published(folder: Path) -> bool:
-    """Return whether a folder is that of published models, and not of a run."""
+    """Return whether a folder contains published models rather than a run."""
     return (folder / STATEMENT).is_file() and not (folder / RESULT).exists()
 
 
@@ -322,10 +323,10 @@ def require_run_folder(folder: Path, command: str, file_names: Sequence[str], mo
     """Require the folder of a complete run.
 
     Args:
-        folder: of the run.
-        command: first word of an error.
+        folder: run folder.
+        command: first word of the error.
         file_names: files that must exist.
-        more: files that are read if they exist.
+        more: further files that are read if they exist.
 
     Raises:
         InputError: the run is not complete, or a file is missing or changed.
@@ -338,19 +339,19 @@ def require_run_folder(folder: Path, command: str, file_names: Sequence[str], mo
 def require_own_files(
     folder: Path, result: RunResult, command: str, file_names: Sequence[str] = (), more: Sequence[str] = ()
 ) -> None:
-    """Require the files of a run folder to be those that the run wrote.
+    """Require the files of a run folder to be unchanged since the run.
 
     Digests detect damage and mistakes, not forgery.
 
     Args:
-        folder: of a complete run.
-        result: of the run.
-        command: first word of an error.
+        folder: folder of a complete run.
+        result: result of the run.
+        command: first word of the error.
         file_names: files that must exist, in addition to those with digests.
-        more: files that are read if they exist.
+        more: further files that are read if they exist.
 
     Raises:
-        InputError: a file is missing, or has no digest or another one.
+        InputError: a file is missing, or has no digest or a different one.
     """
     digests = result.table(FILES)
     for name in sorted({*file_names, *more, *digests} - {RESULT}):
@@ -362,7 +363,7 @@ def require_own_files(
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of result.json with the digest of its text as last key."""
+    """Return the content of result.json with the digest of its text as the last key."""
     bare = {key: value for key, value in content.items() if key != DIGEST}
     return {**bare, DIGEST: sha256(text_of(bare).encode()).hexdigest()}
 
@@ -386,16 +387,16 @@ def sha256_of_file(path: Path) -> str:
 def published_values(
     folder: Path, command: str, variables: Collection[str] | None = None, start: str = "published_"
 ) -> dict[str, Array]:
-    """Read the published values of a run folder: variable → (m, d).
+    """Read the published values of a run folder, variable → (m, d).
 
     Args:
-        folder: of a complete run.
-        command: first word of an error.
-        variables: the variables to read if they exist; default all.
-        start: "published_", or "released_" for the last released values.
+        folder: folder of a complete run.
+        command: first word of the error.
+        variables: variables to read if they exist, default all.
+        start: prefix "published_", or "released_" for the last released values.
 
     Raises:
-        InputError: its file cannot be read.
+        InputError: the file cannot be read.
     """
     path = own(folder / "state.npz", folder, command)
     with refuse_damaged(folder, command):
@@ -409,8 +410,8 @@ def refuse_damaged(folder: Path, command: str) -> Iterator[None]:
     """Turn errors of reading a run folder into one InputError.
 
     Args:
-        folder: of a run, with files that may have been changed.
-        command: the command that reads it.
+        folder: run folder, with files that may have been changed.
+        command: name of the command that reads the folder.
 
     Raises:
         InputError: a file cannot be read, or contradicts others.
@@ -429,7 +430,7 @@ def read_result(folder: Path) -> RunResult:
     """Read the result of a complete run folder.
 
     Raises:
-        InputError: it cannot be read, was changed, or the run is not complete.
+        InputError: the result cannot be read or was changed, or the run is not complete.
     """
     if not is_complete(folder):
         raise InputError(
@@ -440,7 +441,7 @@ def read_result(folder: Path) -> RunResult:
 
 
 def read_any_result(folder: Path) -> RunResult:
-    """Read the result of a run folder, complete or not; otherwise as `read_result`."""
+    """Read the result of a run folder, complete or not. See `read_result`."""
     path = own(folder / RESULT, folder, str(folder))
     # A text of another version has no valid digest.
     with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -451,7 +452,7 @@ def read_any_result(folder: Path) -> RunResult:
 
 
 def is_sealed(text: str) -> bool:
-    """Return whether a text is an unchanged result.json: its last key is the digest of the others."""
+    """Return whether a text is an unchanged result.json, whose last key is the digest of the others."""
     try:
         return text_of(seal(json.loads(text))) == text
     except (ValueError, AttributeError, RecursionError):
@@ -466,7 +467,7 @@ def text_of(content: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a JSON value: numpy numbers as Python's, infinities as "inf" or "-inf", NaN as None."""
+    """Return a JSON value, with NumPy numbers as Python numbers, infinities as "inf" or "-inf", and NaN as None."""
     # Most values are of these types, and large runs have millions.
     kind = type(value)
     if kind is str or kind is int or value is None or (kind is float and math.isfinite(value)):

@@ -1,6 +1,6 @@
-"""Runs: a planned job is run, its ledger is compared with the plan, and its folder is written.
+"""Runs: execution of a planned job, comparison of its ledger with the plan, and the files of its folder.
 
-The evaluated rounds and the ε spent by then follow from the plan.
+The evaluated rounds, and the ε spent up to each of them, follow from the plan.
 """
 
 from __future__ import annotations
@@ -104,22 +104,22 @@ METRICS, LEDGER = "metrics.parquet", "ledger.parquet"
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """Finished run.
 
     ε covers `released`, `published`, the ledger and the scenario. Metrics, state and plots read private data. A pickle
-    or a copy of a run contains no state, no records and no noise key.
+    or a copy of a run contains no state, records or noise key.
 
     Args:
-        simulation: `run.simulation()` is the job, with all records and the noise key.
+        simulation: function that returns the job, with all records and the noise key.
         measured: columns of `metrics`.
-        records: the `Ledger` of all releases; None after `load`. `ledger` is the same as a table.
-        released: channel → (m, ·) last released values.
-        published: channel → (m, ·) averages of the last ones (`run.average`).
+        records: `Ledger` of all releases; None after `load`. `ledger` is the same as a table.
+        released: channel → last released values, (m, ·).
+        published: channel → averages of the last released values (`run.average`), (m, ·).
         noiseless: noiseless values, which `state` opens.
-        result: the numbers of `result.json`.
-        folder: of the run, or None.
-        baselines: "alone", "central", "none" → run for comparison, if requested.
-        repeats: the same run with its baselines for each further seed.
+        result: numbers of `result.json`.
+        folder: run folder, or None.
+        baselines: runs for comparison, if requested, by the names "alone", "central" and "none".
+        repeats: repeated run, with its baselines, for each further seed.
 
     Example:
         >>> import decentral_dp
@@ -145,10 +145,11 @@ class Run:
         """Load a complete run from its folder, without private state and records.
 
         Args:
-            folder: of the run.
+            folder: run folder.
 
         Returns:
-            The run: result, metrics, ledger, released and published values, baselines and runs of further seeds.
+            The run, with its result, metrics, ledger, released and published values, baselines, and runs with further
+            seeds.
 
         Raises:
             InputError: the folder has no complete run, or a file was changed.
@@ -191,21 +192,21 @@ class Run:
         budget: Budget | None = None,
         **objects: Unpack[Objects],
     ) -> Run:
-        """Resume an interrupted run, and write its figures and its page; as `decentral_dp.resume`.
+        """Resume an interrupted run, and write its figures and its page, like `decentral_dp.resume`.
 
         Args:
-            folder: of the run, whose status is "running", "interrupted" or "failed".
-            callbacks: functions that are called with a `Progress` of "rounds".
-            watch: functions of released values; default none.
-            budget: charged for all rounds unless this run was charged at its start.
-            **objects: as of `build`.
+            folder: folder of a run whose status is "running", "interrupted" or "failed".
+            callbacks: callbacks that receive a `Progress` for "rounds".
+            watch: functions of released values, default none.
+            budget: budget that is charged for all rounds unless this run was charged at its start.
+            **objects: Python objects that replace components of the scenario, as in `build`.
 
         Returns:
             The finished run.
 
         Raises:
-            InputError: as of `decentral_dp.resume`, or the folder contains no run.
-            Stopped: interrupted again.
+            InputError: `decentral_dp.resume` refuses the run, or the folder contains no run.
+            Stopped: the run was interrupted again.
         """
         from decentral_dp.reporting import page
 
@@ -229,12 +230,12 @@ class Run:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """Noiseless private values of the agents: name → (m, width), a row for each agent."""
+        """Noiseless private values of the agents by name, (m, width), with a row for each agent."""
         return self.noiseless()
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """Rows (round, agent, name, value), and agent_name if agents have names."""
+        """Metrics as rows (round, agent, name, value), and agent_name if agents have names."""
         # Slow to import, and not needed to write or draw a folder.
         import pandas as pd
 
@@ -252,26 +253,26 @@ class Run:
 
     @property
     def model(self) -> TrainedModel:
-        """The trained model, for predictions of new records.
+        """Trained model, for predictions on new records.
 
         Raises:
-            InputError: the problem predicts nothing, the weights were not published, or the run diverged.
+            InputError: the problem does not predict, the weights were not published, or the run diverged.
         """
         return model_of(self.scenario, self.result, self.published)
 
     def predict(self, table: Any, *, agent: int | str | None = None) -> NDArray[Any]:
-        """Predict the class of each record of a raw table, or its number, from published weights only.
+        """Predict the class or the number of each record of a raw table, from published weights only.
 
         Args:
-            table: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV or Parquet file; before any
-                scaling. As of `TrainedModel.predict`.
-            agent: the agent whose weights predict; by default the mean over all agents (see `TrainedModel`).
+            table: raw records before any scaling: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV
+                or Parquet file (see `TrainedModel.predict`).
+            agent: agent whose weights predict; by default the mean over all agents (see `TrainedModel`).
 
         Returns:
-            (n,) labels as the scenario names its classes, or numbers in the unit of the label.
+            The labels as the scenario names its classes, or numbers in the unit of the label, (n,).
 
         Raises:
-            InputError: as of `model`, there is no such agent, or the table cannot be read.
+            InputError: the run has no model, there is no such agent, or the table cannot be read.
 
         Example:
             >>> import decentral_dp
@@ -283,25 +284,25 @@ class Run:
         return (self.model if agent is None else self.model.of_agent(agent)).predict(table)
 
     def predict_proba(self, table: Any, *, agent: int | str | None = None) -> Array:
-        """Predict the probabilities (n, c) of the classes, in the order of `run.model.classes`; as `predict`.
+        """Predict probabilities (n, c) in the order of `run.model.classes`, with the same arguments as `predict`.
 
         Raises:
-            InputError: as of `predict`, or numbers are predicted.
+            InputError: `predict` refuses the arguments, or the model predicts numbers.
         """
         return (self.model if agent is None else self.model.of_agent(agent)).predict_proba(table)
 
     def plot(self, name: str) -> Picture:
-        """Draw a figure of this run; notebooks show it, `save` writes it.
+        """Draw a figure of this run, which notebooks show and `save` writes.
 
         Args:
-            name: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity", "consensus",
-                "primal", "gradient", "epsilon" or "topology".
+            name: name of the figure: "losses", "accuracy", "explained", "optimality", "upper_variable", "stationarity",
+                "consensus", "primal", "gradient", "epsilon" or "topology".
 
         Returns:
             The figure.
 
         Raises:
-            InputError: there is no such figure, or the run has no numbers for it.
+            InputError: there is no such figure, or the run has no values for it.
 
         Example:
             >>> import decentral_dp
@@ -318,7 +319,7 @@ class Run:
 
     @cached_property
     def report(self) -> Report:
-        """The content of its page and its figures."""
+        """Content of the page of the run, and its figures."""
         from decentral_dp.reporting.report import make_report, parse_scenario, read_report, scenario_text
 
         if self.records is None and self.folder is not None:
@@ -336,7 +337,7 @@ class Run:
 
     @property
     def compared(self) -> Sequence[tuple[RunResult, Mapping[str, RunResult]]]:
-        """For each seed, the result of the run, and those of its baselines."""
+        """Results of the run and its baselines, for each seed."""
         runs = (self, *self.repeats)
         return [(run.result, {name: each.result for name, each in run.baselines.items()}) for run in runs]
 
@@ -360,8 +361,8 @@ def evaluated_rounds(rounds: int, interval: int | None) -> list[int]:
     """List the evaluated rounds: 0, the multiples of `interval`, and the last.
 
     Args:
-        rounds: T.
-        interval: None for 10, or more for at most 30 evaluations.
+        rounds: number of rounds T.
+        interval: number of rounds between evaluations; None means 10, or more so that there are at most 30 evaluations.
 
     Example:
         >>> evaluated_rounds(rounds=7, interval=3)
@@ -392,11 +393,11 @@ def collect_result(
     """Collect the numbers of a finished run.
 
     Args:
-        job: the job that was run.
-        outcome: its last values and its ledger.
-        metrics: columns round, agent, name, value of all evaluations.
+        job: job that was run.
+        outcome: last values and ledger of the run.
+        metrics: table of all evaluations, with columns round, agent, name, value.
         seconds: running time.
-        failed_callbacks: the callbacks that failed; default none.
+        failed_callbacks: callbacks that failed, default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     cause: Divergence | None
@@ -460,10 +461,11 @@ _MOST_GROWTH = 1e3
 def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> Divergence | None:
     """Return a loss that ended above 10³ max(its start, 1).
 
-    The loss reads records and no ε covers it. So it labels a run that has ended, and stops none.
+    The loss reads records, and ε does not cover it. Therefore it is used to label a run that has ended, but never to
+    stop a run.
 
     Args:
-        metrics: columns round, agent, name, value of all evaluations.
+        metrics: table of all evaluations, with columns round, agent, name, value.
 
     Example:
         >>> grown_loss(measuring.tabulate([(0, "mean", "primal", 0.7), (9, "mean", "primal", 2e4)])).last
@@ -479,12 +481,12 @@ def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> Divergence | None:
 
 
 def write_contents(run: Run, folder: Path, journal: RunInProgress) -> Run:
-    """Write the files of a finished run: to a temporary folder first, then in place, `result.json` last.
+    """Write the files of a finished run, first to a temporary folder and then in place, with `result.json` last.
 
     If the noise is secret, only the owner may read files that contain more than releases.
 
     Returns:
-        The run; its result has the digests of its files.
+        The run, whose result has the digests of its files.
     """
     mode = OWNERS if run.scenario.seed is None else 0o666
     # A folder that is removed with the journal if the run is killed here.
@@ -536,19 +538,19 @@ def run_job(
     """Run a planned job and write its folder, without figures and page.
 
     Args:
-        job_plan: as `build` makes it.
-        out: the folder to write, new or empty; by default nothing is written.
-        progress: called at every evaluation.
-        watch: functions of released values; default none.
-        budget: charged before the first release, and before there is a folder to resume; default none.
+        job_plan: planned job, as returned by `build`.
+        out: folder to write, new or empty; None (the default) writes nothing.
+        progress: callback that receives a `Progress` at every evaluation.
+        watch: functions of released values, default none.
+        budget: budget that is charged before the first release and before the folder exists, default none.
 
     Returns:
         The run.
 
     Raises:
-        InputError: the folder is not empty, or cannot be written; the run exceeds the budget; or the job does not
+        InputError: the folder is not empty or cannot be written, the run exceeds the budget, or the job does not
             support a stop.
-        Stopped: interrupted; the folder has a record of all releases.
+        Stopped: the run was interrupted; the folder has a record of all releases.
     """
     check_watch(watch, job_plan)
     job = with_blocks(job_plan)
@@ -568,14 +570,14 @@ def run_job(
 def steps_of_job(
     job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None], budget: Budget | None = None
 ) -> Generator[Step, None, Run]:
-    """Run a planned job round by round; as `Job.steps`.
+    """Run a planned job round by round, like `Job.steps`.
 
     Args:
-        job: as `build` makes it.
-        out: the folder to write, new or empty; None for none.
-        every: rounds between two steps.
+        job: planned job, as returned by `build`.
+        out: folder to write, new or empty; None writes nothing.
+        every: number of rounds between two steps.
         draw: function that draws the figures of the finished run.
-        budget: charged before the first step; default none.
+        budget: budget that is charged before the first step, default none.
     """
     rounds = evaluated_rounds(job.rounds, every)
     worst = np.array([int(np.argmax(job.budget.epsilon))])
@@ -594,7 +596,7 @@ def steps_of_job(
 
 
 def _load_libraries(job: PlannedJob) -> None:
-    """Import the libraries that a run needs, so that a lack of memory shows before the first release."""
+    """Import the libraries that a run needs, so that a lack of memory is detected before the first release."""
     import pyarrow.parquet  # noqa: F401
 
     if job.scenario.seed is None:
@@ -669,7 +671,7 @@ def _run_in_folder(
         elif isinstance(error, MemoryError):
             run_error = MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {resumes}")
         elif isinstance(error, UserCodeError):
-            run_error = UserCodeError(f"{error} {released}, and is on record in {folder}.")
+            error.args = (f"{error} {released}, and is on record in {folder}.",)
         if run_error is error:
             raise
         raise run_error from (None if is_interrupt else error)
@@ -759,11 +761,11 @@ def _perform(
 
 
 def released_ledger(job: PlannedJob, run_ledger: Ledger) -> Ledger:
-    """Return the recorded ledger if it is the planned one.
+    """Return the recorded ledger if it equals the planned ledger.
 
     Args:
-        job: the job that was run.
-        run_ledger: its ledger.
+        job: job that was run.
+        run_ledger: recorded ledger of the run.
 
     Raises:
         UnplannedReleaseError: the releases differ from the plan, so that its ε does not hold.

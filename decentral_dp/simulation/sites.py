@@ -1,7 +1,7 @@
-"""Scores per site: the common model, and each agent's own model, on the held-out records of each agent.
+"""Scores per site: the common model and each agent's own model on the held-out records of each agent.
 
-No ε covers them, as other scores of held-out records. The common model is the mean of the agents' published models. A
-personal algorithm has no common model: each agent's published model is scored on its own records.
+Like other scores on held-out records, they are not covered by ε. The common model is the mean of the agents' published
+models. A personal algorithm has no common model: each agent's published model is scored on its own records.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SiteScore:
-    """The score of a site.
+    """Score of a site.
 
     Args:
         agent: number of the agent.
         records: number of its held-out records.
-        score: mean score of the common model over these records and over seeds: the share of correct classes, or the
-            mean absolute error of numbers; None without records.
-        alone: the same of the agent's own model, trained in isolation at the same ε; None if it was not trained.
+        score: mean score of the common model over these records and over seeds, which is the share of correct classes
+            or the mean absolute error of numbers; None without records.
+        alone: score of the agent's own model, trained in isolation at the same ε; None if it was not trained.
         gain: improvement of `score` over `alone`, positive if the common model is better.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        verdict: "helps", "hurts" or "may be chance"; "one seed" and "too few records" decide nothing.
+        low: lower end of the 95 % interval of the gain.
+        high: upper end of this interval.
+        verdict: verdict "helps", "hurts" or "may be chance"; "one seed" or "too few records" if there is none.
     """
 
     agent: int
@@ -57,12 +57,12 @@ class Sites:
     """Held-out records of the agents.
 
     Args:
-        problem: predicts from published values, a `Predictor`.
-        features: of all held-out records, (n, d).
-        labels: of these records, (n,).
-        parts: per scored agent, the indices of its records; empty if it has none.
-        agents: (m,) numbers of the scored agents.
-        unit: the label 1 in the unit of numeric labels; None for classes.
+        problem: `Predictor` that predicts from published values.
+        features: features of all held-out records, (n, d).
+        labels: labels of these records, (n,).
+        parts: indices of the records of each scored agent; empty if it has none.
+        agents: numbers of the scored agents, (m,).
+        unit: size of the label 1 in the unit of numeric labels; None for classes.
         personal: whether each agent's own model is scored.
     """
 
@@ -76,17 +76,18 @@ class Sites:
 
     @property
     def measure(self) -> str:
-        """The name of the measure."""
+        """Name of the measure."""
         return "site_accuracy" if self.unit is None else "site_absolute_error"
 
     def outcomes(self, published: Mapping[str, Array]) -> list[Array]:
         """Score every held-out record of each site.
 
         Args:
-            published: "x" (m, p) and "y" (m, q) of all agents.
+            published: values "x" (m, p) and "y" (m, q) of all agents.
 
         Returns:
-            For each agent, (n_i,): 1 for a correct class and 0 for another one, or the absolute error of a number.
+            An array (n_i,) for each agent, with 1 for a correct class and 0 for a wrong class, or the absolute error of
+            a number.
         """
         x, y = (np.asarray(published[channel])[self.agents] for channel in ("x", "y"))
         with np.errstate(all="ignore"):
@@ -106,7 +107,7 @@ class Sites:
         return np.asarray(mine / np.maximum(best.sum(axis=-1), 1))
 
     def scores(self, published: Mapping[str, Array]) -> list[SiteScore]:
-        """Score the published values on the records of each site; arguments as of `outcomes`."""
+        """Score the published values (see `outcomes`) on the records of each site."""
         return [
             SiteScore(int(agent), each.size, float(each.mean()) if each.size else None)
             for agent, each in zip(self.agents, self.outcomes(published), strict=True)
@@ -122,12 +123,12 @@ def compare_sites(sites: Sites, joint: Sequence[Sequence[Array]], alone: Sequenc
     """Compare the common model with each agent's own model on the same held-out records, over seeds.
 
     Args:
-        sites: of the run.
-        joint: for each seed, the outcomes of the run, as of `Sites.outcomes`.
-        alone: for each seed, the outcomes of all isolated agents.
+        sites: sites of the run.
+        joint: outcomes of the run (see `Sites.outcomes`), for each seed.
+        alone: outcomes of all isolated agents, for each seed.
 
     Returns:
-        The score of each site. Its interval is that of the mean gain over records and seeds.
+        The score of each site, with an interval of the mean gain over records and seeds.
     """
     scores = []
     for row, agent in enumerate(sites.agents.tolist()):

@@ -1,4 +1,4 @@
-"""The privacy statement of a job: its guarantee, the budget of each agent, and their context, as numbers and codes.
+"""Privacy statement of a job: its guarantee, the budget of each agent, and their context, as numbers and codes.
 
 `to_dict` returns the table "privacy" of `result.json`, and `from_dict` reads it.
 """
@@ -27,10 +27,10 @@ Number: TypeAlias = float | None
 
 @dataclass(frozen=True)
 class Cost:
-    """The privacy cost of one channel for one agent.
+    """Privacy cost of one channel for one agent.
 
     Args:
-        epsilon: ε at the δ of the statement; None if unknown, +inf if nothing is proven.
+        epsilon: ε at the δ of the statement; None if unknown, +inf if nothing is proved.
         epsilon_pure: ε at δ = 0; +inf for Gaussian noise.
     """
 
@@ -40,12 +40,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Horizon:
-    """The budget for T → ∞, in exact arithmetic.
+    """Budget for T → ∞, in exact arithmetic.
 
     Args:
         finite_data: ε at δ on these records; +inf if it diverges, None if unknown.
-        endless_stream: pure ε for Laplace, ε at δ for Gaussian noise, on an endless stream of records; None without a
-            bound.
+        endless_stream: ε on an endless stream of records, pure for Laplace noise and at δ for Gaussian noise; None if
+            it is unbounded.
     """
 
     finite_data: Number = None
@@ -54,14 +54,14 @@ class Horizon:
 
 @dataclass(frozen=True)
 class AgentBudget:
-    """The privacy budget of one agent.
+    """Privacy budget of one agent.
 
     Args:
-        agent: its number, from 0.
-        epsilon: ε at the δ of the statement, over all channels; +inf if nothing is proven.
-        epsilon_pure: the same at δ = 0.
+        agent: agent number, from 0.
+        epsilon: ε at the δ of the statement, over all channels; +inf if nothing is proved.
+        epsilon_pure: ε at δ = 0, over all channels.
         channels: channel → privacy cost of its releases only.
-        records: "train" and "validation" → ε at δ of one replaced record of that split.
+        records: split ("train" or "validation") → ε at δ for one replaced record of that split.
         epsilon_published: ε at δ for an adversary that receives only the published models; None if it observes all
             messages.
     """
@@ -82,11 +82,11 @@ _MOST_AGENTS = 10**8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AgentBudgets(Sequence[AgentBudget]):
-    """The budgets of all agents: a sequence that keeps equal budgets once.
+    """Budgets of all agents, as a sequence that stores equal budgets once.
 
     Args:
-        different: budgets, each of the first agent that has it, ascending.
-        budget_index: (m,) index of each agent's budget.
+        different: distinct budgets, in the order of the first agent that has each.
+        budget_index: index of each agent's budget, (m,).
     """
 
     different: tuple[AgentBudget, ...]
@@ -113,16 +113,16 @@ class AgentBudgets(Sequence[AgentBudget]):
     __hash__ = None  # type: ignore[assignment]  # as of any sequence that is compared by its entries
 
     def per_agent(self, values: Sequence[float | None]) -> Array:
-        """Return the number (m,) of each agent, of one for each different budget; 0 for None."""
+        """Return the number of each agent, (m,), from one number for each distinct budget; 0 for None."""
         return np.array([0.0 if v is None else v for v in values])[self.budget_index]
 
     def members(self) -> list[list[int]]:
-        """Return the agents of each of the different budgets, ascending."""
+        """Return the agents of each distinct budget, ascending."""
         ends = np.cumsum(np.bincount(self.budget_index, minlength=len(self.different)))
         return [agents.tolist() for agents in np.split(np.argsort(self.budget_index, kind="stable"), ends[:-1])]
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the entries of result.json; "alike" has first and last agent of each range that shares a budget."""
+        """Return the entries of result.json; "alike" has the first and last agent of each range with one budget."""
         if len(self) <= MOST_ENTRIES:
             return [_as_json(budget) for budget in self]
         starts = np.flatnonzero(np.diff(self.budget_index, prepend=-1))
@@ -156,15 +156,15 @@ class AgentBudgets(Sequence[AgentBudget]):
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """A budget that a paper claims: for comparison, never a certificate.
+    """Budget that a paper claims, for comparison only and never a certificate.
 
     Args:
-        epsilon_max: the claimed ε of the worst agent.
-        epsilon_max_at_infinity: the same for T → ∞.
-        agents: the claimed ε of each agent.
+        epsilon_max: claimed ε of the worst agent.
+        epsilon_max_at_infinity: claimed ε of the worst agent for T → ∞.
+        agents: claimed ε of each agent.
         source: theorem and paper.
-        delta: the claimed δ; None for pure ε.
-        remarks: on the claim, by the author of its program.
+        delta: claimed δ; None for pure ε.
+        remarks: remarks on the claim, by the author of the program.
     """
 
     epsilon_max: Number = None
@@ -177,12 +177,12 @@ class PaperClaim:
 
 @dataclass(frozen=True)
 class ReleasePrice:
-    """The privacy cost of every release of a channel for one record, fixed before the run.
+    """Privacy cost of every release of a channel for one record, fixed before the run.
 
     Args:
-        channel: its name.
-        mechanism: "gaussian", "laplace" or "exponential".
-        unit: "μ" of a Gaussian pair, or pure "ε".
+        channel: channel name.
+        mechanism: noise mechanism, "gaussian", "laplace" or "exponential".
+        unit: unit of the cost, "μ" of a Gaussian pair or pure "ε".
         price: split → lowest and highest cost of a release.
         rate: split → rate of Poisson sampling, if any.
     """
@@ -196,12 +196,12 @@ class ReleasePrice:
 
 @dataclass(frozen=True)
 class Signal:
-    """The signal-to-noise ratio of a channel (upper bound).
+    """Signal-to-noise ratio of a channel (upper bound).
 
     Args:
-        one_release: of one agent and release.
-        all_releases: of all releases, averaged over the agents.
-        noise_multiplier: standard deviation of an agent's noise over the largest contribution of one record.
+        one_release: ratio of one agent and release.
+        all_releases: ratio of all releases, averaged over the agents.
+        noise_multiplier: standard deviation of an agent's noise, divided by the largest contribution of one record.
     """
 
     one_release: Number = None
@@ -214,9 +214,10 @@ class NoiseCorrelation:
     """Noise that is correlated between agents.
 
     Args:
-        ratio: deviation of the shared noise, over that of an agent's own; both averaged if they differ.
-        collusion_threshold: the least number of colluding agents that may leave an agent its own noise only.
-        between_agents: "pairwise", "zero_sum" or "optimised".
+        ratio: ratio of the standard deviations of the shared noise and an agent's own noise, each averaged if it
+            differs.
+        collusion_threshold: least number of colluding agents that may leave an agent only its own noise.
+        between_agents: kind "pairwise", "zero_sum" or "optimised".
     """
 
     ratio: float
@@ -226,43 +227,43 @@ class NoiseCorrelation:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
-    """The guarantee of a job and its privacy cost, from public facts only.
+    """Guarantee of a job and its privacy cost, from public facts only.
 
     Args:
-        setting: "gossip", or that of a trusted coordinator and its type of problem.
-        guarantee: "certified", "as_published" or "none".
+        setting: "gossip", or the setting of a trusted coordinator and its type of problem.
+        guarantee: kind of guarantee, "certified", "as_published" or "none".
         mechanisms: noise mechanisms; none without noise.
-        protocol: "released", "private" or "published", as of the algorithm.
-        queries: terms that read records and that a trusted coordinator queries.
-        releases: channel → number of releases in all rounds, and coordinates of one, of a trusted coordinator.
-        pools_records: whether a coordinator or a server holds the agents' records, instead of sums over them.
-        constants: "analytic" if a coordinator's problem has known constants, else None.
+        protocol: protocol of the algorithm, "released", "private" or "published".
+        queries: terms that a trusted coordinator queries and that read records.
+        releases: channel → number of a trusted coordinator's releases in all rounds, and coordinates of one release.
+        pools_records: whether a coordinator or a server holds the agents' records, rather than sums over them.
+        constants: "analytic" if a coordinator's problem has known constants, or None.
         prices: privacy cost of a coordinator's releases.
-        exchanges: releases per round.
-        clip: norm, bounds, and method if it is not the usual one; None if nothing is clipped.
-        delta: δ.
+        exchanges: number of releases per round.
+        clip: norm, bounds, and any unusual method of the clip; None if nothing is clipped.
+        delta: δ of the statement.
         epsilon_max: ε of the worst agent at δ.
         epsilon_pure_max: ε of the worst agent at δ = 0.
         view: values that the adversary receives: "all_messages", or only the "final_models" or their "final_average".
         epsilon_published: ε of the worst agent for an adversary that receives only the published models; None for
-            "all_messages". `epsilon_max` is always that of all messages.
+            "all_messages". `epsilon_max` always covers all messages.
         target: ε of the scenario, for the adversary of `view`, or None.
-        agents: the budget of each agent.
-        at_infinity: the budget for T → ∞; None if a plan has an end.
-        claimed: the budget that a paper claims, or None.
+        agents: budget of each agent.
+        at_infinity: budget for T → ∞; None if a plan has an end.
+        claimed: budget that a paper claims, or None.
         free_channels: channel → reason why it has no privacy cost.
-        noise: "off", "secret" or "reproducible".
-        numerical_slack: what float64 sampling adds to ε and δ; included in every ε.
+        noise: kind of noise, "off", "secret" or "reproducible".
+        numerical_slack: additions of float64 sampling to ε and δ, which every ε includes.
         unit_records: number of records of one agent in which neighbouring data sets differ; None for all.
         most_records: largest number of records of an agent.
-        neighbours: "replace" or "zero_out".
+        neighbours: adjacency "replace" or "zero_out".
         colluders: number of colluding agents.
         shared: pairwise correlated noise, or None.
         over_rounds: whether noise is correlated over rounds.
         signal: channel → signal-to-noise ratio.
-        unverified: custom component with unchecked assumptions → its name.
+        unverified: kind of custom component with unchecked assumptions → name.
         uncertified: channel → reason why its mechanism has no proof.
-        bundles: number of bundles of agents whose ε is composed together; 0 if each is composed.
+        bundles: number of bundles of agents whose ε is composed together; 0 if each agent's ε is composed separately.
         has_pure_only: whether some agents have only the pure ε of ideal samplers.
     """
 
@@ -316,12 +317,12 @@ class PrivacyStatement:
 
     @property
     def rests_on_unverified(self) -> bool:
-        """Whether ε relies on unchecked assumptions on custom components."""
+        """Whether ε relies on unchecked assumptions about custom components."""
         return self.is_noisy and bool(self.unverified)
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """The ε of the worst agent that a paper claims."""
+        """Claimed ε of the worst agent in a paper."""
         return None if self.claimed is None else self.claimed.epsilon_max
 
     @property
@@ -343,7 +344,7 @@ class PrivacyStatement:
         """Parse the table "privacy" of result.json.
 
         Raises:
-            ValueError: a field is missing, or has a value of another kind.
+            ValueError: a field is missing or has a value of the wrong type.
         """
         missing = [f.name for f in fields(cls) if f.name not in content]
         if missing:
@@ -362,7 +363,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """Return dataclasses as tables and tuples as lists; pydantic would write infinities in sequences as None."""
+    """Return dataclasses as tables and tuples as lists, since pydantic would write infinities in sequences as None."""
     # Most values are of these types, and large runs have millions.
     kind: Any = type(value)
     if kind is float or kind is str or kind is int or value is None:
@@ -379,7 +380,7 @@ def _as_json(value: Any) -> Any:
 
 
 def without_bound(statement: PrivacyStatement) -> PrivacyStatement:
-    """Return the statement of a run with unplanned releases: ε is ∞ for every agent."""
+    """Return the statement of a run with unplanned releases, in which ε is ∞ for every agent."""
     budgets = statement.agents
     published = None if statement.view == "all_messages" else math.inf
     different = tuple(AgentBudget(b.agent, math.inf, math.inf, epsilon_published=published) for b in budgets.different)

@@ -14,15 +14,15 @@ from decentral_dp.bounded import Array
 
 
 class Interval(NamedTuple):
-    """A number with its confidence interval: all equal if it is exact, NaN if unknown.
+    """Number with its confidence interval. Both ends equal an exact number; an unknown number is NaN.
 
     Args:
-        value: the number.
+        value: value of the number.
         low: lower end of the interval; NaN without an interval.
         high: upper end of the interval; NaN without an interval.
 
     References:
-        Student's t over repetitions (`over_seeds`); Clopper & Pearson 1934 of shares (`rate_at_least`).
+        Student's t over repetitions (`over_seeds`); Clopper & Pearson 1934 for shares (`rate_at_least`).
     """
 
     value: float
@@ -38,11 +38,11 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
     """Compute the mean of independent repetitions with Student's interval.
 
     Args:
-        numbers: one per independent repetition, (n,).
+        numbers: number from each independent repetition, (n,).
 
     Returns:
-        mean ± t·s/√n at a level of 95 %, with n − 1 degrees of freedom. One number has no interval. All are NaN without
-        numbers, or if one is not finite.
+        The interval mean ± t·s/√n at a level of 95 %, with n − 1 degrees of freedom. One number has no interval. All
+        values are NaN if there are no numbers or one is not finite.
 
     Example:
         >>> over_seeds([1.0, 2.0, 3.0]).value
@@ -62,16 +62,17 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
 def paired_interval(differences: Array, bound: float | None = None) -> Interval:
     """Compute the mean difference of two models on the same records, over seeds, with a 95 % interval.
 
-    The variance of the mean is s_r²/n + s_s²/S: s_r² of the records' means over S seeds, and s_s² of the seeds' means
-    over n records. The degrees of freedom are Satterthwaite's. One seed has no variance over seeds.
+    The variance of the mean is s_r²/n + s_s²/S, where s_r² is the variance of the records' means over S seeds, and s_s²
+    the variance of the seeds' means over n records. The degrees of freedom are Satterthwaite's. One seed has no
+    variance over seeds.
 
     Args:
-        differences: of the scores of each record, (S, n).
-        bound: largest difference. One more record with this difference and one with its negative then shift the
-            interval, so that few records with the same difference do not have an interval of width 0. Default: none.
+        differences: differences of the scores of each record, (S, n).
+        bound: largest difference, default none. With a bound, one more record with this difference and one with its
+            negative are added, so that few records with the same difference do not have an interval of width 0.
 
     Returns:
-        The mean, with an interval that is NaN if one record has no bound.
+        The mean, with an interval that is NaN for one record without a bound.
 
     References:
         Bonett & Price 2012 (two more records); Satterthwaite 1946.
@@ -111,12 +112,12 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
     """Compute a lower confidence bound on the probability of an event.
 
     Args:
-        hits: number of events, any shape.
+        hits: number of events, of any shape.
         trials: number of independent trials.
-        risk: probability, at most, that the bound exceeds the true value.
+        risk: largest probability that the bound exceeds the true value.
 
     Returns:
-        The risk-quantile of Beta(hits, trials − hits + 1); 0 without hits. Same shape as `hits`.
+        The risk-quantile of Beta(hits, trials − hits + 1), with the shape of `hits`; 0 without hits.
 
     References:
         Clopper & Pearson 1934.
@@ -132,7 +133,7 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
 
 
 def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
-    """Compute an upper confidence bound on the probability of an event; arguments as of `rate_at_least`.
+    """Compute an upper confidence bound on the probability of an event. See `rate_at_least`.
 
     The bound is 1 if all trials are hits.
 
@@ -155,17 +156,17 @@ def bound_by_counts(
 ) -> float:
     """Compute an empirical lower bound on ε at δ, or on μ of two Gaussian distributions, from scores.
 
-    For every threshold ε ≥ log((TPR − δ)/FPR) and μ ≥ Φ⁻¹(TPR − δ) − Φ⁻¹(FPR), with both rates at the ends of their
-    intervals. Threshold and direction are chosen on the first halves of the scores, the rates are counted on the second
-    halves. The bound holds for any score.
+    For every threshold, ε ≥ log((TPR − δ)/FPR) and μ ≥ Φ⁻¹(TPR − δ) − Φ⁻¹(FPR), with both rates at the ends of their
+    intervals. The threshold and the direction are chosen on the first halves of the scores, and the rates are counted
+    on the second halves. The bound holds for any score.
 
     Args:
-        first: (n,) scores under the first distribution.
+        first: scores under the first distribution, (n,).
         second: scores under the second distribution.
-        delta: δ; for μ the error of the noise distribution.
-        risk: probability, at most, that the bound exceeds the true value.
-        shares: shares of scores above the tried thresholds; by default all thresholds are tried.
-        unit: "ε" or "μ".
+        delta: δ or, for μ, the error of the noise distribution.
+        risk: largest probability that the bound exceeds the true value.
+        shares: shares of scores above the tried thresholds; None (the default) tries all thresholds.
+        unit: unit "ε" or "μ" of the bound.
 
     Returns:
         The bound, at least 0.
@@ -189,7 +190,7 @@ def bound_by_counts(
 
 
 def _bounds(positives: Array, negatives: Array, cuts: Array, delta: float, risk: float, unit: str) -> Array:
-    """Return the bound (k,) of each threshold; each rate is beyond its end with half of the risk."""
+    """Return the bound of each threshold, (k,); each rate is beyond its end with half of the risk."""
     hits, false = (s.size - np.searchsorted(np.sort(s), cuts) for s in (positives, negatives))
     least, most = (
         rate_at_least(hits, positives.size, 0.5 * risk) - delta,

@@ -1,8 +1,8 @@
 """Functions of released values that a run calls, and runs round by round.
 
-Released values cost no further ε, so metrics, early stopping and steps are post-processing. A stop that depends on
-released values has the ε of the plan, of all rounds: ε of the rounds so far holds for a number of rounds that is fixed
-in advance.
+Released values cost no further ε, so metrics, early stopping and steps are post-processing. If a stop depends on
+released values, the ε of the plan, for all rounds, holds. The ε of the rounds so far requires a number of rounds that
+is fixed in advance.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NO_METRICS: Mapping[str, Callable[[Released], float]] = MappingProxyType({})
 
 
 class Step(NamedTuple):
-    """The state of a run after a round, from released values and public facts.
+    """State of a run after a round, from released values and public facts.
 
     Attributes:
         round: number of completed rounds; 0 at the start.
-        released: channel → (m, ·) last released values, read-only.
+        released: channel → last released values (m, ·), read-only.
         epsilon: ε that the worst agent has spent on all releases so far. It holds if the round is fixed in advance; if
             the run stops because of released values, the ε of the plan holds.
-        bits: bits that all agents have sent so far; 0 with a trusted coordinator.
+        bits: number of bits that all agents have sent so far; 0 with a trusted coordinator.
     """
 
     round: int
@@ -50,10 +50,10 @@ class Watch(NamedTuple):
     """Functions of released values that a run calls.
 
     Args:
-        metrics: name → function, whose value is a metric of evaluated rounds; default none.
-        stop: function that ends the run after an evaluated round if it returns True; default None, never.
-        visit: function of the round and the released values of a round in `rounds`; default None.
-        rounds: rounds for `visit`.
+        metrics: name → function whose value is a metric of evaluated rounds, default none.
+        stop: function that ends the run after an evaluated round if it returns True; None (the default) never stops.
+        visit: function of a round in `rounds` and its released values, default None.
+        rounds: rounds in which `visit` is called.
     """
 
     metrics: Mapping[str, Callable[[Released], float]] = NO_METRICS
@@ -65,7 +65,7 @@ class Watch(NamedTuple):
         """Return the metrics of a snapshot.
 
         Args:
-            s: the snapshot.
+            s: snapshot of a round.
             names: names of the other metrics.
 
         Raises:
@@ -85,11 +85,11 @@ class Watch(NamedTuple):
 
 
 def check_watch(watch: Watch, job: PlannedJob) -> None:
-    """Refuse names of other metrics, and a stop, or steps, of a job whose ε holds for fixed rounds.
+    """Refuse names of other metrics, and a stop or steps for a job whose ε holds for fixed rounds only.
 
     Raises:
-        InputError: only the final models are published, whose ε assumes a fixed number of rounds; or a metric has the
-            name of another one.
+        InputError: only the final models are published, whose ε assumes a fixed number of rounds, or a metric has the
+            name of another metric.
     """
     for name in watch.metrics:
         if metric_words(name) is not None:
@@ -112,7 +112,7 @@ def _number(name: str, function: Callable[[Released], Any], t: int, values: Rele
 
 
 def read_only(values: Released) -> Released:
-    """Return a copy that cannot be changed, so that no function changes a run."""
+    """Return a read-only copy, so that no function changes a run."""
     copies = {channel: np.array(value) for channel, value in values.items()}
     for value in copies.values():
         value.flags.writeable = False
@@ -120,12 +120,12 @@ def read_only(values: Released) -> Released:
 
 
 def iterate(run: Callable[[Callable[[int, Released], None]], R]) -> Generator[tuple[int, Released], None, R]:
-    """Run in a thread, and yield the visited rounds.
+    """Run in a thread and yield the visited rounds.
 
-    The run waits while the caller works on a round. If the caller stops, the run is interrupted there.
+    The run waits while the caller processes a round. If the caller stops, the run is interrupted there.
 
     Args:
-        run: runs with a function to visit rounds, and returns the result.
+        run: function that runs with a function to visit rounds, and returns the result.
 
     Returns:
         The result of the run.

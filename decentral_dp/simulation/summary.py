@@ -25,10 +25,10 @@ class Setting(NamedTuple):
     """Functions of a setting.
 
     Args:
-        build: components → planned job, without a noise key.
-        statement: job → its privacy statement.
-        claim: job → ε that a paper claims.
-        settings: job → hyper-parameters as they run; None if the scenario has them all.
+        build: function components → planned job, without a noise key.
+        statement: function job → privacy statement.
+        claim: function job → ε that a paper claims.
+        settings: function job → hyper-parameters of the run; None if the scenario sets them all.
     """
 
     build: Callable[[Components], PlannedJob]
@@ -60,7 +60,7 @@ def claim_of(job: PlannedJob) -> PaperClaim | None:
 
 
 def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
-    """Return the hyper-parameters as they run; None if the scenario has them all."""
+    """Return the hyper-parameters of the run; None if the scenario sets them all."""
     return setting_of(job.setting).settings(job)
 
 
@@ -68,8 +68,8 @@ def baselines(job: PlannedJob) -> dict[str, float]:
     """Compute the scores of constant predictions on the held-out records.
 
     Returns:
-        test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean label. Empty
-        without held-out records.
+        test_auc and test_accuracy of the majority class of the agents' records, or test_rmse and test_r2 of their mean
+        label. Empty without held-out records.
     """
     shards = job.shards
     if not shards.test.size:
@@ -84,7 +84,7 @@ def baselines(job: PlannedJob) -> dict[str, float]:
         return {name: value for name, value in scores.items() if math.isfinite(value)}
     labels = labels.astype(np.int64)
     commonest = int(np.argmax(np.bincount(labels, minlength=len(shards.classes))))
-    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+    return {"test_auc": 0.5, "test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
 def title_of(s: Scenario) -> str:
@@ -134,7 +134,7 @@ _METHODS = {
 
 
 def method_name(job: PlannedJob) -> str:
-    """Return the name of a job's algorithm with every part that is on.
+    """Return the name of a job's algorithm with every enabled part.
 
     Example:
         >>> import decentral_dp
@@ -183,7 +183,7 @@ _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyper
 
 
 def problem_summary(job: PlannedJob) -> dict[str, Any]:
-    """Return the problem, its size, the public record counts, and what a prediction needs besides the weights."""
+    """Return the problem, its size, the public record counts, and the facts that predictions need."""
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     # Both objectives are the same for equal counts.
@@ -196,6 +196,12 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     x_names = []
     if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
+    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
+    if job.central and isinstance(rate, float):
+        sampled: dict[str, Any] = {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
+    else:
+        numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
+        sampled = {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})
     return {
         "kind": table.kind,
         "solves": "one-level" if c.one_level else job.solves,
@@ -208,15 +214,6 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "p": p,
         "q": job.problem.q,
         "records": {**counts, "test": int(shards.test.size)},
-        "sampling": _sampling(job),
+        "sampling": sampled,
         **({"weights": table.weights} if is_weighted and max(map(len, map(set, counts.values()))) > 1 else {}),
     }
-
-
-def _sampling(job: PlannedJob) -> dict[str, Any]:
-    """Return how a round samples records: its kind, and the batch size or the rate."""
-    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
-    if job.central and isinstance(rate, float):
-        return {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
-    numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
-    return {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})

@@ -67,7 +67,7 @@ its tables. In set, tables are merged, but a topology, partition, stream or weig
 the old table. A study is refused before any run if the grid replaces a key that is set, if a key to unset is missing,
 or if all its cells are refused.
 
-Labels of axis values are the values of the file. Tables are named by their kind or file and by the keys that differ:
+Axis values are labelled as in the file. Tables are named by their kind or file and by the keys that differ:
 "ring", "random_regular degree 3", "dirichlet alpha 0.1".
 
 "decentral-dp list measures" lists the measures. An unknown measure is refused. A measure that no cell has is a warning.
@@ -75,7 +75,7 @@ Labels of axis values are the values of the file. Tables are named by their kind
 A claim is decided for each combination by its margin, seed by seed, with Student's interval over the seeds that both
 sides have. It "holds" if the whole interval is above 0, "does not hold" if it is below, and is "undecided" otherwise.
 One seed of a run has no interval. A plan is exact. A claim is undecided if a cell failed, so that a side lacks a seed,
-and "not measured" without values. The least certain combination is printed.
+and "not measured" if there are no values. The least certain combination is printed.
 
 Both sides of a gain must have the same problem and privacy target, and the same graph or algorithm. Its intervals are
 Student's t over the differences. A level "pays" if the interval is above 0 and "costs" if it is below. Other verdicts:

@@ -34,7 +34,7 @@ def interval(values: Array | Sequence[float], band: Band = "t") -> Interval:
     """Compute a mean with its interval.
 
     Args:
-        values: (n,).
+        values: values of the seeds, (n,).
         band: "t": 95 % confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom; "sd": mean ± s;
             "quantiles": median and quartiles.
 
@@ -75,7 +75,7 @@ HOLDS: Outcome = "holds"
 UNDECIDED: Outcome = "undecided"
 REFUTED: Outcome = "does not hold"
 MISSING: Outcome = "not measured"
-# From the least certain combination, which is printed.
+# Outcomes in order, the least certain first; its combination is printed.
 _RANKS = (REFUTED, UNDECIDED, HOLDS, MISSING)
 
 # Labels of a combination → seed → value.
@@ -88,7 +88,7 @@ class ComparedPair(NamedTuple):
     Args:
         outcome: outcome of the claim for this combination.
         text: both means, and the margin with its interval or the reason for its absence.
-        margin: mean margin relative to the larger side; NaN without one.
+        margin: mean margin relative to the larger side; NaN if there is none.
     """
 
     outcome: Outcome
@@ -103,8 +103,8 @@ class ClaimVerdict(NamedTuple):
         statement: claim in words.
         pairs: number of combinations.
         held: number of combinations for which the claim holds.
-        refuted: number that do not hold.
-        missing: number without a measured side; all others are undecided.
+        refuted: number of combinations for which it does not hold.
+        missing: number of combinations without a measured side. All other combinations are undecided.
         numbers: means and margin of the least certain combination.
 
     Example:
@@ -136,7 +136,7 @@ class ClaimVerdict(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The verdict: "holds", "holds in all 3", or "holds in 2, undecided in 1"."""
+        """Verdict in words: "holds", "holds in all 3", or "holds in 2, undecided in 1"."""
         counts = {HOLDS: self.held, REFUTED: self.refuted, UNDECIDED: self.undecided, MISSING: self.missing}
         outcomes = {outcome: n for outcome, n in counts.items() if n} or {MISSING: 1}
         if len(outcomes) > 1:
@@ -153,7 +153,7 @@ def _sides(claim: Claim) -> list[Side]:
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Select the rows where the axes have these values.
+    """Select the rows in which the axes have these values.
 
     Example:
         >>> table = pd.DataFrame({"topology": ["ring", "star", "path"]})
@@ -166,11 +166,11 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> ClaimVerdict:
-    """Decide a claim for all pairs of a left and a right side with equal labels on the axes that neither fixes.
+    """Decide a claim for all pairs of a left and a right side with equal labels on the axes that neither side fixes.
 
     Args:
-        claim: a claim of the study.
-        study: the study, with its kind and seeds.
+        claim: claim of the study.
+        study: study, with its kind and seeds.
         counted: values from `tables.rows_of_means`.
         axes: axes of the study.
     """
@@ -197,7 +197,7 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, place: str
 ) -> ComparedPair:
-    """Compare two sides on their common seeds. place: Name of the combination."""
+    """Compare two sides of the combination named `place` on their common seeds."""
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]
@@ -231,7 +231,7 @@ def _compare(
 
 
 def _bounds(claim: Claim, right: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], float]]:
-    """Return the bounds of the left side, each with 1.0 for a lower and −1.0 for an upper bound."""
+    """Return the bounds of the left side, each with a sign: 1.0 for a lower bound, −1.0 for an upper bound."""
     with np.errstate(over="ignore"):
         ends = right * claim.factor, right / claim.factor
     if claim.compare != "within":
@@ -250,7 +250,7 @@ def _margin(left: np.ndarray[Any, Any], bound: np.ndarray[Any, Any], sign: float
 
 
 def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Values:
-    """Return the values of each combination of a side by seed, empty where nothing was measured."""
+    """Return the values of each combination of a side by seed, empty if nothing was measured."""
     rows = counted[counted["name"] == side.measure]
     rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
     labels = []
@@ -272,13 +272,10 @@ def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis
     # Combinations that differ only along the axis `best` compete by their means.
     along = names.index(side.best)
     best: dict[tuple[Label, ...], tuple[Label, ...]] = {}
-    for combination in sorted(values, key=lambda one: _mean(values[one])):
+    means = {one: float(np.mean(list(by_seed.values()))) if by_seed else -math.inf for one, by_seed in values.items()}
+    for combination in sorted(values, key=means.__getitem__):
         best[combination[:along] + combination[along + 1 :]] = combination
     return {combination: values[combination] for combination in best.values()}
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return float(np.mean(list(values.values()))) if values else -math.inf
 
 
 # Verdicts on a level of a pair.
@@ -297,7 +294,7 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
         cells: table of `tables.cell_table`.
 
     Returns:
-        Columns: gain, pair, the axes x and y, name (the measure), n (pairs with both sides ok), pairs, failed, mean,
+        Columns gain, pair, the axes x and y, name (the measure), n (pairs with both sides ok), pairs, failed, mean,
         low, high, epsilon_of and epsilon_over (largest certified ε of each side), verdict.
     """
     last, rows = results[results["last"]], list[dict[str, Any]]()

@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
 _COLOURS_OF_LINES = tuple(colour for colour in style.SERIES_COLOURS if colour != style.GREY)
-# Panels side by side, and inches of a panel in a figure of a given width.
+# Number of panels side by side, and inches of a panel in a figure of a given width.
 _MOST_COLUMNS, _LEAST_WIDTH = 3, 2.0
 # A numeric axis with at most this many values has a tick at each.
 _MOST_TICKS = 8
-# Letters in a line of a legend, and in an inch of names below a categorical axis.
+# Number of letters in a line of a legend, and in an inch of names below a categorical axis.
 _LEGEND_LETTERS, _TICK_LETTERS = 26, 10.5
 
 
 class Line(NamedTuple):
-    """A line of a figure.
+    """Line of a figure.
 
     Args:
         label: label in the legend.
         measure: measure of its values.
         where: axis → label of its points.
-        look: arguments of matplotlib.
+        look: arguments of matplotlib for its style.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 class StudyFigure(NamedTuple):
-    """A figure, with the text of its caption, which is not drawn."""
+    """Figure with the text of its caption, which is not drawn."""
 
     name: str
     figure: Figure
@@ -108,7 +108,7 @@ _SETTINGS = ("axes.", "font.", "grid.", "legend.", "lines.", "mathtext.", "text.
 
 
 def _settings(look: FigureStyle) -> dict[str, Any]:
-    """Return the settings of matplotlib: black axes without a grid, small letters in a given width, and the user's."""
+    """Return the settings of matplotlib: black axes, no grid, small letters in a given width, and user settings."""
     settings: dict[str, Any] = {"axes.grid": False}
     settings |= dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "black")
     if look.width is not None:
@@ -117,7 +117,7 @@ def _settings(look: FigureStyle) -> dict[str, Any]:
 
 
 def study_figures(measured: Measured) -> Iterator[StudyFigure]:
-    """Draw the plots of a study that have numbers."""
+    """Draw the plots of a study for which there are numbers."""
     with style.package_style(_settings(measured.study.style)):
         for plot in measured.study.plots:
             figure = draw_plot(plot, measured)
@@ -126,7 +126,9 @@ def study_figures(measured: Measured) -> Iterator[StudyFigure]:
 
 
 def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
-    """Draw one plot inside `style.package_style`; None without numbers."""
+    """Draw one plot inside `style.package_style`; return None if there are no numbers."""
+    from matplotlib.lines import Line2D
+
     look, over_rounds = measured.study.style, follows_rounds(plot, measured.study)
     axes = {axis.name: axis for axis in measured.axes}
     cells, means = select(measured.cells, plot.where), select(measured.summary, plot.where)
@@ -170,7 +172,8 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     notes += [f"Equal ε is not equal privacy: its {column} differs." for column in different_threat_models(cells)]
     side = plot.y_label or (_axis_name(look, plot.measures[0], cells) if len(plot.measures) == 1 else "")
     heading = "" if plot.lines in (None, VARIANT) else _axis_name(look, str(plot.lines), cells)
-    _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), _handles(lines), heading, look.width)
+    handles = [Line2D([], [], label=line.label, **line.look) for line in lines] if len(lines) > 1 else []
+    _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), handles, heading, look.width)
     return StudyFigure(plot.name, figure, _caption(plot.title, notes))
 
 
@@ -193,7 +196,7 @@ def _axis_name(look: FigureStyle, name: str, cells: pd.DataFrame) -> str:
 
 
 def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame, look: FigureStyle) -> list[Label]:
-    """Return the values of an axis that the cells have, in the order of the style; [""] without an axis."""
+    """Return the values of an axis that the cells have, in the order of the style; [""] if there is no axis."""
     if name is None:
         return [""]
     present = [label for label in axes[name].labels if label in set(cells[name])]
@@ -204,7 +207,7 @@ def _labels(axes: Mapping[str, Axis], name: str | None, cells: pd.DataFrame, loo
 def make_lines(
     plot: Plot, axes: Mapping[str, Axis], cells: pd.DataFrame, look: FigureStyle, over_rounds: bool
 ) -> list[Line]:
-    """List the lines: a colour for each value of `lines` and a dash for each measure; without `lines`, a colour."""
+    """List the lines: a colour for each value of `lines`, and a dash (a colour without `lines`) for each measure."""
     lines, values = [], _labels(axes, plot.lines, cells, look)
     # Points at names and at measured values at the end are not connected.
     is_joined = axes[plot.x].is_numeric if plot.x in axes else over_rounds
@@ -226,17 +229,10 @@ def make_lines(
     return lines
 
 
-def _handles(lines: Sequence[Line]) -> list[Any]:
-    """Return handles of a legend; none for a single line."""
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], label=line.label, **line.look) for line in lines] if len(lines) > 1 else []
-
-
 def _positions(
     plot: Plot, names: Sequence[Label], axes: Mapping[str, Axis], means: pd.DataFrame, points: pd.DataFrame
 ) -> list[float]:
-    """Return the x of each point: its place among names, its number, or its mean of the measured x; NaN without one."""
+    """Return the x of each point: index of its name, its number, or its mean of the measured x; NaN if it has none."""
     rows = points.to_dict("records")
     if names:
         return [float(names.index(row[plot.x])) for row in rows]
@@ -279,7 +275,7 @@ def _draw_panel(
 
 
 def _name_ticks(ax: Axes, names: Sequence[str], width: float) -> None:
-    """Write names below an axis, slanted if they are too long. width: of a panel in inches."""
+    """Write names below an axis, slanted if they are too long for a panel of `width` inches."""
     slanted: dict[str, Any] = {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
     is_long = sum(map(len, names)) > _TICK_LETTERS * (width - 0.9)
     ax.set_xticks(range(len(names)), names, **(slanted if is_long else {}))
@@ -311,7 +307,7 @@ def panel_title(axis: str, value: Label) -> str:
 
 
 def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
-    """Name the axes that vary among the points of a plot without a role in it; "" if none do."""
+    """Name the axes that vary among the points of a plot without a role in it; "" if there are none."""
     rows = select(measured.summary[measured.summary["last"]], plot.where)
     rows = rows[rows["name"].isin(plot.measures)]
     used = (plot.x, plot.lines, plot.panels)
@@ -319,7 +315,7 @@ def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
     return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
 
 
-# Colours of a diagram: what costs, what changes nothing, what pays.
+# Colours of a diagram for levels that cost, change nothing, and pay.
 _COLOURS = "RdBu"
 # Sign of a verdict in its field, and its meaning.
 SIGNS = {PAYS: "+", COSTS: "−", OPEN: "·", FAILED: "×", UNEQUAL: "≠"}
@@ -333,7 +329,7 @@ _MEANINGS = {
 
 
 def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[StudyFigure]:
-    """Draw the gains of a study; one without a single number is left out.
+    """Draw the gains of a study, except those without numbers.
 
     Args:
         study: study with gains.
@@ -423,7 +419,7 @@ def _panels_across(panels: int, look: FigureStyle) -> int:
 
 
 def _figure(panels: int, across: int, width: float | None) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels in rows, which share both scales. width: in inches; None for the default."""
+    """Make a figure with panels in rows, which share both scales; `width` is in inches, None for the default."""
     down = math.ceil(panels / across)
     width = width or (5.8 if across == 1 else 3.6 * across)
     # Inches of height per inch of width; panels below each other are flat.

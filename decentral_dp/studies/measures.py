@@ -1,7 +1,7 @@
 """Measures of a study's cells: their names, and their labels in tables and figures.
 
-The label of an ε states its guarantee and δ, from a table of cells with the columns guarantee, mechanism and delta
-(`tables.cell_table`).
+The label of an ε states its guarantee and δ, which are read from a table of cells with the columns guarantee, mechanism
+and delta (`tables.cell_table`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> 
 
     Args:
         name: name such as "rounds_to_test_accuracy_0.9".
-        curves: name → rounds and values.
+        curves: name of a metric → rounds and values.
 
     Example:
         >>> first_reaching("rounds_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]]})
@@ -125,7 +125,7 @@ def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str
 
 
 def group_measures() -> dict[str, dict[str, Measure]]:
-    """Group the measures by the cells that have them, those over rounds first.
+    """Group the measures by the cells that have them, with measures over rounds first.
 
     Example:
         >>> list(group_measures())[0], list(group_measures()["Plans, at the end"])[0]
@@ -163,7 +163,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
         cells: table with the columns guarantee, mechanism and delta.
 
     Returns:
-        The distinct δ, ascending; none for a pure ε, without noise, or for another measure.
+        The distinct δ, ascending; empty for a pure ε, without noise, or for another measure.
 
     Example:
         >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})
@@ -205,7 +205,7 @@ _KEYS = {
 
 
 def axis_label(name: str, cells: pd.DataFrame) -> str:
-    """Return the label of an axis or a measure, for an ε with its guarantee and δ where all cells agree."""
+    """Return the label of an axis or a measure; an ε has its guarantee and δ if all cells agree."""
     # The stem of a target already has the word.
     words = epsilon_words(name, cells).removeprefix("target").removeprefix(", ")
     return f"{metric_stem(name)} ({words})" if words else metric_stem(name)

@@ -1,4 +1,4 @@
-"""A finished study: its page, a single self-contained file, and its text on the terminal."""
+"""Page of a finished study, a single self-contained file, and its text on the terminal."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from decentral_dp.studies.tables import (
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """A finished study.
+    """Finished study.
 
     Args:
         study: loaded study.
         axes: axes of the study.
-        results: cell, seed, one column per axis, round, last, name, value.
-        summary: n, mean, low, high per combination.
+        results: table of values: cell, seed, one column per axis, round, last, name, value.
+        summary: table of means: n, mean, low, high per combination.
         cells: guarantee, δ, status and reason of each cell.
         verdicts: one verdict for each claim.
         computed: number of cells that were not in the folder.
         warnings: measures and plots without numbers.
-        folder: folder of tables and figures; None without one.
-        gains: paired differences of variants, a row for every pair and level, with a verdict.
+        folder: folder of tables and figures; None if nothing is kept.
+        gains: table of paired differences of variants, with a row and a verdict for every pair and level.
 
     Example:
         >>> import decentral_dp
@@ -71,7 +71,7 @@ class Findings:
 
     @property
     def gain_sentences(self) -> list[tuple[str, list[str]]]:
-        """Title of every gain, with a sentence for each of its pairs."""
+        """Titles of the gains, each with a sentence for each of its pairs."""
         return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
 
     @property
@@ -142,13 +142,13 @@ def study_page(
     )
 
 
-# A longer table is not printed on a terminal; summary.parquet contains it.
+# Largest number of rows of a table on a terminal; summary.parquet contains longer tables.
 _MOST_ROWS = 40
 _MOST_REASONS = 8
 
 
 def print_findings(findings: Findings) -> None:
-    """Print counts, failures, means if they are few, verdicts, and the path of the folder."""
+    """Print counts, failures, means if there are few, verdicts, and the path of the folder."""
     out = console()
     total, failed = len(findings.cells), findings.failed
     counts = f"({total} cells, {findings.computed} of them computed now)"
@@ -194,7 +194,7 @@ def print_findings(findings: Findings) -> None:
 
 
 def draw_means(whole: TextTable, width: int) -> list[Table]:
-    """Split a table into parts of a width, each with all text columns."""
+    """Split a table into parts that fit a width, each with all text columns."""
     # Numbers do not wrap; text and subheads do.
     columns = [
         [head, *(cells if not number else [text.replace(" ", "\u00a0") for text in cells])]

@@ -1,7 +1,7 @@
 """Cells of a study: runs or plans, computed one by one or in parallel.
 
-A finished cell is saved in SETTINGS-INPUTS-PACKAGE.json, three digests. The last two depend on the files of the
-scenario and on this package. The salt of the folder keys the digest of the files.
+A finished cell is saved in SETTINGS-INPUTS-PACKAGE.json, whose name consists of three digests. The last two depend on
+the files of the scenario and on this package. The salt of the folder keys the digest of the files.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Task(NamedTuple):
     Args:
         key: name of the cell's file.
         content: content of the scenario.
-        folder: start of relative paths.
+        folder: folder in which relative paths start.
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
         requested: measures that are computed on request, see `requested_measures`; default none.
-        budget: `Budget` charged for every run; default none.
+        budget: `Budget` to which every run is charged; default none.
     """
 
     key: str
@@ -79,7 +79,7 @@ def make_task(
     salt: bytes = b"",
     requested: tuple[str, ...] = (),
 ) -> Task | Record:
-    """Return the task of a cell, or the record of a refused one. salt: Salt of the study's folder."""
+    """Return the task of a cell, or the record of a refused cell. `salt` is the salt of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
@@ -99,7 +99,7 @@ def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, reques
 
 
 def compute(task: Task) -> Record:
-    """Run or plan one cell. An error becomes its record."""
+    """Run or plan one cell. Any error is written into its record."""
     started = time.perf_counter()
     try:
         scenario = load_scenario(task.content, folder=Path(task.folder))
@@ -225,7 +225,7 @@ def _add_facts(
 
 
 def list_cuts(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
-    """Return the rounds at which ε of a plan is computed; "all" are 1, 2, 5, 10, 20, …
+    """Return the rounds at which ε of a plan is computed; "all" means 1, 2, 5, 10, 20, …
 
     Example:
         >>> list_cuts("all", 30), list_cuts("last", 30), list_cuts([5, 50], 30)
@@ -268,7 +268,7 @@ def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None)
         tasks: tasks, one for each cell.
         folder: folder of saved cells. Workers save cells; cells from Ray are saved on return.
         jobs: number of processes of this machine; 1 is this process.
-        address: address of a Ray cluster to use instead; None for none.
+        address: address of a Ray cluster to use instead of processes; None means no cluster.
 
     Returns:
         Tasks with their records, in the order of completion.

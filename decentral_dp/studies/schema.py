@@ -40,7 +40,7 @@ class Variant(Table):
     """Its name in tables, plots and claims."""
 
     scenario: str | None = None
-    """Another base scenario, by name or path; by default that of the study."""
+    """Another base scenario, by name or path; by default the scenario of the study."""
 
     unset: list[str] = []
     """Keys to remove from the scenario, such as "privacy" or "algorithm.z"."""
@@ -50,7 +50,7 @@ class Variant(Table):
 
 
 class Plot(Table):
-    """A figure."""
+    """Figure of a study."""
 
     name: FigureName
     title: Line = ""
@@ -100,7 +100,7 @@ class FigureStyle(Table):
     """Style of all figures."""
 
     width: Annotated[float, Field(gt=1, le=100)] | None = None
-    """Width of a figure in inches, such as 3.3 or 7; by default by its panels and legend."""
+    """Width of a figure in inches, such as 3.3 or 7; by default, panels and legend determine it."""
 
     columns: Count | None = None
     """Panels side by side; 1 stacks them. By default up to three, as the width allows."""
@@ -122,7 +122,7 @@ class FigureStyle(Table):
 
 
 class Side(Table):
-    """The mean of a measure over the seeds of the cells with these values."""
+    """Mean of a measure over the seeds of the cells with these values."""
 
     measure: str
     """Measure to average over seeds."""
@@ -138,7 +138,7 @@ class Side(Table):
 
 
 class Claim(Table):
-    """A comparison of two means."""
+    """Comparison of two means."""
 
     statement: str
     """The claim in words."""
@@ -167,7 +167,7 @@ class Pair(Table):
     """Variant with the gain."""
 
     over: str
-    """Variant that it is compared with."""
+    """Variant with which it is compared."""
 
 
 class Gain(Table):
@@ -184,10 +184,10 @@ class Gain(Table):
     """Axis → value of the cells; by default all."""
 
     x: str
-    """Axis of the grid on the horizontal axis; of numbers if there is a y."""
+    """Axis of the grid on the horizontal axis. It must be numeric if there is a y."""
 
     y: str | None = None
-    """Axis of the grid, of numbers, on the vertical axis; by default the gain itself, as lines."""
+    """Numeric axis of the grid on the vertical axis; by default the gain itself, as lines."""
 
     pairs: Annotated[list[Pair], Field(min_length=1)]
     """Comparisons, with one panel or line each."""
@@ -276,7 +276,7 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
 
     Args:
         study: path, shipped name, or dict of the same shape.
-        overrides: "key=value"; a key of the study ("seeds=2"), or else one of the scenario, set in every cell.
+        overrides: changes "key=value" of a key of the study ("seeds=2") or of the scenario, in every cell.
 
     Raises:
         InputError: the file cannot be read, or a value is invalid.
@@ -309,7 +309,7 @@ def to_toml(study: Study, out: Path | None = None) -> str:
 
     Args:
         study: loaded study.
-        out: folder that paths of scenario files are relative to; by default that of the study.
+        out: folder to which paths of scenario files are relative; by default the folder of the study.
     """
     content = study.model_dump(exclude_none=True, by_alias=True)
     content["versions"] = versions()
@@ -336,12 +336,12 @@ _TABLES_OF_KINDS = ("topology", "partition", "sampling", "weights")
 
 
 class Axis(NamedTuple):
-    """An axis of the grid.
+    """Axis of the grid.
 
     Args:
-        name: key, or "variant".
+        name: key of the scenario, or "variant".
         labels: labels of the values, all different.
-        values: values in the study.
+        values: values of the axis in the study.
     """
 
     name: str
@@ -355,13 +355,13 @@ class Axis(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a study.
+    """Cell of a study.
 
     Args:
         labels: axis → label.
         seed: seed of the run.
         content: content of its scenario, before validation.
-        folder: start of relative paths.
+        folder: folder in which relative paths start.
     """
 
     labels: Mapping[str, Label]
@@ -428,25 +428,20 @@ def cells(study: Study) -> list[Cell]:
     if problem:
         raise InputError(problem)
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
-    covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
-    if not covered:
-        raise InputError(
-            "where: no combination of the grid matches. Fix: correct it, or remove it to run the whole grid."
-        )
-    return covered
-
-
-def _combinations(
-    varied: Sequence[Axis], bases: Mapping[str, tuple[dict[str, Any], Path]], seeds: Sequence[int]
-) -> Iterator[Cell]:
+    covered = []
     for chosen in itertools.product(*(zip(a.labels, a.values, strict=True) for a in varied)):
         labels = {axis.name: label for axis, (label, _) in zip(varied, chosen, strict=True)}
         content, folder = bases[str(labels.get(VARIANT, ""))]
         for axis, (_, value) in zip(varied, chosen, strict=True):
             if axis.name != VARIANT:
                 content = assign(content, key_parts(axis.name), value)
-        for seed in seeds:
-            yield Cell(labels, seed, {**content, "seed": seed}, folder)
+        if study.covers(labels):
+            covered += [Cell(labels, seed, {**content, "seed": seed}, folder) for seed in seeds]
+    if not covered:
+        raise InputError(
+            "where: no combination of the grid matches. Fix: correct it, or remove it to run the whole grid."
+        )
+    return covered
 
 
 def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
@@ -467,9 +462,9 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> d
     """Merge `new` into `old`, table by table; a key "a.b" at the top is nested.
 
     Args:
-        old: a scenario's content, not changed.
-        new: key → value. A table with its own kind or file replaces the old one.
-        top: whether keys with dots are nested; default yes.
+        old: content of a scenario, which is not changed.
+        new: key → value. A table with its own kind or file replaces the old table.
+        top: whether keys with dots are nested; default True.
 
     Example:
         >>> merge({"algorithm": {"rounds": 5}}, {"algorithm.protocol": "released"})
@@ -489,7 +484,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> d
 
 
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """List (parts of the key, value) of all values; a key "a.b" at the top is nested.
+    """List all values as (parts of the key, value); a key "a.b" at the top is nested.
 
     Example:
         >>> list(leaves({"a": {"b": 1}, "c.d": 2}))
@@ -504,7 +499,7 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all values are numbers, without booleans."""
+    """Return whether all values are numbers and none is a boolean."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 

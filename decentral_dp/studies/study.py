@@ -73,16 +73,16 @@ def conduct(
         study: loaded study.
         out: output folder.
         jobs: number of processes on this machine, by default one per core.
-        address: address of a Ray cluster ("auto", "host:port") to use instead.
+        address: address of a Ray cluster ("auto", "host:port") to use instead of processes.
         progress: callback that receives a `Progress` for "cells".
-        budget: `Budget` with a file, charged for the run of every cell; default none.
+        budget: `Budget` backed by a file, to which each cell's run is charged; default none.
 
     Returns:
         Tables and verdicts. A failed cell is recorded.
 
     Raises:
         InputError: the study is invalid, or is running in this folder.
-        Stopped: interrupted.
+        Stopped: the study was interrupted.
     """
     if budget is not None and budget.file is None:
         raise InputError(
@@ -214,7 +214,7 @@ def _write(
 
 
 def _problem_warnings(varied: Sequence[Axis], listed: Sequence[Cell]) -> list[str]:
-    """Return a warning if variants differ in [problem], without the keys of the grid."""
+    """Return a warning if variants differ in [problem], apart from the keys of the grid."""
     problems: dict[Any, dict[str, Any]] = {}
     for cell in listed:
         content = {".".join(path): value for path, value in leaves({"problem": cell.content.get("problem") or {}})}

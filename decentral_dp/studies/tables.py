@@ -40,7 +40,7 @@ def results(
         keys: key of each cell.
         records: record of each cell.
         rounds: rounds at which curves are kept.
-        names: measures of the study, for rounds to a level.
+        names: measures of the study, including rounds to a level.
 
     Returns:
         Columns cell, seed, one per axis, round, last (whether it was measured at the end), name, value. Missing values
@@ -76,8 +76,8 @@ def results(
 def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band: Band = "t") -> pd.DataFrame:
     """Tabulate means with intervals over the seeds of each combination.
 
-    Values at the end are averaged even if runs ended at different rounds; `round` is the last of them. Scores are
-    averaged over the cells that ended ok, all other measures (`OF_EVERY_CELL`) over all cells that have them.
+    Values at the end are averaged even if runs ended at different rounds; `round` is the last of these rounds. Scores
+    are averaged over the cells that ended ok, all other measures (`OF_EVERY_CELL`) over all cells that have them.
 
     Args:
         frame: table of `results`.
@@ -86,7 +86,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band:
         band: interval, see `comparisons.interval`; default Student's t.
 
     Returns:
-        Columns: the axes, round, last, name, n (cells of the mean), cells (of the combination), failed (of these),
+        Columns of the axes, round, last, name, n (cells of the mean), cells (of the combination), failed (of these),
         mean, low, high. A combination whose cells all failed has n = 0.
     """
     counted = rows_of_means(frame, cells)
@@ -114,7 +114,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band:
 
 
 def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Select the values of means: scores of the cells that ended ok, all other measures of all cells.
+    """Select the values that are averaged: scores of cells that ended ok, and all other measures of all cells.
 
     Args:
         frame: table of `results`.
@@ -153,33 +153,23 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
         Columns cell, seed, one per axis, guarantee, mechanism, delta, adjacency and adversary ("" without noise),
         method, status, reason, round, seconds.
     """
-    rows: list[Mapping[str, Any]] = [
-        {
-            "cell": key,
-            "seed": cell.seed,
-            **cell.labels,
-            **_read_privacy(cell),
-            **dict(zip(THREAT_MODEL, record["threat_model"], strict=True)),
-            **{name: record[name] for name in ("method", "status", "reason", "round", "seconds")},
-        }
-        for cell, key, record in zip(cells, keys, records, strict=True)
-    ]
+    rows, wanted = [], ("guarantee", "mechanism", "delta")
+    for cell, key, record in zip(cells, keys, records, strict=True):
+        table = cell.content.get("privacy")
+        named = table if isinstance(table, Mapping) else {}
+        try:
+            valid = PrivacyTable.model_validate({k: named[k] for k in wanted if k in named})
+            privacy = {k: getattr(valid, k) for k in wanted} | {"mechanism": valid.mechanism_kind}
+        except ValidationError:  # A refused cell has no ε.
+            privacy = {"guarantee": None, "mechanism": None, "delta": math.nan}
+        row: dict[str, Any] = {"cell": key, "seed": cell.seed, **cell.labels, **privacy}
+        row |= zip(THREAT_MODEL, record["threat_model"], strict=True)
+        rows.append(row | {name: record[name] for name in ("method", "status", "reason", "round", "seconds")})
     return pd.DataFrame(rows)
 
 
-def _read_privacy(cell: Cell) -> dict[str, Any]:
-    """Return guarantee, mechanism and δ of a cell's scenario."""
-    table, wanted = cell.content.get("privacy"), ("guarantee", "mechanism", "delta")
-    named = table if isinstance(table, Mapping) else {}
-    try:
-        valid = PrivacyTable.model_validate({key: named[key] for key in wanted if key in named})
-    except ValidationError:  # A refused cell has no ε.
-        return {"guarantee": None, "mechanism": None, "delta": math.nan}
-    return {key: getattr(valid, key) for key in wanted} | {"mechanism": valid.mechanism_kind}
-
-
 class Measured(NamedTuple):
-    """Numbers of a finished study.
+    """Tables of a finished study.
 
     Args:
         study: loaded study.
@@ -194,13 +184,13 @@ class Measured(NamedTuple):
     cells: pd.DataFrame
 
 
-# Measures of a study that names none.
+# Default measures, for a study that names none.
 _DEFAULT_MEASURES = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsilon_max", "claimed")
 FAILED = "failed"
 
 
 def study_table(measured: Measured) -> TextTable:
-    """Build the table of means at the end, with a column of failures if any."""
+    """Build the table of means at the end, with a column of failures if there are any."""
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
@@ -234,7 +224,7 @@ def study_table(measured: Measured) -> TextTable:
 
 
 def choose_columns(study: Study, summary: pd.DataFrame) -> list[str]:
-    """List the measures of the table: those that the study names and a cell has, else the default ones."""
+    """List the measures of the table: the study's measures that a cell has, or the default measures."""
     available = set(summary.loc[summary["last"], "name"])
     measured = [name for name in study.measure if name in available]
     # If all cells failed, every column shows it.
@@ -258,7 +248,7 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
 
 
 def intervals_text(means: pd.DataFrame, band: Band = "t") -> str:
-    """Name the intervals of means; "" without any.
+    """Name the intervals of means; "" if there are none.
 
     Example:
         >>> intervals_text(pd.DataFrame({"low": [0.1]})), intervals_text(pd.DataFrame({"low": [math.nan]}))
@@ -288,7 +278,7 @@ def failures_text(cells: pd.DataFrame) -> str:
 
 
 def success_text(cells: pd.DataFrame) -> str:
-    """Count the cells of a combination that ended ok, and the others by status.
+    """Count the cells of a combination that ended ok, and the other cells by status.
 
     Example:
         >>> success_text(pd.DataFrame({"status": ["ok", "ok", "diverged"]}))
@@ -327,7 +317,7 @@ def _group_cells(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, .
 def _make_guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
-    """Return the columns of guarantee, adjacency, adversary and δ that differ: name → combination → text."""
+    """Return the columns of guarantee, adjacency, adversary and δ that differ, as name → combination → text."""
     columns_of_privacy = {}
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
         columns_of_privacy["guarantee"] = {

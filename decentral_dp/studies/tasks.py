@@ -2,8 +2,8 @@
 
 The outcome of a task is a file (`write`, `read_outcome`), so finished tasks are not repeated.
 
-Run as a module, it is a worker process that receives pickled work and items and sends outcomes. A worker ends when its
-input does, or when the process that started it has ended.
+If this module is run, it is a worker process that receives pickled work and items and sends outcomes. A worker ends
+when its input ends, or when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CELLS = "cells"
 
 
 def number(value: Any) -> float:
-    """Convert a number that `plain` wrote: infinities are words, and a missing number is NaN.
+    """Convert a number from JSON, in which infinities are words and NaN is null.
 
     Example:
         >>> number("inf"), number(None)
@@ -60,7 +60,7 @@ def write(folder: Path, key: str, record: Any) -> None:
 
 
 def read_outcome(folder: Path, key: str) -> Any:
-    """Read the outcome of a task; None without an intact file.
+    """Read the outcome of a task; return None if there is no intact file.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -83,7 +83,7 @@ def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
 
     Args:
         folder: existing folder.
-        under_way: message of the error.
+        under_way: message of the error if another process holds the lock.
 
     Raises:
         InputError: another process holds the lock.
@@ -120,7 +120,7 @@ _LOOK_EVERY = 0.5
 
 
 def check_address(address: str | None) -> None:
-    """Check that ray is installed if there is an address. Raises InputError."""
+    """Check that ray is installed if an address is set. Raises InputError."""
     if address is not None:
         with needing("address"):
             import ray  # noqa: F401 # only whether it is there
@@ -145,7 +145,7 @@ def in_ray(
 
     Args:
         work: item → outcome, a picklable function or partial.
-        items: inputs.
+        items: inputs of the work.
         outcome_of_crash: error text → outcome of an item whose process ended.
         address: "auto" or "host:port" of a running cluster.
 

@@ -18,10 +18,10 @@ With a_i = 1 − Σ_j w_ij, aggregation replaces a_i ṽ_i + Σ_j w_ij u_j of ag
     median                   coordinate by coordinate the median of ṽ_i and the neighbours' values
     custom                   rule(ṽ_i, (u_j)_j, (w_ij)_j)
 
-In a trimmed mean an agent with n neighbours trims at most ⌈n/2⌉ − 1 values on each side.
+In a trimmed mean, an agent with n neighbours trims at most ⌈n/2⌉ − 1 values on each side.
 
 Aggregation reads released values only, so it is post-processing. The sensitivity of a release holds for any received
-messages: an attacker changes no ε of an honest agent (docs/proofs/02).
+messages, so an attacker cannot change the ε of an honest agent (docs/proofs/02).
 
 References: L. He, S. P. Karimireddy, M. Jaggi, "Byzantine-Robust Decentralized Learning via ClippedGossip",
 arXiv:2202.01545 (clipped gossip, self-centred clipping); Z. Yang, W. U. Bajwa, "ByRDiE", IEEE Transactions on
@@ -55,10 +55,10 @@ class Attack:
 
     Args:
         agents: numbers of the attackers.
-        kind: the attack.
-        strength: s.
+        kind: name of the attack.
+        strength: strength s.
         seed: public seed of random draws.
-        custom: custom attack; default None.
+        custom: custom attack, default None.
 
     Example:
         >>> attack = Attack((2,), "ipm", strength=2.0)
@@ -103,10 +103,10 @@ class Aggregation:
     """Robust aggregation of neighbours' messages.
 
     Args:
-        kind: the rule.
-        radius: τ of clipped_gossip.
+        kind: name of the rule.
+        radius: radius τ of clipped_gossip.
         trim: number of neighbours' values that self_centred_clipping and trimmed_mean assume to be wrong.
-        custom: custom rule; default None.
+        custom: custom rule, default None.
 
     Example:
         >>> weights = sp.csr_array(np.array([[0.0, 0.5, 0.25], [0.5, 0.0, 0.0], [0.25, 0.0, 0.0]]))
@@ -123,15 +123,15 @@ class Aggregation:
     custom: Callable[..., Any] | None = None
 
     def __call__(self, own: Array, messages: Array, weights: sp.csr_array) -> Array:
-        """Aggregate.
+        """Aggregate the messages.
 
         Args:
             own: releases of the agents, (m, D).
             messages: messages that arrive, (m, D).
-            weights: w_ij of the messages that arrive, (m, m), without a diagonal.
+            weights: weights w_ij of the messages that arrive, (m, m), without a diagonal.
 
         Returns:
-            (m, D), instead of a_i ṽ_i + Σ_j w_ij u_j.
+            The aggregates that replace a_i ṽ_i + Σ_j w_ij u_j, (m, D).
         """
         out = own.copy()
         for i in range(len(own)):

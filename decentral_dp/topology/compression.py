@@ -7,7 +7,7 @@ mixing matrix and γ the consensus step size. In an exchange
     agent i uses ṽ_i + γ (v̂_j − v̂_i) instead of ṽ_j, so that it mixes to ṽ_i + γ Σ_j w_ij (v̂_j − v̂_i).
 
 Replicas start at the public start of the channel. The difference that Q drops remains in ṽ_i − v̂_i and is sent later
-(error feedback). Mixing preserves the network mean. Noise is added before compression, so q and v̂ are post-processing,
+(error feedback). Mixing preserves the network mean. Noise is added before compression, so q and v̂ are post-processing
 without privacy cost. With Q the identity and γ = 1 this is plain gossip.
 
     kind        Q(u), u ∈ R^d                                   δ                     bits
@@ -19,8 +19,8 @@ without privacy cost. With Q the identity and γ = 1 this is plain gossip.
     sign        (‖u‖₁/d) sign(u)                                ‖u‖₁²/(d ‖u‖₂²)       64 + d
     custom      quantiser(u, generator)                         declared or measured  quantiser.bits(d)
 
-k = max(1, ⌈share · d⌉), s levels. δ is the contraction: ‖Q(u) − u‖² ≤ (1 − δ) ‖u‖². For sign it is at least 1/d, and
-2/π for Gaussian entries such as noise.
+Here k = max(1, ⌈share · d⌉), s is the number of levels, and δ the contraction: ‖Q(u) − u‖² ≤ (1 − δ) ‖u‖². For `sign`
+it is at least 1/d, and 2/π for Gaussian entries such as noise.
 
 References: A. Koloskova, S. Stich, M. Jaggi, "Decentralized Stochastic Optimization and Gossip Algorithms with
 Compressed Communication", ICML 2019, Algorithm 2; D. Alistarh et al., "QSGD", NeurIPS 2017 (ω).
@@ -49,16 +49,16 @@ _VECTORS = 64
 
 @dataclass(frozen=True)
 class Compression:
-    """A quantiser and its consensus step size.
+    """Quantiser and its consensus step size.
 
     Args:
-        kind: "top_k", "random_k", "qsgd" or "sign", or the name of a custom quantiser.
-        consensus: γ, above 0 and at most 1.
+        kind: quantiser "top_k", "random_k", "qsgd" or "sign", or the name of a custom quantiser.
+        consensus: consensus step size γ, above 0 and at most 1.
         share: fraction of entries that top_k and random_k send.
-        levels: s of qsgd.
+        levels: number of levels s of qsgd.
         seed: public seed of random choices.
-        quantiser: custom Q, a function of u (d,) and a generator of public draws, with a method bits(d) and, if its
-            contraction is not measured, contraction(d).
+        quantiser: custom Q, a function of u (d,) and a generator of public draws, with a method bits(d) and, unless its
+            contraction is measured, contraction(d).
 
     Example:
         >>> largest = Compression("top_k", share=0.5)
@@ -135,11 +135,11 @@ class Compression:
         return max(1, math.ceil(self.share * width))
 
     def _variance(self, width: int) -> float:
-        """ω."""
+        """Variance bound ω of qsgd."""
         return min(width / self.levels**2, math.sqrt(width) / self.levels)
 
     def contraction(self, width: int) -> float:
-        """Return δ; for sign, and for a custom quantiser that declares none, that of Gaussian entries.
+        """Return δ, or its value for Gaussian entries for `sign` and custom quantisers that do not declare δ.
 
         Args:
             width: number of coordinates d, above 0.
@@ -147,32 +147,30 @@ class Compression:
         Raises:
             InputError: a custom quantiser does not contract.
         """
-        if self.quantiser is not None:
-            value = self._custom_contraction(width)
-            if not 0.0 < value <= 1.0:
-                raise InputError(
-                    f"{self._key} does not contract (got δ = {value:.3g}, expected above 0 and at most 1). Fix: define "
-                    "contraction(d), or scale its output."
-                )
-            return value
-        if self.kind == "sign":
-            return 2.0 / math.pi
-        return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
-
-    def _custom_contraction(self, width: int) -> float:
+        if self.quantiser is None:
+            if self.kind == "sign":
+                return 2.0 / math.pi
+            return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
         if hasattr(self.quantiser, "contraction"):
             with self._converting():
-                return float(self.quantiser.contraction(width))
-        rng = np.random.default_rng(self.seed)
-        rows = rng.normal(size=(_VECTORS, width))
-        rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
-        return 1.0 - float(np.square(rest).sum() / np.square(rows).sum())
+                value = float(self.quantiser.contraction(width))
+        else:
+            rng = np.random.default_rng(self.seed)
+            rows = rng.normal(size=(_VECTORS, width))
+            rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
+            value = 1.0 - float(np.square(rest).sum() / np.square(rows).sum())
+        if not 0.0 < value <= 1.0:
+            raise InputError(
+                f"{self._key} does not contract (got δ = {value:.3g}, expected above 0 and at most 1). Fix: define "
+                "contraction(d), or scale its output."
+            )
+        return value
 
     def size(self, width: int) -> tuple[int, int]:
         """Return the floats and bits of one message on a channel.
 
         Args:
-            width: d.
+            width: number of coordinates d.
         """
         if not width:
             return 0, 0

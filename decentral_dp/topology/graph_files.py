@@ -1,12 +1,12 @@
 """Graphs from files and from networkx.
 
-    .graphml .gml .json   read by networkx; JSON as `networkx.node_link_data` writes it
+    .graphml .gml .json   read by networkx; JSON in the format of `networkx.node_link_data`
     .csv                  an edge list with the header source,target or source,target,weight
     .npy .npz             an adjacency or weight matrix: dense by numpy, sparse by scipy
 
-Endings are case-insensitive. Ambiguous files are an error. Parallel edges of equal weight count
-once, with a note. Self loops, two weights of one edge, and names that print identically are errors. A graph of arcs is
-directed, unless every arc has its reverse.
+Endings are case-insensitive. Ambiguous files are an error. Parallel edges of equal weight count once, with a note. Self
+loops, two weights of one edge, and names that print identically are errors. A graph of arcs is directed unless every
+arc has its reverse.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _MOST_LISTED = 4
 
 
 class Link(NamedTuple):
-    """One edge of a file.
+    """Edge in a file.
 
     Args:
         endpoints: names of the two agents.
-        weight: None if absent.
-        place: file and line, or edge, for messages.
+        weight: weight of the edge; None if absent.
+        place: file and line, or edge, named in messages.
     """
 
     endpoints: tuple[str, str]
@@ -56,7 +56,7 @@ class Link(NamedTuple):
 
 
 def finite(value: Any) -> float | None:
-    """Parse a finite number; None for anything else.
+    """Parse a finite number; return None for anything else.
 
     Example:
         >>> finite("0.5"), finite("x"), finite("inf"), finite("1_000")
@@ -85,7 +85,7 @@ def are_whole_numbers(names: Sequence[str]) -> bool:
 def numbering(names: Sequence[str]) -> list[int]:
     """Return the index in `names` of agent 0, 1, …, for files of every format.
 
-    Whole numbers are sorted, so nodes 0 … m − 1 keep their numbers in any order of the file. Other names keep their
+    Whole numbers are sorted, so nodes 0 … m − 1 keep their numbers for any order in the file. Other names keep their
     order.
 
     Example:
@@ -99,7 +99,7 @@ def numbering(names: Sequence[str]) -> list[int]:
 
 
 def numbering_note(names: Sequence[str]) -> str:
-    """Return a sentence on the numbers of the nodes; "" if the nodes are 0 … m − 1.
+    """Return a sentence on the numbering of the nodes; "" if the nodes are 0 … m − 1.
 
     Example:
         >>> numbering_note(["0", "1"]), numbering_note(["b", "a"])
@@ -114,13 +114,13 @@ def numbering_note(names: Sequence[str]) -> str:
 
 
 def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: bool = False) -> Graph:
-    """Build a graph from edges of a file.
+    """Build a graph from the edges in a file.
 
     Args:
-        agents: their names, in order.
-        links: the edges.
+        agents: names of the agents, in order.
+        links: edges of the graph.
         place: beginning of messages.
-        directed: whether edges are arcs; default no.
+        directed: whether edges are arcs, default False.
 
     Raises:
         InputError: a name is empty or occurs twice, an edge is a self loop, or an edge has two weights.
@@ -162,7 +162,7 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
 
 
 def _plain(name: str) -> str:
-    """Normalise a name for comparison: 01 is 1; blanks, invisible characters and accent forms do not count."""
+    """Normalise a name for comparison: 01 is 1, and blanks, invisible characters and accent forms are ignored."""
     visible = "".join(c for c in printable(name, lines=False) if unicodedata.category(c) != "Cf")
     plain = unicodedata.normalize("NFC", visible).strip()
     number = _WHOLE_NUMBER.fullmatch(plain)
@@ -173,15 +173,16 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     """Convert a networkx graph, with the attributes of a GraphML file.
 
     Args:
-        graph: directed or undirected.
+        graph: networkx graph, directed or undirected.
         place: beginning of messages.
-        directed: whether a graph with the reverse of every arc stays directed; default no.
+        directed: whether a graph with the reverse of every arc stays directed, default False.
 
     Returns:
-        The graph, its agents in the order of `numbering`. Labels that repeat are replaced by the names of the nodes.
+        The graph, with its agents in the order of `numbering`. Repeated labels are replaced by the names of the nodes.
 
     Raises:
-        InputError: the object is not a networkx graph, has no nodes or equal names, a self loop, or an invalid weight.
+        InputError: the object is not a networkx graph, or it has no nodes, equal names, a self loop or an invalid
+            weight.
     """
     import networkx as nx
 
@@ -237,7 +238,7 @@ def find_named(name: str) -> Path:
     """Return the file of a network in the package.
 
     Raises:
-        InputError: no such network exists. The message suggests the nearest name.
+        InputError: the network does not exist. The message suggests the nearest name.
 
     Example:
         >>> find_named("abilene").name
@@ -254,7 +255,7 @@ def graph_title(name: str) -> str:
 
 
 def find_file(name: str | Path) -> Path:
-    """Return the path of a graph file, or of a network in the package if no file has this name.
+    """Return the path of a graph file or, if no file has this name, of a network in the package.
 
     Raises:
         InputError: neither exists.
@@ -270,7 +271,7 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
 
     Args:
         path: path of the file.
-        directed: whether edges are arcs; default no, except in a file of arcs.
+        directed: whether edges are arcs, default False except for a file of arcs.
 
     Raises:
         InputError: the file is missing, unreadable or ambiguous.
@@ -310,7 +311,7 @@ def _refusal(place: str, problem: str, fix: str) -> InputError:
 
 
 def _reading(place: str) -> AbstractContextManager[None]:
-    """Convert errors of the system, and of a text in another encoding."""
+    """Convert errors of the system, and errors of a text in a different encoding."""
 
     def sentence(error: Any) -> str:
         if isinstance(error, UnicodeDecodeError):
@@ -440,7 +441,7 @@ def _read_json(text: str) -> Any:
 
 
 def _hashable(node: Any) -> Any:
-    """A node of JSON as networkx has it: a list is a tuple."""
+    """Convert a JSON node to the form of networkx, in which a list is a tuple."""
     return tuple(node) if isinstance(node, list) else node
 
 

@@ -1,8 +1,8 @@
-"""Graphs over agents 0 … m−1: families by name, and errors for graphs that do not support gossip.
+"""Graphs over agents 0 … m − 1: families by name, and errors for graphs that do not support gossip.
 
 `GENERATORS` is the registry of families and `generate` draws from it. Each family is a function of the number of
 agents, of parameters, and of a seed if it is random. Types and bounds of parameters are checked first. Regular
-structures have the extreme Laplacian eigenvalues in closed form. Random families are resampled until connected: the
+structures have the extreme Laplacian eigenvalues in closed form. Random families are resampled until connected, and the
 same seed gives the same graph.
 """
 
@@ -32,18 +32,19 @@ MAX_EDGES = 10_000_000
 
 
 class Graph(NamedTuple):
-    """A simple graph over agents 0 … m − 1.
+    """Simple graph over agents 0 … m − 1.
 
     Args:
-        agents: m.
-        edges: (E, 2), i < j in every row, rows sorted and distinct; (sender, receiver) of a directed graph.
-        spectrum: second smallest and largest eigenvalue of the unweighted Laplacian, if known in closed form.
-        labels: names of the agents; numbers if empty.
+        agents: number of agents m.
+        edges: edges (E, 2), with i < j in every row and rows sorted and distinct; (sender, receiver) of a directed
+            graph.
+        spectrum: second smallest and largest eigenvalues of the unweighted Laplacian, if known in closed form.
+        labels: names of the agents; their numbers if empty.
         file_weights: weights of the edges, (E,); None if an edge has no weight above 0.
         n_weighted: number of edges with a weight.
         wrong_weight: description of the first edge without a weight above 0.
-        notes: conversions, in sentences.
-        directed: whether edges are arcs; default no.
+        notes: notes on conversions, in sentences.
+        directed: whether edges are arcs, default False.
 
     Example:
         >>> Graph(3, np.array([[0, 1], [1, 2]])).description
@@ -76,24 +77,24 @@ class Graph(NamedTuple):
 
     @property
     def degrees(self) -> IntArray:
-        """(m,) number of neighbours of each agent."""
+        """Number of neighbours of each agent, (m,)."""
         return np.bincount(self.edges.reshape(-1), minlength=self.agents).astype(np.int64)
 
     @property
     def description(self) -> str:
-        """Words for error messages: "5-regular graph" or "graph of degrees 1 to 9"."""
+        """Description for error messages: "5-regular graph" or "graph of degrees 1 to 9"."""
         low, high = int(self.degrees.min()), int(self.degrees.max())
         return f"{low}-regular graph" if low == high else f"graph of degrees {low} to {high}"
 
 
 def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
-    """Sort edges and remove duplicates, with i < j in each.
+    """Sort edges and remove duplicates, with i < j in each edge.
 
     Args:
-        edges: array or pairs of agents, (E, 2).
+        edges: pairs of agents, (E, 2).
 
     Returns:
-        (E', 2) without loops, orientation and parallel edges.
+        The edges without loops, orientation or parallel edges, (E', 2).
 
     Example:
         >>> canonical([(2, 1), (1, 1), (0, 1), (1, 2)]).tolist()
@@ -109,7 +110,7 @@ def is_connected(agents: int, edges: IntArray) -> bool:
 
     Args:
         agents: number of agents m.
-        edges: (E, 2).
+        edges: edges, (E, 2).
 
     Example:
         >>> is_connected(3, np.array([[0, 1], [1, 2]])), is_connected(3, np.array([[0, 1]]))
@@ -130,10 +131,10 @@ def is_connected(agents: int, edges: IntArray) -> bool:
 
 
 def require_connected(graph: Graph, subject: str) -> None:
-    """Raise InputError for a graph with several components, strongly connected ones if it is directed.
+    """Raise InputError for a graph with several components (strongly connected components if it is directed).
 
     Args:
-        graph: the graph; a single agent is connected.
+        graph: graph to test; a single agent is connected.
         subject: beginning of the message, which names agents of the small components.
     """
     if not graph.directed and is_connected(graph.agents, graph.edges):
@@ -156,7 +157,7 @@ def require_connected(graph: Graph, subject: str) -> None:
 
 
 def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
-    """Join names with commas and "and", up to `limit` of them.
+    """Join up to `limit` names with commas and "and".
 
     Example:
         >>> join_names(["1", "2", "3"], "agent")
@@ -171,11 +172,11 @@ def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
-    """Return the error for an unknown name, with the nearest valid name and all of them.
+    """Return the error for an unknown name, with the nearest valid name and all valid names.
 
     Args:
         subject: key at the beginning of the message.
-        got: the unknown name.
+        got: unknown name.
         valid: valid names.
 
     Example:
@@ -198,15 +199,15 @@ Columns = Annotated[int, Ge(2), Doc("agents of a row")]
 
 
 def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate parameters of a function that are keys, and fill in defaults.
+    """Validate the parameters of a function that are scenario keys, and fill in defaults.
 
     Args:
         subject: beginning of messages.
-        make: the function.
-        values: name → value.
+        make: function with the parameters.
+        values: name → value of given parameters.
 
     Returns:
-        Name → value of every parameter; None for an optional one without a default.
+        Name → value of every parameter; None for an optional parameter without a default.
 
     Raises:
         InputError: a name is unknown, a required parameter is missing, or a value is invalid.
@@ -235,14 +236,14 @@ def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str,
 
 
 def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> None:
-    """Raise InputError for a number of agents that a family does not have.
+    """Raise InputError for a number of agents that a family does not support.
 
     Args:
         kind: name of the family.
         holds: whether the number is valid.
-        numbers: the valid numbers, in words.
+        numbers: valid numbers, in words.
         got: number of agents.
-        fix: advice.
+        fix: advice in the message.
     """
     if not holds:
         raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents (got {got}). Fix: {fix}.')
@@ -276,7 +277,7 @@ def _path_ends(agents: int) -> tuple[float, float]:
 
 
 def _product_ends(*ends: tuple[float, float]) -> tuple[float, float]:
-    """Combine spectra of a Cartesian product, whose eigenvalues are sums of those of its factors, zero included."""
+    """Combine spectra of a Cartesian product, whose eigenvalues are sums of its factors' eigenvalues, zero included."""
     return min(low for low, _ in ends), sum(high for _, high in ends)
 
 
@@ -285,7 +286,7 @@ def _consecutive(agents: int) -> IntArray:
 
 
 def ring(agents: int) -> Graph:
-    """Build the cycle: every agent has two neighbours.
+    """Build the cycle, in which every agent has two neighbours.
 
     Example:
         >>> ring(4).edges.tolist()
@@ -296,12 +297,12 @@ def ring(agents: int) -> Graph:
 
 
 def path(agents: int) -> Graph:
-    """Build the path: agents in a row."""
+    """Build the path of agents in a row."""
     return Graph(agents, _consecutive(agents), _path_ends(agents))
 
 
 def star(agents: int) -> Graph:
-    """Build the star: agent 0 is the only neighbour of all others."""
+    """Build the star, in which agent 0 is the only neighbour of all others."""
     leaves = np.arange(1, agents)
     ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
     return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends)
@@ -311,7 +312,7 @@ def complete(agents: int) -> Graph:
     """Build the complete graph.
 
     Raises:
-        InputError: too many edges.
+        InputError: there are too many edges.
     """
     require_room("complete", agents * (agents - 1) / 2)
     edges = np.stack(np.triu_indices(agents, 1), axis=1).astype(np.int64)
@@ -319,12 +320,12 @@ def complete(agents: int) -> Graph:
 
 
 def isolated(agents: int) -> Graph:
-    """Build the graph without edges: λ₂ = λ_m = 0 and ρ = 1."""
+    """Build the graph without edges, with λ₂ = λ_m = 0 and ρ = 1."""
     return Graph(agents, np.zeros((0, 2), dtype=np.int64), (0.0, 0.0))
 
 
 def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least: int) -> tuple[int, int]:
-    """Return rows and columns: as given, else the most nearly square factorisation with sides of at least `least`."""
+    """Return the given rows and columns, or the most nearly square factorisation with sides of at least `least`."""
     square = next((r for r in range(math.isqrt(agents), least - 1, -1) if agents % r == 0), 0)
     rows = rows or (agents // columns if columns else square) or agents
     columns = columns or agents // rows
@@ -351,7 +352,7 @@ def grid_graph(agents: int, rows: Rows | None = None, columns: Columns | None = 
 
 
 def torus(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
-    """Build the torus: a grid of at least 3 × 3 whose rows and columns are cycles.
+    """Build the torus, a grid of at least 3 × 3 agents whose rows and columns are cycles.
 
     Raises:
         InputError: the number of agents does not fit the rows and columns.
@@ -364,7 +365,7 @@ def torus(agents: int, rows: Rows | None = None, columns: Columns | None = None)
 
 
 def hypercube(agents: int) -> Graph:
-    """Build the hypercube: agents whose numbers differ in one bit are neighbours.
+    """Build the hypercube, in which agents whose numbers differ in one bit are neighbours.
 
     Raises:
         InputError: the number of agents is not a power of two.
@@ -381,7 +382,7 @@ def hypercube(agents: int) -> Graph:
 
 
 def circular_ladder(agents: int) -> Graph:
-    """Build the circular ladder: two cycles of m/2 agents, joined by rungs.
+    """Build the circular ladder, two cycles of m/2 agents joined by rungs.
 
     Raises:
         InputError: the number of agents is odd.
@@ -396,7 +397,7 @@ def circular_ladder(agents: int) -> Graph:
 
 
 def directed_exponential(agents: int) -> Graph:
-    """Build the directed exponential graph: agent i sends to i + 1, i + 2, i + 4, … mod m.
+    """Build the directed exponential graph, in which agent i sends to i + 1, i + 2, i + 4, … mod m.
 
     References:
         M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019.
@@ -420,7 +421,7 @@ def _draws(seed: int) -> Iterator[int]:
 
 
 def _first_connected(kind: str, agents: int, seed: int, draw: Callable[[int], Graph], fix: str) -> Graph:
-    """Return the first connected graph that `draw` makes of these seeds. Raises InputError if there is none."""
+    """Return the first connected graph that `draw` makes from these seeds. Raises InputError if there is none."""
     for graph in map(draw, _draws(seed)):
         if is_connected(agents, graph.edges):
             return graph
@@ -446,7 +447,7 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
 
 
 def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
-    """Draw a random regular graph: every agent has `degree` neighbours.
+    """Draw a random regular graph, in which every agent has `degree` neighbours.
 
     Raises:
         InputError: no such graph has this number of agents, or no draw was connected.
@@ -469,7 +470,7 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
 
 
 def erdos_renyi(agents: int, seed: int, probability: Probability) -> Graph:
-    """Draw an Erdős–Rényi graph: every pair is an edge with `probability`.
+    """Draw an Erdős–Rényi graph, in which every pair is an edge with `probability`.
 
     Raises:
         InputError: there are too many edges, or no draw was connected.
@@ -516,7 +517,7 @@ def small_world(
     degree: Annotated[int, Ge(2), MultipleOf(2), Doc(_NEIGHBOURS)] = 4,
     rewire: Annotated[float, Ge(0), Le(1), Doc("fraction of rewired edges")] = 0.3,
 ) -> Graph:
-    """Draw a Watts–Strogatz graph: a ring lattice of `degree` with a fraction `rewire` of rewired edges.
+    """Draw a Watts–Strogatz graph, a ring lattice of `degree` with a fraction `rewire` of rewired edges.
 
     Raises:
         InputError: degree ≥ agents, there are too many edges, or no draw was connected.
@@ -536,8 +537,7 @@ def small_world(
 def preferential_attachment(
     agents: int, seed: int, attach: Annotated[int, Ge(1), Doc("edges of a new agent")] = 2
 ) -> Graph:
-    """Draw a Barabási–Albert graph: every new agent attaches to `attach` earlier ones, with preference for high
-    degrees.
+    """Draw a Barabási–Albert graph, whose new agents attach to `attach` earlier agents, preferring high degrees.
 
     Raises:
         InputError: attach ≥ agents, or there are too many edges.
@@ -552,14 +552,14 @@ def preferential_attachment(
 
 @dataclass(frozen=True)
 class Generator:
-    """A graph family.
+    """Graph family.
 
     Args:
         summary: one-line description.
-        make: function of agents, of a seed if random, and of parameters that are keys.
-        min_agents: smallest number of agents; default 2.
-        example: agents and parameters of a small instance.
-        is_connected: whether its graphs are connected; default yes.
+        make: function of the number of agents, a seed if random, and parameters that are scenario keys.
+        min_agents: smallest number of agents, default 2.
+        example: number of agents and parameters of a small instance.
+        is_connected: whether the graphs of the family are connected, default True.
     """
 
     summary: str
@@ -583,17 +583,17 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     """Generate the graph of a registered family.
 
     Args:
-        kind: a name in `GENERATORS`.
+        kind: name in `GENERATORS`.
         agents: number of agents.
-        params: parameter → value; defaults if left out.
-        seed: at least 0; used by random families.
+        params: parameter → value; omitted parameters have their defaults.
+        seed: seed of random families, at least 0.
 
     Returns:
         The unweighted graph, connected except for the kind "isolated".
 
     Raises:
-        InputError: an unknown kind or parameter, an invalid value or number of agents, or a random family that stays
-            disconnected.
+        InputError: the kind or a parameter is unknown, a value or the number of agents is invalid, or a random family
+            stays disconnected.
 
     Example:
         >>> generate("torus", 9, {"rows": 3}, seed=0).edges.shape

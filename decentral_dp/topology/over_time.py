@@ -8,12 +8,12 @@ All draws and weights are public. With the edges E and weight rule of a base gra
     sequence               one of several graphs, in turn
     function               a graph that a function of the round returns
 
-`offline` is the probability that an agent is absent for a round: it neither sends nor receives. `drop` is the
+`offline` is the probability that an agent is absent for a round, in which it neither sends nor receives. `drop` is the
 probability that a message is lost. The receiver keeps the weight of a lost message. With push-sum, which directed
-graphs require, the sender keeps it, so the average is preserved. With `delay`, a message arrives in round t if it was
-sent in round t − delay along the edges of that round, the start before that; agents that are absent in round t do not
-receive it. All draws are functions of a public seed and the round. Blocks of agents, engines and resumed runs therefore
-agree.
+graphs require, the sender keeps it, so the average is preserved. With `delay`, the messages that arrive in round t were
+sent in round t − delay along the edges of that round. Before the first of them, the start arrives. Agents that are
+absent in round t do not receive messages. All draws are functions of a public seed and the round. Blocks of agents,
+engines and resumed runs therefore agree.
 
 A lost message was sent, so it has a privacy cost. A message that is not sent has none.
 
@@ -49,9 +49,9 @@ class OverTime:
     """Mixing weights W(t), t = 0, 1, ….
 
     Args:
-        kind: one of `KINDS`, or "function".
+        kind: kind in `KINDS`, or "function".
         links: all edges that any round may have, (m, m).
-        make: t → (m, m) weights w_ij of messages from j ≠ i to i, before any loss.
+        make: function t → weights w_ij of messages from j ≠ i to i, before any loss, (m, m).
         period: number of rounds after which weights repeat, or over which mixing is measured.
         seed: public seed of random draws.
         drop, offline: probabilities of a lost message and of an absent agent, at least 0 and below 1.
@@ -85,25 +85,25 @@ class OverTime:
         return int(self.links.shape[0])
 
     def online(self, t: int) -> NDArray[np.bool_] | None:
-        """Return (m,) whether each agent is present in round t; None if all always are."""
+        """Return whether each agent is present in round t, (m,); None if all agents always are."""
         if not self.offline:
             return None
         return np.asarray(_generator(self.seed, "offline", t).random(self.n_agents) >= self.offline)
 
     def sent_weights(self, t: int) -> sp.csr_array:
-        """Return (m, m) weights of the messages sent in round t; row i has those to agent i."""
+        """Return the weights (m, m) of the messages sent in round t; row i has the messages to agent i."""
         return self._cached_value("sent_weights", t, self._sent_weights)
 
     def received_weights(self, t: int) -> sp.csr_array:
-        """Return (m, m) weights of the messages that arrive in round t; row i has those to agent i."""
+        """Return the weights (m, m) of the messages that arrive in round t; row i has the messages to agent i."""
         return self._cached_value("received_weights", t, self._received_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
-        """Return (m, m) weights of the messages that the engine passes on: those sent if delayed, else received."""
+        """Return the weights (m, m) of the messages that the engine delivers: sent if delayed, else received."""
         return self.sent_weights(t) if self.delay else self.received_weights(t)
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
-        """Return (m,) the share of its value that each agent keeps in round t, since no other agent receives it."""
+        """Return the share of its value, (m,), that each agent keeps in round t because no other agent receives it."""
         shares: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
         return shares
 
@@ -141,8 +141,8 @@ class OverTime:
         """Contraction of the disagreement per round, ‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P).
 
         P is the period, or a multiple of it of about 32 rounds if messages are lost or agents absent. For directed
-        graphs it is ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P) with φ the mean of the columns. Delays are ignored. None above 500
-        agents.
+        graphs the contraction is ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P), with φ the mean of the columns. Delays are ignored. The
+        value is None above 500 agents.
         """
         m = self.n_agents
         if m > _MOST_AGENTS:
@@ -163,7 +163,7 @@ def _generator(seed: int, purpose: str, t: int) -> np.random.Generator:
 
 
 def row_indices(weights: sp.csr_array) -> IntArray:
-    """Return (nnz,) the row of every stored entry, in order."""
+    """Return the row of every stored entry, in order, (nnz,)."""
     return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
 
@@ -179,13 +179,13 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
     """Return W without its diagonal and without stored zeros.
 
     Args:
-        mixing: (m, m).
+        mixing: mixing matrix W, (m, m).
     """
     return _restrict(mixing, (mixing.indices != row_indices(mixing)) & (mixing.data != 0.0))
 
 
 def _matching_weights(agents: int, edges: IntArray, seed: int, t: int) -> sp.csr_array:
-    """Match agents by a random order of the edges, each taken if both ends are free."""
+    """Match agents by a random order of the edges, taking each edge whose ends are both free."""
     i, j = _generator(seed, "matching", t).permutation(edges).T.copy()
     partner = np.full(agents, -1)
     # Edges that come first at both ends are taken together; the result is that of a sequential pass.
@@ -214,7 +214,7 @@ def _weights_in_turn(several: tuple[sp.csr_array, ...], t: int) -> sp.csr_array:
 
 
 def _pull_weights(sender: IntArray) -> sp.csr_array:
-    """Return weights 1/2 for the one agent from which each receives; none if its number is negative."""
+    """Return weights 1/2 for the one agent from which each agent receives; none if its number is negative."""
     import scipy.sparse as sp
 
     has_sender = sender >= 0
@@ -227,7 +227,7 @@ def _hops(agents: int) -> int:
 
 
 def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
-    """Use the same weights in every round; messages may be lost or delayed.
+    """Use the same weights in every round, with messages that may be lost or delayed.
 
     Args:
         links: weights without diagonal, (m, m).
@@ -237,11 +237,11 @@ def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
 
 
 def matching(links: sp.csr_array, seed: int) -> OverTime:
-    """Use pairwise gossip: a random maximal matching of the edges in every round.
+    """Use pairwise gossip, a random maximal matching of the edges in every round.
 
     Args:
-        links: (m, m), symmetric, without diagonal.
-        seed: public.
+        links: symmetric weights without diagonal, (m, m).
+        seed: public seed.
     """
     import scipy.sparse as sp
 
@@ -251,7 +251,7 @@ def matching(links: sp.csr_array, seed: int) -> OverTime:
 
 
 def one_peer_exponential(agents: int, seed: int) -> OverTime:
-    """Let every agent send to one other, at distances 1, 2, 4, … in turn.
+    """Let every agent send to one other agent, at distances 1, 2, 4, … in turn.
 
     Args:
         agents: number of agents m, at least 2.
@@ -270,9 +270,9 @@ def resample(draw: Callable[[int], Any], agents: int, seed: int) -> OverTime:
     """Draw a new random graph in every round.
 
     Args:
-        draw: seed → topology of a random graph.
+        draw: function seed → topology of a random graph.
         agents: number of agents m.
-        seed: public.
+        seed: public seed.
     """
     import scipy.sparse as sp
 
@@ -284,7 +284,7 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     """Use several graphs in turn.
 
     Args:
-        several: weights without diagonal, (m, m).
+        several: weights of each graph without diagonal, (m, m).
         seed: public seed of losses.
 
     Raises:

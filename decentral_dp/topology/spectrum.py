@@ -1,9 +1,10 @@
-"""Second smallest and largest eigenvalue of a weighted graph Laplacian, with tested accuracy.
+"""Second smallest and largest eigenvalues of a weighted graph Laplacian, with tested accuracy.
 
-A dense symmetric solver gives both up to `DENSE` agents. Above, one Lanczos run without stored vectors computes both:
-ARPACK also computes eigenvectors, which do not converge for rings and lattices. Lanczos is slow for a
-small λ₂, which is found by inverting the Laplacian: a small gap means small separators, so the sparse factorisation is
-cheap. Accuracy, tested against closed forms at 10⁴ agents: λ₂ to 10⁻⁶ relative, λ_m to 10⁻⁵ relative.
+A dense symmetric solver computes both up to `DENSE` agents. For more agents, one Lanczos run without stored vectors
+computes both, because ARPACK also computes eigenvectors, which do not converge for rings and lattices. Lanczos is slow
+for a small λ₂, which is computed by inverting the Laplacian: a small gap means small separators, so the sparse
+factorisation is cheap. In tests against closed forms at 10⁴ agents, the relative errors are at most 10⁻⁶ for λ₂ and
+10⁻⁵ for λ_m.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def laplacian_ends(laplacian: Any) -> tuple[float, float]:
         laplacian: symmetric sparse matrix with zero row sums, (m, m).
 
     Returns:
-        (λ₂, λ_m), as accurate as stated at the top of this module; (1, 1) for a single agent.
+        The pair (λ₂, λ_m), as accurate as stated in the module docstring; (1, 1) for a single agent.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -53,7 +54,7 @@ def second_largest(mixing: Any) -> float:
     """Compute |λ₂|, the second largest modulus of the eigenvalues of a column-stochastic matrix.
 
     Args:
-        mixing: A, (m, m) sparse.
+        mixing: sparse matrix A, (m, m).
 
     Limits:
         Arnoldi iteration is used above 1500 agents. If it does not converge, as on rings, a factorisation computes the
@@ -89,10 +90,10 @@ def _start(agents: int) -> Array:
 
 
 def _lanczos(laplacian: Any) -> tuple[float, float]:
-    """Compute the smallest and largest eigenvalue on vectors with mean 0.
+    """Compute the smallest and largest eigenvalues on vectors with mean 0.
 
     Without reorthogonalisation, converged eigenvalues repeat and the ends stay correct (Paige, 1980). Both estimates
-    approach from inside. `low` may be inaccurate if it is below SMALL · high.
+    converge from inside the spectrum. `low` may be inaccurate if it is below SMALL · high.
     """
     from scipy.linalg import eigvalsh_tridiagonal
 
@@ -123,7 +124,7 @@ def _lanczos(laplacian: Any) -> tuple[float, float]:
 
 
 def _by_inverse(laplacian: Any) -> float:
-    """Return 1 / the largest eigenvalue of the pseudo-inverse: solve with one agent grounded, then remove the mean."""
+    """Return 1/(largest eigenvalue of the pseudo-inverse), by solves with one agent grounded and the mean removed."""
     from scipy.sparse.linalg import LinearOperator, eigsh, splu
 
     agents = laplacian.shape[0]

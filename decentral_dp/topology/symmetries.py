@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 
 def find_symmetries(agents: Sequence[NDArray[Any]], links: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
-    """Find symmetries of agents whose indices follow the network, as on rings, tori, hypercubes, stars.
+    """Find symmetries of agents whose indices follow the network, as on rings, tori, hypercubes and stars.
 
     Candidates shift or reverse one digit of the agents' indices, or exchange two agents with successive indices. Every
     divisor pair q | Q of m gives a digit (i mod Q) div q. Each permutation is verified number by number.
 
     Args:
-        agents: arrays (m,).
-        links: arrays (m, m), from the second index to the first.
+        agents: arrays of numbers of the agents, (m,) each.
+        links: arrays of numbers of the edges from the second index to the first, (m, m) each.
 
     Returns:
-        (m,) image of each agent, for each symmetry.
+        The image of each agent, (m,), for each symmetry.
 
     Example:
         >>> ring = np.roll(np.eye(5), 1, axis=1)

@@ -1,4 +1,4 @@
-"""A connected graph with its mixing matrix W, from a generator, a file, a networkx graph, edges or a matrix."""
+"""Connected graphs with a mixing matrix W, from a generator, a file, a networkx graph, edges or a matrix."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _MOST_RESAMPLED = 5000
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A graph with its mixing matrix W, connected unless it is "isolated".
+    """Graph with its mixing matrix W, connected unless it is "isolated".
 
     Args:
         name: kind of the graph, or name of its file.
         weights: weight rule, such as "metropolis" or "constant 0.3".
-        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on edges, every diagonal entry stored. For a
-            directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
-        edges: (E, 2), i < j in every row; (sender, receiver) of a directed graph.
+        mixing: mixing matrix W, (m, m), a symmetric CSR array with zero row sums, w_ij > 0 on edges, and every diagonal
+            entry stored. For a directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
+        edges: edges (E, 2), with i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
         delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
         delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
-        notes: conversions, in sentences.
+        notes: notes on conversions, in sentences.
         over_time: weights by round; None for a fixed network.
         directed: whether edges are arcs.
 
@@ -70,8 +70,9 @@ class Topology:
 
     @property
     def neighbour_weight(self) -> graphs.Array:
-        """(m,) total weight of the in-neighbours, |w_ii| of an undirected graph. Above 1 the agent's value has a
-        negative weight.
+        """Total weight of the in-neighbours, (m,).
+
+        It is |w_ii| for an undirected graph. Above 1, the agent's value has a negative weight.
 
         Example:
             >>> build_topology("ring", 4).neighbour_weight.round(6).tolist()
@@ -83,7 +84,7 @@ class Topology:
 
     @property
     def kept_weight(self) -> graphs.Array:
-        """(m,) 1 + w_ii, the share of its value that an agent keeps.
+        """Share 1 + w_ii of its value that each agent keeps, (m,).
 
         Example:
             >>> build_topology("directed_exponential", 4).kept_weight.round(6).tolist()
@@ -93,12 +94,12 @@ class Topology:
 
     @property
     def rho(self) -> float:
-        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1, the contraction of the disagreement per round; |λ₂| of a directed graph."""
+        """Contraction ρ = ‖I + W − 11ᵀ/m‖₂ < 1 of the disagreement per round; |λ₂| for a directed graph."""
         return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
 
     @property
     def spectral_gap(self) -> float:
-        """1 − ρ, computed without cancellation as min(λ₂, 2 − λ_m).
+        """Spectral gap 1 − ρ, computed without cancellation as min(λ₂, 2 − λ_m).
 
         Example:
             >>> [round(build_topology("ring", m).spectral_gap, 4) for m in (5, 10, 20)]
@@ -108,7 +109,7 @@ class Topology:
 
     @property
     def degrees(self) -> graphs.IntArray:
-        """(m,) number of neighbours of each agent.
+        """Number of neighbours of each agent, (m,).
 
         Example:
             >>> build_topology("star", 4).degrees.tolist()
@@ -128,13 +129,13 @@ def build_topology(
     """Build the topology of a registered generator. Equal arguments give equal topologies.
 
     Args:
-        kind: a name in `GENERATORS`.
+        kind: name in `GENERATORS`.
         agents: number of agents m.
-        params: parameter of the generator → value; defaults if left out.
-        weights: a name in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
+        params: parameter of the generator → value; omitted parameters have their defaults.
+        weights: name in `WEIGHTS`, or {"kind": name, parameter: value, …}, default "metropolis", or "out_degree" for a
             directed graph.
-        seed: seed of a random generator, at least 0; default 0.
-        directed: whether edges are arcs and weights column-stochastic; default no, except for directed generators.
+        seed: seed of a random generator, at least 0, default 0.
+        directed: whether edges are arcs and weights column-stochastic, default False except for directed generators.
 
     Returns:
         The weighted graph with its eigenvalues.
@@ -165,7 +166,7 @@ def from_file(
         path: path of a file, or name of a network in the package ("abilene").
         weights: weight rule as in `build_topology`; "file" uses the weights of the file.
         agents: expected number of agents; None accepts any.
-        directed: whether edges are arcs and weights column-stochastic; default no, except for files of arcs.
+        directed: whether edges are arcs and weights column-stochastic, default False except for files of arcs.
 
     Returns:
         The weighted graph, with the labels of the file.
@@ -202,11 +203,11 @@ def from_networkx(
     graph.
 
     Args:
-        graph: the graph; labels, coordinates and weights are attributes, as in GraphML.
+        graph: networkx graph, whose labels, coordinates and weights are attributes, as in GraphML.
         weights: weight rule as in `build_topology`.
         name: name in tables and messages.
-        connected: as in `from_file`.
-        directed: whether edges are arcs and weights column-stochastic; default no, except for graphs of arcs.
+        connected: whether the graph must be connected, default True.
+        directed: whether edges are arcs and weights column-stochastic, default False except for graphs of arcs.
 
     Returns:
         The weighted graph.
@@ -235,12 +236,12 @@ def from_edges(
     """Convert pairs of agents to a topology.
 
     Args:
-        edges: numbers of agents, (E, 2), from 0.
-        agents: number of agents m; default the largest number + 1.
+        edges: pairs of agent numbers from 0, (E, 2).
+        agents: number of agents m, default the largest number + 1.
         weights: weight rule as in `build_topology`.
         name: name in tables and messages.
-        connected: as in `from_file`.
-        directed: whether pairs are arcs (sender, receiver); default no.
+        connected: whether the graph must be connected, default True.
+        directed: whether pairs are arcs (sender, receiver), default False.
 
     Returns:
         The weighted graph.
@@ -281,17 +282,18 @@ def from_matrix(
     connected: bool = True,
     directed: bool = False,
 ) -> Topology:
-    """Convert a matrix to a topology: non-zero entries are edges.
+    """Convert a matrix to a topology, with nonzero entries as edges.
 
     Args:
-        matrix: (m, m), symmetric, 0 or 1 with a zero diagonal. With weights "file" it holds weights, and its diagonal
-            is 0 or makes every row sum 0 (W) or 1 (I + W). For a directed graph, 1 in row i and column j is an arc from
-            i to j, as in networkx; weights are A with column sums 1, where a_ij is the weight of messages from j to i.
+        matrix: symmetric matrix (m, m) of 0 and 1 with a zero diagonal. With weights "file" it holds weights, and its
+            diagonal is 0 or makes every row sum 0 (W) or 1 (I + W). For a directed graph, 1 in row i and column j is an
+            arc from i to j, as in networkx; weights are A with column sums 1, where a_ij is the weight of messages from
+            j to i.
         weights: weight rule as in `build_topology`; "file" uses the matrix.
         name: name in tables and messages.
         place: beginning of messages.
-        connected: as in `from_file`.
-        directed: whether the matrix may be asymmetric; default no.
+        connected: whether the graph must be connected, default True.
+        directed: whether the matrix may be asymmetric, default False.
 
     Returns:
         The weighted graph.
@@ -350,16 +352,16 @@ def time_varying(base: Topology, kind: str, seed: int, *, draw: Callable[[int], 
     """Make a topology time-varying.
 
     Args:
-        base: the graph with all edges.
-        kind: one of `over_time.KINDS`, except "sequence" (see `in_turn`).
+        base: graph with all edges.
+        kind: kind in `over_time.KINDS`, except "sequence" (see `in_turn`).
         seed: public seed.
-        draw: seed → graph of a random family.
+        draw: function seed → graph of a random family.
 
     Returns:
-        The base with its `over_time`.
+        The base graph with its `over_time`.
 
     Raises:
-        InputError: the base does not suit the kind.
+        InputError: the base graph does not suit the kind.
 
     Example:
         >>> time_varying(build_topology("ring", 6), "matching", seed=0).over_time.kind
@@ -390,10 +392,10 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     """Combine graphs that are used in turn into one topology, whose W is the mean of their W.
 
     Args:
-        several: graphs of rounds 0, 1, …, repeated.
+        several: graphs of rounds 0, 1, …, which are repeated.
         seed: public seed.
         name: name in tables and messages.
-        kind: "sequence", or "function" if a function of the round returned them.
+        kind: kind "sequence", or "function" if a function of the round returned the graphs.
 
     Returns:
         The mean of the graphs with its `over_time`.
@@ -424,7 +426,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
 
 
 def _in_order(graph: Topology, first: Topology) -> Any:
-    """Return W of a graph with the agents in the order of the first. Raises InputError for other agents."""
+    """Return W of a graph with the agents in the order of the first graph. Raises InputError for different agents."""
     if graph.labels == first.labels:
         return graph.mixing
     place = {label: k for k, label in enumerate(graph.labels)}

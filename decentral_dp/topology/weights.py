@@ -1,4 +1,4 @@
-"""Weight rules: from a graph to the mixing matrix W.
+"""Weight rules, which map a graph to the mixing matrix W.
 
 W is symmetric with zero row sums, w_ij > 0 on edges and w_ii = −Σ_j w_ij. So P = I + W is doubly stochastic, and one
 round of gossip is x ← P x. It averages geometrically at the rate
@@ -9,7 +9,7 @@ if and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, requires eigen
 W has; the proofs use ρ < 1.)
 
 For a directed graph A = I + W is column-stochastic: a_ij is the share of agent j's value that i receives, and a_jj the
-share that j keeps. There λ₂ := 1 − |λ₂(A)| and λ_m := 1, so that ρ = |λ₂(A)|, the rate of push-sum.
+share that j keeps. In this case λ₂ := 1 − |λ₂(A)| and λ_m := 1, so that ρ = |λ₂(A)|, the rate of push-sum.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WHERE = "topology.weights"
 
 
 class WeightRule(NamedTuple):
-    """A weight rule.
+    """Weight rule.
 
     Args:
-        name: its key in `WEIGHTS`.
+        name: key in `WEIGHTS`.
         summary: one-line description.
-        make: (graph, …) → (E,) weights above 0, with parameters that are keys.
+        make: function (graph, …) → positive weights (E,), whose parameters are also scenario keys.
         example: parameters of a small instance.
-        directed: whether it is for directed graphs, or None for both; default False.
+        directed: whether the rule is for directed graphs, default False; None for both.
 
     Example:
         >>> WEIGHTS["constant"].usage
@@ -56,7 +56,7 @@ class WeightRule(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """How a scenario selects the rule: by name, or by a table if it has parameters."""
+        """Scenario text that selects the rule, by name or, if it has parameters, by a table."""
         values = "".join(f", {key} = {value}" for key, value in self.example.items())
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
@@ -67,16 +67,16 @@ def weigh(
     """Apply a weight rule to a connected graph.
 
     Args:
-        graph: connected.
-        weights: name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", or "out_degree" of a
+        graph: connected graph.
+        weights: name of a rule, or {"kind": name, parameter: value, …}, default "metropolis", or "out_degree" for a
             directed graph.
-        alone: whether the graph is the only one; else it may be disconnected, with λ₂ = 0 and λ_m = 1.
+        alone: whether the graph is the only one; otherwise it may be disconnected, with λ₂ = 0 and λ_m = 1.
 
     Returns:
-        The rule with its parameters, in words; W, (m, m) CSR array; λ₂ and λ_m of −W.
+        The rule with its parameters in words, the CSR array W (m, m), and λ₂ and λ_m of −W.
 
     Raises:
-        InputError: an unknown rule or parameter; ρ ≥ 1.
+        InputError: the rule or a parameter is unknown, or ρ ≥ 1.
 
     Example:
         >>> pair = Graph(2, np.array([[0, 1]]))
@@ -137,12 +137,12 @@ def mixing_matrix(graph: Graph, weights: Array) -> Any:
     """Assemble W from the weights of the edges.
 
     Args:
-        graph: m agents and E edges.
+        graph: graph with m agents and E edges.
         weights: weights, (E,).
 
     Returns:
-        (m, m) CSR array with sorted indices and all diagonal entries; zero row sums, or column sums of a directed
-        graph.
+        The CSR array W (m, m), with sorted indices, all diagonal entries, and zero row sums (column sums for a directed
+        graph).
     """
     from scipy.sparse import coo_array
 
@@ -170,7 +170,7 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
     """Return 1 − |λ₂(A)| and 1, the counterparts of λ₂ and λ_m for a directed graph.
 
     Args:
-        mixing: A − I, (m, m).
+        mixing: matrix A − I, (m, m).
     """
     from scipy.sparse import eye_array
 
@@ -178,7 +178,7 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
 
 
 def metropolis(graph: Graph) -> Array:
-    """Compute 1/(1 + the larger degree of both ends) of each edge, (E,)."""
+    """Compute 1/(1 + larger degree of both ends) for each edge, (E,)."""
     return np.asarray(1.0 / (1.0 + graph.degrees[graph.edges].max(axis=1, initial=0)))
 
 
@@ -188,17 +188,17 @@ def lazy_metropolis(graph: Graph) -> Array:
 
 
 def max_degree(graph: Graph) -> Array:
-    """Give every edge 1/(1 + the largest degree), (E,)."""
+    """Assign 1/(1 + largest degree) to every edge, (E,)."""
     return equal_weights(graph, 1.0 / (1.0 + graph.degrees.max()))
 
 
 def out_degree(graph: Graph) -> Array:
-    """Compute 1/(1 + the out-degree of the sender) of each arc, (E,)."""
+    """Compute 1/(1 + out-degree of the sender) for each arc, (E,)."""
     return np.asarray(1.0 / (1.0 + np.bincount(graph.edges[:, 0], minlength=graph.agents)[graph.edges[:, 0]]))
 
 
 def equal_weights(graph: Graph, value: Annotated[Positive, Doc("weight of every edge")]) -> Array:
-    """Give every edge one weight, (E,)."""
+    """Assign the same weight to every edge, (E,)."""
     return np.full(len(graph.edges), value)
 
 

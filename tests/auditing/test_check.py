@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.auditing.check import CheckResult, _check_networks, find_target
+from decentral_dp.auditing.check import CheckResult, CheckRow, _check_networks, find_target
 from decentral_dp.auditing.check import try_component as check
 from decentral_dp.auditing.component_runs import searched_pairs
+from decentral_dp.auditing.terminal import print_check
 from decentral_dp.cli.main import app
 from decentral_dp.simulation.jobs.build import build_job as build
 
@@ -438,3 +439,20 @@ def test_centred_features_pass() -> None:
     assert result.passed
     search = next(row for row in result.rows if row.name == "search")
     assert search.ratio == pytest.approx(1.0, rel=1e-6)
+
+
+def test_the_table_has_whole_words_and_each_reason_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    requirements = {
+        "search": "moved / sensitivity is at most 1",
+        "compressed messages": "topology.compression: as search",
+    }
+    rows = tuple(CheckRow(name, text, 12, "not tried", why="It does not run.") for name, text in requirements.items())
+    print_check(CheckResult("momentum", rows, 24, 0, 2, 2))
+    printed = capsys.readouterr().out
+    assert "– search, compressed messages: It does not run.\n" in printed
+    assert printed.count("It does not run.") == 1
+    words = {word for line in printed.splitlines() for word in line.split()}
+    assert {word for text in requirements.values() for word in text.split()} <= words

@@ -267,6 +267,16 @@ def test_an_audit_writes_into_no_pipe_and_no_device(command: Command, tmp_path: 
     assert "--out: out.json already exists" in said.err
 
 
+def test_an_interrupted_audit_prints_how_to_repeat_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("decentral_dp.auditing.terminal.play_game", interrupt)
+    said = command("audit", "quadratic", "--runs", "20")
+    assert said.code == 130
+    assert said.err == "Interrupted; nothing was written. An audit does not resume. Fix: repeat it with fewer --runs.\n"
+
+
 def test_a_full_disk_while_drawing_keeps_the_run(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,8 @@ def test_objects_are_the_components_of_the_job() -> None:
     assert job.scenario.privacy.epsilon == 4.0
     with pytest.raises(AttributeError, match="no attribute 'spiral'"):
         _ = decentral_dp.graphs.spiral
+    with pytest.raises(InputError, match=r"^graphs\.ring: 'str' object .*as in ring\(16\)\.$"):
+        decentral_dp.graphs.ring("x")
     with pytest.raises(AttributeError, match="no attribute 'Dsgd'"):
         _ = algorithms.Dsgd
 

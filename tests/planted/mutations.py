@@ -912,8 +912,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two batches in one value amplified as one batch",
         "bounded.py",
-        "            union[split] = Sensitivity(total, np.ones_like(total), MIXED)\n",
-        "            union[split] = first._replace(sensitivity=total)\n",
+        "union[split] = Sensitivity(total, np.ones_like(total), MIXED, largest=largest)",
+        "union[split] = first._replace(sensitivity=total, largest=largest)",
         (f"{_BATCH}::test_two_fresh_batches_in_one_value_are_not_amplified",),
     ),
     Mutation(
@@ -993,8 +993,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the maximum cost of a release's uses instead of their sum",
         "algorithms/plans.py",
-        "            bound += step\n",
-        "            bound = np.maximum(bound, step)\n",
+        "            sensitivity[split] += step\n",
+        "            sensitivity[split] = np.maximum(sensitivity[split], step)\n",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
@@ -1999,9 +1999,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a negative multiple of a negative sensitivity",
         "bounded.py",
-        "        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)\n"
+        "        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
         "    size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)\n",
-        "        return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling)\n"
+        "        return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
         "    size = np.asarray(factor, dtype=np.float64).reshape(-1)\n",
         (f"{_GUARDS}::test_a_negative_multiple_moves_as_far_as_a_positive_one",),
     ),

@@ -208,6 +208,24 @@ def test_shared_noise_spends_the_target_of_every_agent() -> None:
 
 
 @pytest.mark.parametrize(
+    ("weights", "privacy", "advises"),
+    [
+        ("sites", {"epsilon": 1.0}, True),
+        ("records", {"epsilon": 1.0}, False),
+        ("sites", {"epsilon": 1.0, "adversary": "final_models"}, False),
+        ("sites", {"epsilon": 1.0, "guarantee": "none"}, False),
+    ],
+)
+def test_a_plan_advises_weights_of_records_for_unequal_agents(
+    weights: str, privacy: dict[str, Any], advises: bool
+) -> None:
+    source = content(weights, **privacy)
+    del source["privacy"]["y"]
+    advice = 'Small agents add more noise. Fix: set problem.weights = "records".'
+    assert (advice in decentral_dp.plan(source, **objects()).setting_warnings) == advises
+
+
+@pytest.mark.parametrize(
     ("kind", "sizes", "privacy"),
     [
         ("random_walk", SIZES, {}),

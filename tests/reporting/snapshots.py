@@ -16,6 +16,7 @@ from rich.console import Console
 
 import decentral_dp
 from decentral_dp.cli import run as command
+from decentral_dp.reporting import terminal
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.studies.report import print_findings
 from tests.support.run_folders import page_of, privacy_of, write_run
@@ -65,7 +66,7 @@ def _terminal(print_something: Any) -> str:
     printed = io.StringIO()
 
     def console(*_: Any) -> Console:
-        return Console(file=printed, width=100, markup=False, highlight=False, emoji=False)
+        return terminal.console(printed, 100)
 
     with patch.object(command, "console", console), patch("decentral_dp.studies.report.console", console):
         print_something()

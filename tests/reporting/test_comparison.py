@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.cli.run import print_comparison
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.comparison import compare, comparison_tables
@@ -72,6 +73,21 @@ def test_long_names_lose_what_all_have(folders: Path, tmp_path: Path) -> None:
     for name in names:
         shutil.copytree(folders / "a", tmp_path / name)
     assert [run.name for run in compare(*(tmp_path / name for name in names)).runs] == ["seed=1", "seed=2"]
+
+
+def test_long_names_are_rows_and_no_column_breaks_them(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"digits-topology.kind={kind}-privacy.epsilon=2.0" for kind in ("ring", "star", "complete", "path")]
+    for name in names:
+        shutil.copytree(folders / "a", tmp_path / name)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_comparison(compare(*(tmp_path / name for name in names)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:4]] == [
+        ["run", str(k), f"topology.kind={kind}"] for k, kind in enumerate(("ring", "star", "complete", "path"), 1)
+    ]
+    assert ["run", "1", "run", "2", "run", "3", "run", "4"] in [line.split() for line in lines]
 
 
 def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:

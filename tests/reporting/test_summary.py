@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp.cli.run import write_predictions
 from decentral_dp.reporting.privacy import summary_text
+from decentral_dp.reporting.terminal import console, print_items
 from tests.support.run_folders import read_page
 
 FEW: dict[str, Any] = {"algorithm.rounds": 2, "run.evaluate_every": 2}
@@ -46,3 +48,14 @@ def test_every_output_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureF
     write_predictions(tmp_path / "run", tmp_path / "new.csv", tmp_path / "predictions.csv")
     assert summary in capsys.readouterr().out
     assert decentral_dp.audit("classification", set=FEW, runs=20).privacy == summary
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_no_line_ends_between_a_variable_and_its_value(width: int) -> None:
+    printed = io.StringIO()
+    text = "Gaussian, noise multiplier x 9.12, y 31.7: ε = 4.00 at δ = 1e-5 for 10 agents."
+    print_items(console(printed, width), [("Mechanism", text)])
+    lines = printed.getvalue().splitlines()
+    assert " ".join(line.removeprefix("Mechanism").strip() for line in lines) == text
+    assert max(map(len, lines)) <= width
+    assert not [line for line in lines if line.endswith((" x", " y", "ε", "δ", "="))]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from decentral_dp.reporting.report import score_notes
 from decentral_dp.simulation.advice import loss_trend, weak_score
+from decentral_dp.simulation.result import read_result
+from tests.support.run_folders import write_run
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,12 @@ def test_loss_rose(course: object, rises: bool) -> None:
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
     trend = loss_trend(pd.DataFrame(rows), learned_little=True)
     assert (trend is not None and trend.increased) == rises
+
+
+@pytest.mark.parametrize(("rounds", "share", "warns"), [(4, 1.0, True), (4, 0.9, False), (40, 1.0, False)])
+def test_a_short_run_that_clips_all_gradients_has_a_warning(
+    tmp_path: Path, rounds: int, share: float, warns: bool
+) -> None:
+    result = read_result(write_run(tmp_path / "run", rounds=rounds, changes={"diagnostics": {"clipped": {"y": share}}}))
+    text = f"All gradients are clipped after {rounds} rounds. Fix: increase algorithm.rounds."
+    assert (("Warning", text) in score_notes(result)) == warns

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pandas as pd
 import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.errors import InputError
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
 # With equal noise on a star, the budget of the hub differs.
@@ -40,3 +42,16 @@ def test_files_of_a_run_have_names_beside_numbers(ran: decentral_dp.Run) -> None
             numbered = one[one["agent"] != "mean"]
             assert [NAMES[int(a)] for a in numbered["agent"]] == numbered["agent_name"].tolist()
     assert (ran.metrics["agent"] == "mean").sum() == (ran.metrics["agent_name"] == "mean").sum() > 0
+
+
+def test_more_agents_than_names_of_a_partition_are_refused() -> None:
+    data = {"features": np.eye(8), "labels": np.arange(8) % 2, "agent": np.array(["a", "b", "c", "c"] * 2)}
+    changes = {
+        "problem.classes": [0, 1],
+        "problem.scale": {"*": [0, 1]},
+        "problem.partition": {"kind": "column", "name": "agent", "agents": ["a", "b", "c"]},
+        "topology.agents": 4,
+    }
+    numbers = r"number of agents differs from topology\.agents \(got 3, expected 4\)\. Fix: set topology\.agents = 3\."
+    with pytest.raises(InputError, match=rf"^problem\.partition\.agents: {numbers}$"):
+        decentral_dp.build("classification", set=changes, data=data)

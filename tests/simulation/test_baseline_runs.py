@@ -11,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.errors import Stopped
 from decentral_dp.reporting import page
 from decentral_dp.reporting.report import compare_with_baselines, read_report
 from decentral_dp.simulation.result import RunResult
@@ -69,6 +70,24 @@ def test_each_is_a_run_of_its_own_at_the_same_price(judged: decentral_dp.Run) ->
     compared = read_report(judged.folder).baselines
     assert compared is not None
     assert len(compared.table.rows) == 2 + len(judged.baselines)
+
+
+@pytest.mark.parametrize("baselines", [True, False])
+def test_an_interrupt_says_that_baselines_do_not_resume(tmp_path: Path, baselines: bool) -> None:
+    def interrupt(progress: Any) -> None:
+        if progress.done > 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped) as stopped:
+        decentral_dp.run(
+            "classification",
+            set=FEW | {"run.evaluate_every": 1},
+            out=tmp_path / "run",
+            callbacks=[interrupt],
+            baselines=baselines,
+        )
+    assert ("Repeat baselines and seeds in a new folder." in str(stopped.value)) == baselines
+    assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
 
 
 def test_alone_nobody_hears_of_another() -> None:
@@ -141,7 +160,7 @@ def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
             **{"title": "", "status": "ok", "reason": None, "engine": "local", "rounds": 1, "rounds_planned": 1},
             **{"topology": {}, "versions": {}},
             "metrics": {"test_auc": auc, "test_loss": 0.5},
-            "diagnostics": {"baselines": {"test_accuracy": 0.75}},
+            "diagnostics": {"baselines": {"test_auc": 0.5, "test_accuracy": 0.75}},
             "problem": {"records": {"test": tests}},
             "privacy": {
                 **STATEMENT,

@@ -1,4 +1,4 @@
-"""AdaSDBO: bilevel gossip with step sizes from the cumulated norms of released gradients.
+"""AdaSDBO: bilevel gossip with step sizes from the accumulated norms of released gradients.
 
 With P the mixing matrix (P v = a_i v_i + Σ_j w_ij v_j, a_i = 1 − |w_ii|), ũ the release of u, f_{i,t} and g_{i,t} the
 means over the records that agent i reads, and w one of x, y and z, round t of agent i runs
@@ -11,11 +11,11 @@ means over the records that agent i reads, and w one of x, y and z, round t of a
 with u at (x_{t+1}, y_{t+1}, z_{t+1}), η → base_step and m → floor. The hierarchy of the step sizes is that of S-TFBO.
 Round 0 only reads the first gradients, and the gradients at the last point are not released.
 
-Noise protects one record of agent i. Only u reads records: its sensitivity is 2C_x/N per term of x, 2C_y/N of y and
+Noise protects one record of agent i. Only u reads records: its sensitivity is 2C_x/N per term of x, 2C_y/N for y and
 2C_z/N per term of z, at every value of the accumulators. x, y, z and m are functions of released values, and are sent
 without noise. Step sizes from noiseless gradients would depend on records. Here a step size multiplies the released
-gradient and its noise. The accumulators contain the energy of the noise, so a run with more noise takes smaller
-steps. Messages contain u, and are twice as long as those of `ldp_dsbo`.
+gradient and its noise. The accumulators contain the energy of the noise, so a run with more noise takes smaller steps.
+Messages contain u, and are twice as long as those of `ldp_dsbo`.
 
 Without noise the fixed points are those of `ldp_dsbo`. One agent runs S-TFBO with one factor η.
 
@@ -41,7 +41,7 @@ class AdasdboState(NamedTuple):
     Args:
         x, y, z: public iterates, (b, p), (b, q) and (b, q).
         m: accumulators of x, y and z, public, (b, 3).
-        ux, uy, uz: gradients before noise, of the shapes of x, y and z.
+        ux, uy, uz: gradients before noise, with the shapes of x, y and z.
     """
 
     x: dp.Array

@@ -1,16 +1,16 @@
-"""AdaSSP on a graph: least squares from one release of clipped sufficient statistics of each agent.
+"""AdaSSP on a graph: each agent releases its mean label, then clipped sufficient statistics of least squares.
 
 min over y of (1/m) Σ_i mean over agent i's train records of ½ (yᵀã − b)², + l2/2 ‖y‖², with ã = (a, γ) = ∇φ of the
 linear model. The labels are centred first, since labels far from 0 would use up the clipping norm C. With P the
 symmetric mixing matrix, and a tilde for a release with noise,
 
     r_i = f · mean clip(γ b, C)                                               released once, in round 1
-    β ← P r̃ / f, then β ← P β,   until round K                              of released values, so without noise
+    β ← P r̃ / f, then β ← P β,   until round K                              function of released values, no noise
     s_i = mean clip((vech(ã ãᵀ), ã (b − β_i/γ)), C)                           released once, in round K + 1
-    s_i ← s̃_i with ã b instead of ã (b − β_i/γ), then s ← P s               of released values, so without noise
+    s_i ← s̃_i with ã b instead of ã (b − β_i/γ), then s ← P s               function of released values, no noise
 
 The layout of s is that of `problems.statistics`. S and v are its means of ã ãᵀ and ã b, and b̄ is the last entry of v
-over γ. Every agent publishes
+divided by γ. Every agent publishes
 
     y = b̄/γ e + (S + (λ + l2) I)⁻¹ (v − (S + l2 I) b̄/γ e),      λ = max(0, √(2q) σ − λ_min(S)),
 
@@ -51,10 +51,10 @@ class AdaSspState(NamedTuple):
     """State of agents.
 
     Args:
-        x: without coordinates, (b, 0).
-        y: start of the model, (b, q).
+        x: empty upper variable, (b, 0).
+        y: initial model, (b, q).
         s: statistics, (b, width); before round K + 1 only the last entry, the mean label, is not 0.
-        centre: β_i/γ of the release of s, (b, 1).
+        centre: centre β_i/γ of the release of s, (b, 1).
     """
 
     x: dp.Array
@@ -65,13 +65,13 @@ class AdaSspState(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaSsp(dp.Algorithm):
-    """Least squares from one noisy release of sufficient statistics, averaged by gossip (AdaSSP; Wang, 2018).
+    """Least squares from noisy mean labels and sufficient statistics, averaged by gossip (AdaSSP; Wang, 2018).
 
     Args:
-        label_rounds: K, half of all rounds but the first and the last.
-        noise: σ.
+        label_rounds: number K of rounds for the mean label, half of the rounds between the first and the last.
+        noise: standard deviation σ.
         l2: strength of the problem's ridge l2/2 ‖y‖².
-        bias: γ, the constant feature of the intercept in the model.
+        bias: constant feature γ of the intercept in the model.
     """
 
     label_rounds: int = dp.internal(default=1)

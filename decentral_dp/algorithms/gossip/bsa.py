@@ -1,6 +1,6 @@
 """BSA: bilevel stochastic approximation with a server that averages the answers of agents.
 
-Round t, all agents at the server's points (x, y), means over m agents, K inner steps, b terms of a Neumann series:
+Round t, with all m agents at the server's point (x, y), K inner steps and a Neumann series of b terms:
 
     y <- y − β_t mean_i ∇_y g_i(x, y)                                        K times, from the last y
     v_0 = mean_i ∇_y f_i(x, y),     v_k = mean_i (v_{k−1} − (1/L) ∇²_yy g_i(x, y) v_{k−1})     0 < k < b
@@ -8,8 +8,8 @@ Round t, all agents at the server's points (x, y), means over m agents, K inner 
     x <- x − α_t mean_i (∇_x f_i(x, y) − ∇²_xy g_i(x, y) w)
 
 α → x, β → y, K → inner, b → inverse, L → smoothness. The paper stops the series at a random length, (b/L) v_p with p
-uniform below b, whose mean is w; here it is w itself, without that variance, and K and β are constant over the inner
-steps. With a minibatch stream every answer uses a fresh batch.
+uniform below b, whose mean is w. This implementation uses w itself, without that variance. K and β are constant over
+the inner steps. With a minibatch stream every answer uses a fresh batch.
 
 The server is untrusted: each agent adds noise to its own answer. x and y are functions of answers, so they are public,
 equal at all agents, and without privacy cost. The mean averages the noise of m agents.
@@ -18,7 +18,7 @@ equal at all agents, and without privacy cost. The mean averages the noise of m 
 2C_x/N per term for gx.
 
 The server averages Hessian-vector products. Without noise the limit is the optimum up to (1 − μ/L)^b, the truncation of
-the series, for any K. The graph is not used. One agent: double-loop bilevel descent.
+the series, for any K. The graph is not used. One agent runs double-loop bilevel descent.
 
 Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
 """
@@ -48,7 +48,8 @@ class Bsa(dp.Algorithm):
 
     Args:
         x, y: step sizes α, β.
-        inner, inverse, smoothness: K, b, L.
+        inner, inverse: numbers K of inner steps and b of terms.
+        smoothness: smoothness L.
     """
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")

@@ -1,17 +1,17 @@
 """Centring: agents release the mean of their features once, and a linear model reads features minus this mean.
 
-A step around any gossip algorithm of training at one level, min_y (1/m) Σ_i g_i(x, y) at a constant x. The centre x of
+Centring wraps any gossip algorithm of one-level training, min_y (1/m) Σ_i g_i(x, y) at a constant x. The centre x of
 the features (`problems.training`) is 0 at the start. With f_i the mean of the features of all train records of agent i,
 each clipped to C_x, x̃ the released value, and a_i = 1 − |w_ii|,
 
     x_{i,1} = f_i                                                    released once, with fresh noise
-    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t},   t = 1, …, K − 1,   of released values, so without noise
+    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t},   t = 1, …, K − 1,   function of released values, no noise
     x ← max(0, 1 − ν²/‖x‖²) x                                        once, after the last average
 
 ν² is the expected square of the noise of x (James & Stein 1961). With a `radius`, x is projected on the ball of this
-radius in every round, so that features minus x are bounded (docs/proofs/37). x travels in the first message of a round.
+radius in every round, so that features minus x are bounded (docs/proofs/37). x is sent in the first message of a round.
 The algorithm runs unchanged at the x of its round. If agents answer a server, they send f_i with the last answer of
-round 1. x is then the mean of these answers, shortened in the same way, from round 2 on.
+round 1. x is then the mean of these answers, shrunk in the same way, from round 2 on.
 
 Noise protects one train record: the release has sensitivity 2C_x/N_i, without amplification by sampling, and x is
 post-processing. At any x the algorithm clips gradients of the features a − x to C_y, so its releases keep their
@@ -39,13 +39,13 @@ from decentral_dp.algorithms.plans import Wrapper
 
 @dataclass(frozen=True)
 class Centring(Wrapper, dp.Algorithm):
-    """Algorithm around `program`, which trains at the released mean of the features.
+    """Wrapper of `program`, which trains at the released mean of the features.
 
     Args:
         program: gossip algorithm of one-level training, with a state of the fields x and y.
-        averaging_rounds: K, number of rounds in which agents send x; of a server 1.
-        noise: ν².
-        radius: largest norm of x; default infinite.
+        averaging_rounds: number K of rounds in which agents send x; 1 for a server.
+        noise: expected square ν² of the noise of x.
+        radius: largest norm of x, infinite by default.
     """
 
     averaging_rounds: int
@@ -81,7 +81,14 @@ class Centring(Wrapper, dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Any) -> Generator[Any, Any, Any]:
         if self.central and t == 1:
-            return (yield from self._ask(t, dataset, s))
+            # Send the mean of the features with the last answer of the round.
+            steps = self.program.step(t, dataset, s)
+            question = next(steps)
+            for _ in range(self.releases_per_round - 1):
+                question = steps.send((yield question))
+            answer = yield dp.Ask(**question.values, m=dataset.feature_mean())
+            after = yield from _continue(steps, answer)
+            return after._replace(x=self.shortened(answer.mean.m))
         if not self.central and 0 < t <= self.averaging_rounds:
             return (yield from self._average(t, dataset, s))
         after = yield from self.program.step(t, dataset, s)
@@ -104,18 +111,8 @@ class Centring(Wrapper, dp.Algorithm):
         after = yield from _continue(steps, reply)
         return after._replace(x=x)
 
-    def _ask(self, t: int, dataset: dp.LocalDataset, s: Any) -> Generator[Any, Any, Any]:
-        """Send the mean of the features with the last answer of the round."""
-        steps = self.program.step(t, dataset, s)
-        question = next(steps)
-        for _ in range(self.releases_per_round - 1):
-            question = steps.send((yield question))
-        answer = yield dp.Ask(**question.values, m=dataset.feature_mean())
-        after = yield from _continue(steps, answer)
-        return after._replace(x=self.shortened(answer.mean.m))
-
     def shortened(self, x: dp.Array) -> dp.Array:
-        """Return means with noise, (b, p), times max(0, 1 − ν²/‖x‖²)."""
+        """Return noisy means, (b, p), multiplied by max(0, 1 − ν²/‖x‖²)."""
         if not self.noise:
             return x
         length = np.square(x).sum(axis=1, keepdims=True)
@@ -123,7 +120,7 @@ class Centring(Wrapper, dp.Algorithm):
         return shorter
 
     def project(self, x: dp.Array) -> dp.Array:
-        """Return the points of the ball nearest to means with noise, (b, p)."""
+        """Return the projection of noisy means, (b, p), on the ball."""
         if math.isinf(self.radius):
             return x
         length = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
@@ -146,7 +143,7 @@ class Centring(Wrapper, dp.Algorithm):
         return {**self.program.planned_releases(public), channel: plan}
 
     def solution(self, values: Mapping[str, dp.Array]) -> Mapping[str, dp.Array]:
-        """Return values that the algorithm publishes in another form, as of `Program`."""
+        """Return the values that the algorithm publishes in another form (see `Program`)."""
         solve = getattr(self.program, "solution", None)
         return {} if solve is None else dict(solve(values))
 
@@ -162,5 +159,5 @@ def _continue(steps: Generator[Any, Any, Any], reply: Any) -> Generator[Any, Any
 
 
 def strip_centring(algorithm: Any) -> Any:
-    """Return the algorithm inside a centring step, or the algorithm itself without one."""
+    """Return the algorithm that a centring wrapper contains, or the algorithm itself if there is no wrapper."""
     return algorithm.program if isinstance(algorithm, Centring) else algorithm

@@ -14,13 +14,13 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
 A message has at most 2pq + q numbers; a message of more than 64 MiB raises InputError before anything is allocated.
 
 `released` (certified)
-    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then Z is a
-    function of released D: it needs no noise, and Z^{k+1} − Z^k is public. Over one and the same batch J_i cancels, and
-    the increment reads the records through one clipped mean, along that public direction:
+    Every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then Z is a
+    function of released D: it needs no noise, and Z^{k+1} − Z^k is public. Over a single batch J_i cancels, and the
+    increment reads the records through one clipped mean, along that public direction:
 
         D^0 = −J_iᵀ,     D^{k+1} = P D^k + H_i (Z^{k+1} − Z^k)
 
-    Zᵀ ∇_y f_i would multiply a record-dependent value by a matrix: so ∇_y f_i is released with D^0, on the channel h,
+    Zᵀ ∇_y f_i would multiply a record-dependent value by a matrix, so ∇_y f_i is released with D^0, on the channel h,
     and its released value is used. One replaced train record changes y^k by β_t·2C_y/N,     D^0 by 2C_x/N,     D^1,
     D^2, … by 2C_z/N each,
 
@@ -28,7 +28,7 @@ A message has at most 2pq + q numbers; a message of more than 64 MiB raises Inpu
     accounted with sensitivity (2C_z + 4C_x)/N, then (4C_z + 4C_x)/N.) H_i (Z^{k+1} − Z^k) and J_i are clipped as
     wholes, at C_z and C_x, in the entrywise ℓ1 norm or the Frobenius norm. If no clip binds, this is the recursion of
     the paper, over one batch per inverse loop. The clipped part of an increment is missing until the round ends. D and
-    h follow the noise of z.
+    h use the noise schedule of z.
 
 With a minibatch stream every mean of a round uses a fresh sample, as in the paper, except the inverse loop of
 `released`. It uses one sample for all k, so no amplification is claimed.
@@ -37,16 +37,16 @@ Without noise, and with N large, the algorithm converges to the optimum for deca
 error of y grows with the differences of the g_i, since y is not tracked. With one agent, this is double-loop bilevel
 descent, stable for γ_t H < 2. Several agents need a far smaller γ, or D diverges within the round.
 
-Noise: the mean of the D_i is that of the S_i plus the sum of all noise since the round began, a random walk of N steps.
-Z integrates it once more, and mixing does not remove it. It restarts in every round.
+Noise: the mean of the D_i equals the mean of the S_i plus the sum of all noise since the round began, a random walk of
+N steps. Z integrates it once more, and mixing does not remove it. It restarts in every round.
 
 The published analysis assumes: doubly stochastic mixing, g_i strongly convex in y, gradients and second derivatives
-that are Lipschitz, bounded ∇_y f_i, unbiased samples of bounded variance, γ below what the spectral gap and the
-condition of the Hessian allow, and K and N that grow with the logarithm of the accuracy. The analysis covers neither
+that are Lipschitz, bounded ∇_y f_i, unbiased samples of bounded variance, γ below a bound from the spectral gap and the
+condition number of the Hessian, and K and N that grow with the logarithm of the accuracy. The analysis covers neither
 noise on messages nor clipping bias.
 
 Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, and Optimization
-Letters; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+Letters; with noise on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ from decentral_dp.bounded import transpose, unproven
 
 
 class DsboJhipState(NamedTuple):
-    """State of agents: noiseless until it is sent, then the agent's own value.
+    """State of agents, noiseless until it is sent and then the agent's own value.
 
     Args:
-        x: (b, p).
-        y: (b, q).
-        y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
+        x: upper variable, (b, p).
+        y: lower variable, (b, q).
+        y_near: sum Σ_j w_ij ỹ_j of the last message, (b, q).
     """
 
     x: dp.Value
@@ -81,7 +81,7 @@ class DsboJhip(NestedLoops):
 
     Args:
         x, y, z: step sizes η, β, γ.
-        inner, inverse: K, N.
+        inner, inverse: numbers of iterations K, N.
     """
 
     x: dp.StepSize = dp.option("η, of x along the hypergradient")
@@ -108,7 +108,7 @@ class DsboJhip(NestedLoops):
     def tracked_inverse(
         self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value
     ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
-        """Compute Z^N, (b, q·p), and the released h, (b, q). x: (b, p), y: (b, q)."""
+        """Compute Z^N, (b, q·p), and the released h, (b, q), from x (b, p) and y (b, q)."""
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         batch = dataset.batch(t, self.inner, kept=True)
         upper = batch.upper_grad_y(x, y)
@@ -126,7 +126,7 @@ class DsboJhip(NestedLoops):
         return z, upper
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        # D^1 is the first D that contains a Hessian. With N = 1 it is not computed.
         tracked_terms = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
         return {
             "x": dp.Channel("x", p, ("upper_grad_x",)),
@@ -153,7 +153,7 @@ class DsboJhip(NestedLoops):
 
 
 def transposed_times(z: dp.Array, vectors: dp.Array) -> dp.Array:
-    """Compute Zᵀ v row by row. Args: Z flat (b, q·p), v (b, q)."""
+    """Compute Zᵀ v row by row from the flat Z (b, q·p) and v (b, q)."""
     rows, q = vectors.shape
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 

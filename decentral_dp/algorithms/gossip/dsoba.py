@@ -10,10 +10,10 @@ g_{i,t} the means over the records that agent i reads, round t of agent i runs
     z_{t+1} = z̄ − γ_t (∇²_yy g_{i,t} z̄ − ∇_y f_{i,t})                                  adapt
 
 at (x̄, ȳ), with α → x, β → y, γ → z, θ → theta and h̃_{−1} = 0. h̃ is the released h, so a release of x carries θ α_t
-times fresh means, and its noise is θ times that of `ldp_dsbo` at equal ε. The moving average damps this noise, too. The
+times fresh means, and its noise is θ times that of `ldp_dsbo` at equal ε. The moving average also damps this noise. The
 paper's h has no noise. All points are functions of released values: the sensitivity to one record is
-θ α_t·2C_x/N per term of x, β_t·2C_y/N of y and γ_t·2C_z/N per term of z. A channel that reads no record is sent without
-noise.
+θ α_t·2C_x/N per term of x, β_t·2C_y/N for y and γ_t·2C_z/N per term of z. A channel that reads no record is sent
+without noise.
 
 Without noise the fixed points are those of `ldp_dsbo`. One agent runs SOBA with a moving average.
 
@@ -32,7 +32,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class DsobaState(NamedTuple):
-    """State of agents: x (b, p), y (b, q) and z (b, q), before noise; mixed P x̃ (b, p) of the last round, public."""
+    """State of agents: x (b, p), y (b, q) and z (b, q), before noise; public mixed P x̃ (b, p) of the last round."""
 
     x: dp.Value
     y: dp.Value
@@ -69,7 +69,7 @@ class Dsoba(dp.Derived):
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         x, y, z = ((1.0 - dataset.neighbour_weight) * released[c] + neighbour_sum[c] for c in dp.CHANNELS)
         d = dataset.oracle(t, x, y, z)
-        # At the start both are the same point, as after a step of size 0.
+        # At the start both points are equal, as after a step of size 0.
         momentum = (s.mixed - released.x) / (self.x(max(0, t - 1)) or 1.0)
         ahead = x - (1.0 - self.theta) * self.x(t) * momentum - self.newest(t) * (d.upper_grad_x - d.lower_jvp)
         return DsobaState(

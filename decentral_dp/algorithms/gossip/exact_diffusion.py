@@ -9,7 +9,7 @@ an agent, and all g_i at the agent's mixture c, round t of agent i runs
 
 λ is learning_rate.
 ψ̃ is the released ψ, so the state has no noiseless value: the correction e_{t+1} = c_t − ψ̃_t satisfies
-e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is 0, with noise too. The
+e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is 0, also with noise. The
 paper mixes with (I + P)/2, as here, for a matrix without negative eigenvalues. With one step size for all agents and no
 non-smooth term this recursion is also NIDS (Li, Shi & Yan, IEEE Transactions on Signal Processing 67(17), 2019) and D².
 

@@ -13,10 +13,10 @@ computed. The paper has one agent, no noise, a growing λ and several steps of y
 
 All points are functions of released values. Each record's part of λ (∇_x g(x̄, ȳ) − ∇_x g(x̄, z̄)) is clipped to C_x.
 The sensitivity of x, y and z to one train record is α_t·2C_x/N, β_t·2C_y/N and γ_t·2C_y/N. To one validation record it
-is α_t·2C_x/N of x and β_t·2C_z/(λN) of y. The part of a regulariser in x is exact, and a channel that reads no record
-is sent without noise. The published y is that of the penalty.
+is α_t·2C_x/N for x and β_t·2C_z/(λN) for y. The regulariser's part in x is exact, and a channel that reads no record is
+sent without noise. The published y estimates argmin_y f/λ + g.
 
-Without noise the fixed points are stationary points of f + λ (g − min_y g), at a distance of O(1/λ) to those of the
+Without noise the fixed points are stationary points of f + λ (g − min_y g), at a distance of O(1/λ) from those of the
 bilevel problem. λ multiplies the noise of y and z in the step of x.
 
 Reference: J. Kwon, D. Kwon, S. Wright, R. Nowak, "A Fully First-Order Method for Stochastic Bilevel Optimization",

@@ -1,21 +1,21 @@
 """Federated averaging with an untrusted server.
 
-min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, all m agents at the server's point y_t, ũ the answers with noise:
+min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, with all m agents at the server's point y_t and noisy answers ũ:
 
     u_i = −λ_t ∇_y g_i(x, y_t)                       each record's gradient clipped
     y_{t+1} = y_t + β (y_t − y_{t−1}) + (1/m) Σ_i ũ_i
     with K `local_steps`, if all records of an agent are protected (privacy.unit = "agent"): K steps without noise from
     y_t to y_K, and u_i = clip(y_K − y_t), as in DP-FedAvg
 
-Each agent adds noise to its own answer, so the server may be honest-but-curious; its point is a function of answers,
-public, and equal at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε
-that noise is √m times smaller than the mean of the agents' noise.
+Each agent adds noise to its own answer, so the server may be honest-but-curious. Its point is a function of answers, so
+it is public and equal at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same
+ε that noise is √m times smaller than the mean of the agents' noise.
 
 An answer depends on the records through one clipped mean at a public point: the sensitivity to one train record of
 agent i is λ_t·2C/N_t. All records of the agent change a block of local steps by at most 2C.
 
-The graph is not used. Without noise it is gradient descent on the mean of the g_i. β, the momentum, multiplies a
-difference of released values, without privacy cost.
+The graph is not used. Without noise the algorithm is gradient descent on the mean of the g_i. β, the momentum,
+multiplies a difference of released values, without privacy cost.
 
 Reference: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
 ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round).
@@ -56,7 +56,7 @@ class Federated(DpDsgd):
         x, y = self.starts(dataset)
         return Served(x, y, y)
 
-    # The base sends to neighbours; this algorithm answers a server.
+    # The base class sends to neighbours; this algorithm answers a server.
     def step(  # type: ignore[override]
         self, t: int, dataset: dp.LocalDataset, s: Served
     ) -> Generator[dp.Ask, dp.Answer, Served]:

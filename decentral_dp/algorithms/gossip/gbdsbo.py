@@ -10,19 +10,20 @@ time t, round t of agent i runs
     u ← (1 − β_t) P u + β_t ∇²_xy g_i(x, y)                     (p, q)
     v_j ← (1 − β_t) P v_j + β_t ∇²_yy g_i(x, y; ξ_j)            (q, q),   j = 1 … b
 
-s, h, u and v_j start at 0 and estimate the network's means, and q the inverse of the mean Hessian by b + 1 terms of its
-Neumann series; q h is built up from products with vectors. With a minibatch stream each v_j has its own sample ξ_j.
+s, h, u and v_j start at 0 and estimate the network's means. q estimates the inverse of the mean Hessian by b + 1 terms
+of its Neumann series. q h is computed from products with vectors. With a minibatch stream each v_j has its own sample
+ξ_j.
 
 α → x, γ → y, β → averaging (at most 1), b → inverse, L → smoothness.
 
 A message has 2p + 2q + pq + bq² numbers; a message of more than 64 MiB raises InputError before anything is allocated.
 
 `released` (certified)
-    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then x is a
+    Every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then x is a
     function of releases and needs no noise. One replaced train record changes y by γ_t·2C_y/N, u by β_t·2C_x/N and each
     of the b matrices v_j by β_t·2C_z/N; a validation record changes s by β_t·2C_x/N and h by β_t·2C_z/N. A matrix is
-    clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u follow the noise of x, h and v_j that of
-    z. A round draws several batches, so no amplification by sampling is claimed.
+    clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u use the noise schedule of x, and h and
+    v_j use the schedule of z. A round draws several batches, so no amplification by sampling is claimed.
 
 Without noise the limit solves ∇_x f = ∇²_xy g q ∇_y f, not ∇_x f = ∇²_xy g (∇²_yy g)⁻¹ ∇_y f: the series leaves out the
 share (I − ∇²_yy g/L)^{b+1} of the inverse, where 0 < ∇²_yy g < 2L. If agents differ, convergence needs α_t, γ_t, β_t →
@@ -39,7 +40,7 @@ I − ∇²_yy g/L), steps and weights of order K^{−1/2} for K rounds known be
 variance that does not decrease with the step, and clipping bias, are not covered.
 
 Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
-Networks", NeurIPS 2022; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+Networks", NeurIPS 2022; with noise on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class GbdsboState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), before noise.
-        y: (b, q), before noise.
-        estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q).
+        x: upper variable before noise, (b, p).
+        y: lower variable before noise, (b, q).
+        estimates: channel → estimate: s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q).
     """
 
     x: dp.Value
@@ -70,12 +71,13 @@ class GbdsboState(NamedTuple):
 
 @dataclass(frozen=True)
 class Gbdsbo(dp.Algorithm):
-    """One time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022).
+    """Single-time-scale bilevel gossip of gradients, Jacobians and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022).
 
     Args:
-        x, y, averaging: α, γ, β.
-        inverse: b.
-        smoothness: L.
+        x, y: step sizes α, γ.
+        averaging: weight β.
+        inverse: number b of factors.
+        smoothness: smoothness L.
     """
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")
@@ -93,7 +95,7 @@ class Gbdsbo(dp.Algorithm):
 
     @property
     def terms(self) -> dict[str, str]:
-        """Channel of an estimate → averaged term."""
+        """Channel of each estimate → averaged term."""
         channels = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
         return channels | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
@@ -164,7 +166,7 @@ def correction(smoothness: float, u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.
 
 
 def _times(matrices: dp.Array, vectors: dp.Array) -> dp.Array:
-    """Multiply row by row: (b, n, q) times (b, q)."""
+    """Multiply matrices (b, n, q) by vectors (b, q) row by row."""
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 

@@ -13,9 +13,9 @@ Noise protects one train record of agent i: it changes x_{i,t+1} by at most λ_x
 on any graph. All other terms on the right are public. Statistics of all records that an objective needs, such as the
 share of positives, are public numbers.
 
-Without noise and clips this is decentralised stochastic gradient descent ascent: with one agent gradient descent
-ascent, and on a complete graph with equal weights that on the mean of the f_i. Gradients are not tracked: with a
-constant step, agents with different records differ by O(λ) in the limit.
+Without noise and clips this is decentralised stochastic gradient descent ascent. On a complete graph with equal weights
+it is gradient descent ascent on the mean of the f_i. Gradients are not tracked: with a constant step, agents with
+different records differ by O(λ) in the limit.
 
 Reference: H. Gao, "Decentralized Stochastic Gradient Descent Ascent for Finite-Sum Minimax Problems", 2022
 (arXiv 2212.02724), here with noise on every message and without its tables of gradients.
@@ -42,7 +42,7 @@ class GossipSgda(dp.Derived):
     """Minimax by gossip: local noisy descent on x and ascent on y, without a coordinator.
 
     Args:
-        x, y: λ.
+        x, y: step sizes λ.
     """
 
     x: dp.StepSize = dp.option("λ_x, of x, downwards")

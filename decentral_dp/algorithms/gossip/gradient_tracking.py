@@ -8,20 +8,21 @@ P v = a_i v_i + Σ_j w_ij v_j, s̃ the release of the tracker s, and g̃_0 = s_0
 
 λ is learning_rate.
 g̃ is the released gradient, so the state has no noiseless value: s_{t+1} = r_{t+1} + ∇_y g_i(x, y_{t+1})
-with r_{t+1} = r_t + P s̃_t − s̃_t, r_0 = 0, a function of released values. y is one as well, and is sent without noise.
-Without noise this is the recursion in its adapt-then-combine form; round 0 only reads the first gradient.
+with r_{t+1} = r_t + P s̃_t − s̃_t, r_0 = 0, a function of released values. y is also such a function and is sent
+without noise. Without noise this is the recursion in its adapt-then-combine form; round 0 only reads the first
+gradient.
 
 Noise protects one train record of agent i: s_{t+1} carries one clipped mean, at a public point, so its sensitivity is
 2C/N_t. A difference of two noiseless means would have sensitivity 4C/N_t, and its noise would accumulate. Here the
-network's mean of s̃_t is that of the g̃_t, without earlier noise. No validation record is read, x is never sent, and
-the gradient at the last y is not released.
+network's mean of s̃_t equals the mean of the g̃_t, without earlier noise. No validation record is read, x is never
+sent, and the gradient at the last y is not released.
 
 Without noise, and on a fixed graph, y approaches the common minimiser linearly with a constant step for any g_i. If
 messages are lost, the mean of s̃ differs from that of the g̃. One agent runs gradient descent.
 
 References: A. Nedić, A. Olshevsky, W. Shi, "Achieving Geometric Convergence for Distributed Optimization over
-Time-Varying Graphs", SIAM Journal on Optimization 27(4), 2017 (DIGing); with noise on y and on s, of another schedule
-and for directed graphs, in arXiv:2501.06793.
+Time-Varying Graphs", SIAM Journal on Optimization 27(4), 2017 (DIGing); arXiv:2501.06793 (noise on y and s, another
+schedule, directed graphs).
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class NestedLoops(dp.Algorithm, Protocol):
     """Algorithm whose rounds send x once, then y of K inner steps, then messages of N inverse iterations.
 
     Args:
-        y: β; all are fields of the algorithm.
-        inner: K.
-        inverse: N.
+        y: step size β.
+        inner: number of inner steps K.
+        inverse: number of inverse iterations N.
     """
 
     y: dp.StepSize
@@ -60,10 +60,10 @@ class NestedLoops(dp.Algorithm, Protocol):
             dataset: records of the agents.
             x: upper variable, (b, p).
             y: the agents' own values, (b, q).
-            y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
+            y_near: sum Σ_j w_ij ỹ_j of the last message, (b, q).
 
         Returns:
-            y^K, and Σ_j w_ij ỹ_j of the message that sent it.
+            Tuple of y^K and Σ_j w_ij ỹ_j of the message that sent it.
         """
         a = 1.0 - dataset.neighbour_weight
         for k in range(self.inner):
@@ -84,13 +84,13 @@ U_TERMS = ("upper_grad_x", "lower_jvp")
 
 
 def solve_neumann(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
-    """Compute w at (x, y) of every agent by itself.
+    """Compute w at (x, y) for every agent separately.
 
     Args:
         batches: list of b batches; v_k is computed from batches[k] and released on channel "v".
         x: upper variable, (agents, p).
         y: lower variable, (agents, q).
-        smoothness: L.
+        smoothness: smoothness L.
 
     Returns:
         w, (agents, q).
@@ -119,8 +119,8 @@ def planned_series(
         index: index of each release, (R,).
         t: round of each release, (R,).
         k: position of each release in the series, (R,).
-        smoothness: L.
-        kept: whether a batch is used after its first release; default False.
+        smoothness: smoothness L.
+        kept: whether a batch is used after its first release.
     """
     reads = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
     is_charged = np.where(k == 0, *reads)

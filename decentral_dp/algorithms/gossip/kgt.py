@@ -16,7 +16,7 @@ carries one clipped mean at a public point: its sensitivity to one train record 
 functions of released values. Only exchanges count as messages. No validation record is read, and x is never sent.
 
 Without noise y approaches the common minimiser linearly with a constant step for any g_i, with K times fewer messages
-than `gradient_tracking`. The mean of c is 0, with noise too. One agent runs gradient descent.
+than `gradient_tracking`. The mean of c is 0, also with noise. One agent runs gradient descent.
 
 Reference: Y. Liu, T. Lin, A. Koloskova, S. U. Stich, "Decentralized Gradient Tracking with Local Steps", Optimization
 Methods and Software, 2024, Algorithm 1 with server step 1.
@@ -36,10 +36,10 @@ class KgtState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), constant.
-        y: (b, q), before noise.
-        start: s, start of the local steps (b, q), public.
-        correction: c (b, q), public.
+        x: constant upper variable, (b, p).
+        y: model before noise, (b, q).
+        start: public start s of the local steps, (b, q).
+        correction: public correction c, (b, q).
     """
 
     x: dp.Array

@@ -12,11 +12,11 @@ Noise protects one record of agent i from an adversary that observes all message
 right-hand side; the messages are the same:
 
 `released` (default, "P1")
-    a_i v_{i,t} and all gradients use agent i's own *released* ṽ_{i,t}. Given the messages, only clipped means depend on
-    records, at public points, so the sensitivity of v_{t+1} is λ_{v,t}·2C/N_t per term. It needs no Lipschitz constant
-    and no step-size condition, and does not depend on W. A channel that reads no record needs no noise.
+    The term a_i v_{i,t} and all gradients use agent i's own *released* ṽ_{i,t}. Given the messages, only clipped means
+    depend on records, at public points, so the sensitivity of v_{t+1} is λ_{v,t}·2C/N_t per term. It needs no Lipschitz
+    constant and no step-size condition, and does not depend on W. A channel that reads no record needs no noise.
 `private` ("P2")
-    the consensus term keeps the noiseless v_{i,t}; gradients at ṽ_{i,t}. One record changes v by
+    The consensus term keeps the noiseless v_{i,t}, and gradients are evaluated at ṽ_{i,t}. One record changes v by
     D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (plus the float64 rounding of each round).
 In Algorithms 1 and 2 of the paper only received values have noise.
 
@@ -56,7 +56,7 @@ class LdpDsbo(dp.Algorithm):
 
     Args:
         x, y, z: step sizes λ.
-        protocol: state on the right-hand side, see the top of this module.
+        protocol: state on the right-hand side (see the module docstring).
     """
 
     x: dp.StepSize = dp.option("λ_x, of x along the hypergradient")
@@ -95,7 +95,7 @@ class LdpDsbo(dp.Algorithm):
         return {c: dp.Channel(c, p if c == "x" else q, terms[c]) for c in dp.CHANNELS}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Compute sensitivities by the formulas above."""
+        """Compute sensitivities by the formulas of the module docstring."""
         index, keep, out = np.arange(1, public.rounds + 1), 1.0 - public.neighbour_weight, {}
         for channel in dp.CHANNELS:
             step = getattr(self, channel).series(public.rounds)
@@ -119,11 +119,11 @@ def step_along(
     """Compute a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
 
     Args:
-        steps: λ_x, λ_y and λ_z at this round.
-        a: (b, 1), 1 − |w_ii|.
+        steps: step sizes λ_x, λ_y and λ_z of this round.
+        a: 1 − |w_ii|, (b, 1).
         own_values: own x, y and z of the agent.
-        neighbour_sum: Σ_j w_ij ṽ_j of x, y and z.
-        d: terms at the points of the protocol.
+        neighbour_sum: sums Σ_j w_ij ṽ_j of x, y and z.
+        d: averaged terms at the points of the protocol.
 
     Returns:
         The next x, y and z.

@@ -12,9 +12,9 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
 α → x, β → y, γ → z, K → inner, N → inverse. d tracks the mean of the residuals H_i z − b_i.
 
 `released` (certified)
-    every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then y moves by
-    β_t·2C_y/N. z is a function of released d: it needs no noise, and z^{k+1} − z^k is public. Over one batch b cancels,
-    and the increment reads the records through one clipped mean, along that public direction:
+    Every own value on a right-hand side, and every point of a gradient, is the agent's *released* one. Then one record
+    changes y by β_t·2C_y/N. z is a function of released d: it needs no noise, and z^{k+1} − z^k is public. Over one
+    batch b cancels, and the increment reads the records through one clipped mean, along that public direction:
 
         d^0 = −b,     d^{k+1} = P d^k + H (z^{k+1} − z^k)
 
@@ -27,8 +27,8 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
 With a minibatch stream every mean of a round uses a fresh sample, as in the paper, except the inverse loop of
 `released`. It uses one sample for all k, so no amplification is claimed.
 
-Without noise both converge to the optimum for decaying α and β; with a constant step the error of y grows with the
-differences of the g_i, since only d is tracked. With one agent, this is double-loop bilevel descent.
+Without noise the algorithm converges to the optimum for decaying α and β. With a constant step the error of y grows
+with the differences of the g_i, since only d is tracked. With one agent, this is double-loop bilevel descent.
 
 References: X. Chen, M. Huang, S. Ma, K. Balasubramanian, "Decentralized Stochastic Bilevel Optimization with Improved
 per-Iteration Complexity", ICML 2023; noisy in Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule.
@@ -49,13 +49,13 @@ D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 class MaDsboState(NamedTuple):
-    """State of agents: noiseless until it is sent, then the agent's own value.
+    """State of agents, noiseless until it is sent and then the agent's own value.
 
     Args:
-        x: (b, p).
-        y, z: (b, q).
-        r: (b, p), average of hypergradient estimates.
-        y_near: (b, q), Σ_j w_ij ỹ_j of the last message.
+        x: upper variable, (b, p).
+        y, z: lower variable and inverse-Hessian-vector product, (b, q).
+        r: average of hypergradient estimates, (b, p).
+        y_near: sum Σ_j w_ij ỹ_j of the last message, (b, q).
     """
 
     x: dp.Value
@@ -71,7 +71,7 @@ class MaDsbo(NestedLoops):
 
     Args:
         x, y, z: step sizes α, β, γ.
-        inner, inverse: K, N.
+        inner, inverse: numbers of iterations K, N.
     """
 
     x: dp.StepSize = dp.option("α, of x along the hypergradient")
@@ -107,7 +107,7 @@ class MaDsbo(NestedLoops):
         )
 
     def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        """Compute z^N, (b, q). x: (b, p), y: (b, q)."""
+        """Compute z^N, (b, q), from x (b, p) and y (b, q)."""
         a, batch = 1.0 - dataset.neighbour_weight, dataset.batch(t, self.inner, kept=True)
         z: dp.Value = dataset.public(0.0, dataset.q)
         d = -batch.upper_grad_y(x, y)
@@ -119,7 +119,7 @@ class MaDsbo(NestedLoops):
         return z
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.
+        # d^1 is the first d that contains a Hessian. With N = 1 it is not computed.
         tracked_terms = D_TERMS[: self.inverse]
         terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked_terms, "z": ()}
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}

@@ -12,8 +12,8 @@ released values. So a release carries one clipped mean at a public point: its se
 
 If all entries of I + W are 1/m, P ỹ is the mean of all models, as in the paper. On another graph it is the mean of the
 neighbours, and the regulariser is (μ/4) Σ_ij w_ij ‖y_i − y_j‖². With μ = 0 each agent trains by itself. With λ_t μ ≥ 1
-the update is that of `ldp_single_level`, with one common model. A site uses its own model: scores per site are those of
-y_i on the records of agent i.
+the update is that of `ldp_single_level`, with one common model. A site uses its own model: scores per site evaluate y_i
+on the records of agent i.
 
 Reference: Z. Liu, S. Hu, Z. S. Wu, V. Smith, "On Privacy and Personalization in Cross-Silo Federated Learning", NeurIPS
 2022, with one noisy step between two exchanges.
@@ -30,7 +30,7 @@ from decentral_dp.algorithms.gossip.single_level import OneLevel, OneLevelState
 
 @dataclass(frozen=True)
 class MrMtl(OneLevel):
-    """Own models with a noisy local step, pulled towards their mean (MR-MTL; Liu, Hu, Wu & Smith, 2022)."""
+    """Personal models with noisy local steps, pulled towards their mean (MR-MTL; Liu, Hu, Wu & Smith, 2022)."""
 
     strength: float = dp.option("μ, pull of an agent's model towards the mean", default=0.1, at_least=0.0)
 

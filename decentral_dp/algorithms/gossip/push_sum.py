@@ -19,11 +19,11 @@ Noise protects one train record of agent i: given all messages c, w and so z are
 records only through the clipped mean gradient of its round, so its sensitivity is λ_t·2C_t/N_t. Division by w, a public
 positive number, has no privacy cost (docs/proofs/39-push-sum.md).
 
-References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on
-messages: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight
-Utility Bounds", IJCAI 2024, arXiv 2405.02638, here without its variance reduction: a noiseless estimate from earlier
-rounds is a private state without a known ε; with schedules of clip and noise, there data-dependent, here with public
-exponents: "Dyn-D²P", arXiv 2505.06651. Only the abstracts of both were read.
+References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; Z. Zhu et al.,
+"PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight Utility Bounds", IJCAI 2024,
+arXiv 2405.02638; "Dyn-D²P", arXiv 2505.06651. PrivSGP-VR adds noise to messages. Its variance reduction is omitted,
+because a noiseless estimate from earlier rounds is a private state without a known ε. Dyn-D²P has data-dependent
+schedules of clip and noise; here they have public exponents. Only the abstracts of both were read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Random walk of a token: its holder takes a step with noise, and passes it to a neighbour.
+"""Random walk of a token, whose holder takes a noisy step and passes it to a neighbour.
 
 min_y (1/m) Σ_i g_i(x, y) at a constant x. In round t only the holder i_t sends ỹ_t, with fresh noise, and the next
 holder continues from it:
 
-    i_{t+1} = j with probability min(1/d_i, 1/d_j) for each neighbour j of i = i_t, else i, by public randomness
+    i_{t+1} = j with probability min(1/d_i, 1/d_j) for each neighbour j of i = i_t, otherwise i, drawn publicly
     y_{t+1} = ỹ_t − λ_t ∇_y g_{i_{t+1}}(x, ỹ_t)
 
 d_i is the number of neighbours of i. These are the probabilities of Metropolis–Hastings: in the long run all agents
@@ -11,10 +11,9 @@ hold the token equally often, on any graph. i_0 is uniform. Each agent publishes
 
 Noise protects one train record of agent i: the walk is public, and given all messages the next one depends on the
 records of its sender through one clipped mean at a public point, so its sensitivity is λ_t·2C/N. A round in which an
-agent
-does not send has no privacy cost for it: the certified ε, against an adversary that observes all messages, is that of
-its visits. The work below claims a smaller ε against an agent that sees the token only at its own visits; this smaller
-ε is not certified here.
+agent does not send has no privacy cost for it: the certified ε, against an adversary that observes all messages, covers
+only its visits. The paper below claims a smaller ε against an agent that sees the token only at its own visits; this
+smaller ε is not certified here.
 
 A round in which the token moves has one message. Networks that change or lose messages are not supported, since the
 token must arrive. One agent runs gradient descent.
@@ -36,7 +35,7 @@ from decentral_dp.participants import Network
 
 @dataclass(frozen=True)
 class RandomWalk(OneLevel):
-    """Random walk of a token: its holder takes a step with noise and passes it to a neighbour."""
+    """Random walk of a token, whose holder takes a noisy step and passes it to a neighbour."""
 
     # Only the next holder receives a message.
     passes_token: ClassVar[bool] = True

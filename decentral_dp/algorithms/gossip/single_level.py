@@ -18,14 +18,14 @@ With ỹ the released value, and a_i = 1 − |w_ii|:
     post-processing, without privacy cost. Without noise it converges like decentralised SGD if γ is small enough for Q.
     With noise the differences are mostly noise. Part of it is sent in later rounds.
 `alone`, `central` (DP-SGD without a network, as baselines)
-    `dp_dsgd` of agents without edges, and of one trusted server with the records of all agents. A release of `central`
-    has sensitivity λ_t·2C/N_t, with N_t the records of all agents. Both account every step.
+    `alone` is `dp_dsgd` of agents without edges, and `central` of one trusted server with all records. A release of
+    `central` has sensitivity λ_t·2C/N_t, with N_t the records of all agents. Both account every step.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release has sensitivity λ_t·2C/N_t. No validation record is read, and x is never sent.
 
-Without noise both converge to the common minimiser if λ_t → 0; with a constant step to within O(λ) of it if the
-g_i differ. One agent runs gradient descent.
+Without noise `ldp_single_level` and `dp_dsgd` converge to the common minimiser if λ_t → 0. With a constant step they
+converge to within O(λ) of it if the g_i differ. One agent runs gradient descent.
 
 References: Chen & Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed
 Convergence Accuracy", ICML 2024, Appendix G.3; X. Lian et al., "Can Decentralized Algorithms Outperform Centralized
@@ -54,7 +54,7 @@ class OneLevelState(NamedTuple):
 
 @dataclass(frozen=True)
 class OneLevel(dp.Derived, Protocol):
-    """Gossip on y only, at a constant public x. learning_rate: λ."""
+    """Gossip on y only, at a constant public x, with learning rate λ."""
 
     learning_rate: dp.StepSize = dp.option("λ, of the model along the gradient")
 
@@ -68,7 +68,7 @@ class OneLevel(dp.Derived, Protocol):
 
 
 class CorrectionState(NamedTuple):
-    """State of agents: x (b, p), constant; y (b, q), before noise; correction (b, q), public."""
+    """State of agents: constant x (b, p), y (b, q) before noise, and the public correction (b, q)."""
 
     x: dp.Array
     y: dp.Value
@@ -105,7 +105,7 @@ class DpDsgdState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), constant and public.
+        x: constant public upper variable, (b, p).
         y: model before noise, (b, q).
         last_mixed: public c of the previous round, (b, q).
     """
@@ -134,7 +134,7 @@ class DpDsgd(OneLevel):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: DpDsgdState) -> dp.GossipSteps[DpDsgdState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
-        # In place: a new array of all agents' weights takes as long as a product.
+        # This works in place, since a new array of all agents' weights takes as long as a product.
         average = (1.0 - dataset.neighbour_weight) * released.y
         average += neighbour_sum.y
         ahead = average + self.momentum * (average - s.last_mixed) if self.momentum else average
@@ -158,7 +158,7 @@ class Alone(DpDsgd):
 
 
 class Central(DpDsgd):
-    """Central DP-SGD: a trusted server trains on the pooled records, with noise once."""
+    """Central DP-SGD: a trusted server trains on the pooled records and adds noise once."""
 
 
 _DP_SGD = (dp.Citation("DP-SGD", "abadi2016deep"),)

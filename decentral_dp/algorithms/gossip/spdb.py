@@ -16,14 +16,13 @@ with all right-hand sides of x and y at the points of the last message. λ_i = �
 stream every v_k, and the step, has its own fresh batch.
 
 `released` (certified)
-    every right-hand side, and every point of a gradient, is the agent's *released* value: y gets noise before it is
+    Every right-hand side, and every point of a gradient, is the agent's *released* value: y gets noise before it is
     used although it is not mixed. Per round the sensitivities are 2C_z/N for v_0, (1/L)·2C_z/N for v_k, α_t·2C_x/N per
-    term for x, and β_t·2C_y/N for y. λ is a function of released x: public. It adds to zero over the agents.
+    term for x, and β_t·2C_y/N for y. λ is a function of released x, so it is public. It sums to zero over the agents.
 
-Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up to the truncation of the series,
-(1 − μ/L)^b. The disagreement vanishes for about α (h + 2ρ + ρ') < 2, h the curvature of the agents' upper objectives.
-One
-agent: alternating descent.
+Without noise Σ_i u_i = 0 in the limit, also for constant steps. This is the optimum up to the truncation of the series,
+(1 − μ/L)^b. The disagreement vanishes for about α (h + 2ρ + ρ') < 2, where h is the curvature of the agents' upper
+objectives. One agent runs alternating descent.
 
 Reference: S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022 (SPDB).
 Only its abstract was available. It describes a stochastic primal-dual method for personal lower variables and a shared
@@ -46,9 +45,9 @@ class SpdbState(NamedTuple):
     """State of agents.
 
     Args:
-        x: (b, p), before noise.
-        y: (b, q), before noise.
-        multiplier: (b, p).
+        x: upper variable before noise, (b, p).
+        y: lower variable before noise, (b, q).
+        multiplier: multiplier λ, (b, p).
     """
 
     x: dp.Value
@@ -62,8 +61,9 @@ class Spdb(dp.Algorithm):
 
     Args:
         x, y: step sizes α, β.
-        penalty, dual: ρ, ρ'.
-        smoothness, inverse: L, b.
+        penalty, dual: penalty ρ and dual step size ρ'.
+        smoothness: smoothness L.
+        inverse: number b of terms.
     """
 
     x: dp.StepSize = dp.option("α, of x")
@@ -102,7 +102,7 @@ class Spdb(dp.Algorithm):
         )
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        """Compute w at (x, y), by b releases."""
+        """Compute w at (x, y) with b releases."""
         return (yield from solve_neumann(batches, x, y, self.smoothness))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

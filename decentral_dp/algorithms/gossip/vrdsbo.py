@@ -12,8 +12,8 @@ hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithm
 η → averaging, α → recursive_momentum (one for both levels), β_1 → x, β_2 → y, L → smoothness, b → inverse.
 
 `released` (certified)
-    every own value on a right-hand side is the released one, except U and V, which are only added up. The privacy cost
-    covers the vectors of both series (channel v, 2b a round; without the old point where κ_t = 0) and Z^F, Z^G
+    Every own value on a right-hand side is the released one, except U and V, which are only accumulated. The privacy
+    cost covers the vectors of both series (channel v, 2b a round; without the old point where κ_t = 0) and Z^F, Z^G
     (channels zf, zg). x and y are functions of released Z, without privacy cost. One record of N changes G_i(new) − κ_t
     G_i(old) by at most (1 + κ_t)·2C_x/N per term (∇_x f_i: validation, ∇²_xy g_i w: train), hence
 
@@ -49,11 +49,11 @@ class VrdsboState(NamedTuple):
     """State of agents.
 
     Args:
-        x, y: (b, p) and (b, q), next messages.
+        x, y: next messages, (b, p) and (b, q).
         last_x, last_y: messages of the previous round.
         u, v: noiseless U (b, p) and V (b, q).
-        zf, zg: the agent's own Z, (b, p) and (b, q).
-        zf_near, zg_near: Σ_j w_ij of the received ones.
+        zf, zg: own Z^F and Z^G, (b, p) and (b, q).
+        zf_near, zg_near: sums Σ_j w_ij Z_j of the received Z^F and Z^G.
     """
 
     x: dp.Value
@@ -74,8 +74,9 @@ class Vrdsbo(dp.Algorithm):
 
     Args:
         x, y: step sizes β.
-        averaging, recursive_momentum: η, α.
-        smoothness, inverse: L, b.
+        averaging, recursive_momentum: weights η, α.
+        smoothness: smoothness L.
+        inverse: number b of terms.
     """
 
     x: dp.StepSize = dp.option("β of x")
@@ -141,7 +142,7 @@ class Vrdsbo(dp.Algorithm):
         return batch.upper_grad_x(x, y) - batch.lower_jvp(x, y, w), batch.lower_grad_y(x, y)
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        """Compute w at one point, by b releases."""
+        """Compute w at one point with b releases."""
         return (yield from solve_neumann(batches, x, y, self.smoothness))
 
     def _skip_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
@@ -159,7 +160,7 @@ class Vrdsbo(dp.Algorithm):
         }
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Plan exchange 0 of x and y, b of the series at the new point, b of that at the old point, and one of Z."""
+        """Plan exchange 0 of x and y, b exchanges of the series at the new point, b at the old point, and one of Z."""
         rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
         share = np.fromiter((self.kept_share(t) for t in range(rounds)), np.float64, rounds)
@@ -177,7 +178,7 @@ class Vrdsbo(dp.Algorithm):
 
 
 def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], share: dp.Array) -> dp.Planned:
-    """Plan increments of U or V. share: κ, (T,)."""
+    """Plan increments of U or V with the kept shares κ, (T,)."""
     keep, rounds = share[:, None], np.arange(public.rounds)
     news = dp.plan_release(public, index, [dp.Use(term, 1.0 + share, rounds) for term in terms], kept=True)
     sensitivity = {}

@@ -1,4 +1,4 @@
-"""AmIGO by a trusted coordinator: steps of y and of z, both from those of the round before, and one step of x.
+"""AmIGO by a trusted coordinator: warm-started steps of y and z, then one step of x.
 
 With f and g the means over the records of all agents, round t runs
 
@@ -6,11 +6,11 @@ With f and g the means over the records of all agents, round t runs
     z^{j+1} = z^j − γ_t (∇²_yy g z^j − ∇_y f)                               j = 0 … N−1,   z^0 = z^N of the round before
     x_{t+1} = P(x_t − α_t (∇_x f − ∇²_xy g z^N))
 
-at (x_t, y^K), with α → x, β → y, γ → z, K → inner, N → inverse and P → domain. ∇_y f is the same for all j. rate < 1:
-every mean is that of a fresh Poisson sample.
+at (x_t, y^K), with α → x, β → y, γ → z, K → inner, N → inverse and P → domain. ∇_y f is the same for all j. If `rate`
+is below 1, every mean is over a fresh Poisson sample.
 
 Without noise (`privacy.guarantee = "none"`) this is AmIGO as published, a non-private baseline. With noise every mean
-of clipped terms is one Gaussian release, with the guarantee of every record of every agent and the sensitivities 2C/n
+of clipped terms is one Gaussian release, with the guarantee for every record of every agent and the sensitivities 2C/n
 of `nested_descent`. The coordinator is trusted and receives clipped sums.
 
 Reference: M. Arbel, J. Mairal, "Amortized Implicit Differentiation for Stochastic Bilevel Optimization", ICLR 2022,

@@ -7,24 +7,24 @@ Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3)
     x  <- P(x − η_t (∇_x f(x, ỹ^λ) + λ (∇_x g(x, ỹ^λ) − ∇_x g(x, ỹ)) + noise))
 
 The output is the x_t with the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t (the latest of equal ones) with its ỹ. Both
-are functions of released values. The part of the step of x that reads no record is exact and has no privacy cost.
+are functions of released values. The data-independent part of the step of x is exact and has no privacy cost.
 
-λ → penalty, η → x, P → domain, Poisson sampling → rate, solver of the lower level → solver, its steps → inner. Defaults
-of x, penalty, inner, smoothness and the clipping norms follow from the problem's constants, if these are known
+λ → penalty, η → x, P → domain, Poisson sampling → rate, solver of the lower level → solver, its steps → inner. The
+defaults of x, penalty, inner, smoothness and the clipping norms follow from the problem's constants if they are known
 (`Defaults`).
 
 The guarantee holds for every record of every agent, against an adversary that observes all published values. The
 coordinator is trusted and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and
 2C_z/(λ n_v) in the descent of the solvers, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a for a perturbed minimiser with
 accuracy a. In the step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or λ
-D_hxy ‖ỹ^λ − ỹ‖/n_t if constants are known and this is smaller. Both splits have the same Σμ², which is exact although
-later releases depend on earlier ones.
+D_hxy ‖ỹ^λ − ỹ‖/n_t if constants are known and this bound is smaller. Both splits have the same Σμ², which is exact
+although later releases depend on earlier ones.
 
-rate < 1: means over Poisson samples in dp_gd and in the step of x, divided by the expected sample size and accounted by
-the Poisson rule. (The paper draws with replacement. A record can then be drawn several times, and Lemma 16 is false.)
-Sampling amplifies only if the noise multiplier s·q·n/C is about 1 or more: a total of ε over T rounds requires batches
-of about εn/√T records, not any size (as in Theorem 11). A mean over b records differs from the whole by about C_x/√b,
-not 1/b.
+If rate < 1, dp_gd and the step of x use means over Poisson samples, divided by the expected sample size and accounted
+by the Poisson rule. (The paper draws with replacement. A record can then be drawn several times, and Lemma 16 is
+false.) Sampling amplifies only if the noise multiplier s·q·n/C is about 1 or more: a total of ε over T rounds requires
+batches of about εn/√T records, whereas Theorem 11 allows any size. A mean over b records differs from the full mean by
+about C_x/√b, not 1/b.
 
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
 """
@@ -88,8 +88,8 @@ class Defaults:
 
     For a given Σ μ², Σ c²/μ² is least if μ² is proportional to c. λ multiplies the noise of the solvers, so they get
     most of the budget. Because constants for a whole domain exaggerate, the step gets at least a ninth. Without
-    constants all channels get the same. Over a wide domain η is far too small, because it must suit the x with the
-    flattest lower level. Set it explicitly.
+    constants all channels get equal shares. Over a wide domain η is far too small, because it must suit the x with the
+    flattest lower level. In this case, set it explicitly.
 
     Args:
         context: public facts of the run.
@@ -97,7 +97,7 @@ class Defaults:
         low: corner of the domain, (p,).
         high: corner of the domain, (p,).
         solves: μ of one solve, with the budget divided evenly.
-        penalty_weight: λ, if it is known.
+        penalty_weight: λ, if known.
     """
 
     context: dp.CoordinatorContext
@@ -111,7 +111,7 @@ class Defaults:
     def from_context(
         cls, context: dp.CoordinatorContext, channels: int, key: str, penalty_weight: float = math.inf
     ) -> Self:
-        """Return the defaults of a round with this number of channels. Raises InputError with the missing key."""
+        """Return the defaults of a round with this number of channels. Raises InputError that names the missing key."""
         dp.refuse((context, key), _NO_DEFAULT)
         price = context.budget / math.sqrt(channels * context.rounds)
         family = cast(Family, context.family)
@@ -147,7 +147,7 @@ class Defaults:
 
         Args:
             steps: number of steps K of "dp_gd"; None for "output_perturbation".
-            sensitivity_x: sensitivity of the step of x, 0 if it reads no record.
+            sensitivity_x: sensitivity of the step of x; 0 if the step reads no record.
 
         Returns:
             Channel → share of a round's μ²; empty if the solvers contribute nothing to x, or a number is not finite.
@@ -229,11 +229,11 @@ class DpBilevel(lower_solvers.SolvesLower):
     """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
 
     Args:
-        x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None for the defaults.
+        x, penalty, inner, smoothness: η, λ, number of solver steps, and b in dp_gd; None for the defaults.
         rate: sampling rate of the Poisson samples.
-        solver: "dp_gd" or "output_perturbation".
-        reads: whether the step of x reads records; computed.
-        shares: channel → share of a round's μ²; computed.
+        solver: lower-level solver, "dp_gd" or "output_perturbation".
+        reads: whether the step of x reads records (computed).
+        shares: channel → share of a round's μ² (computed).
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)
@@ -317,7 +317,7 @@ class DpBilevel(lower_solvers.SolvesLower):
     def _slope(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
     ) -> dp.CoordinatorSteps[dp.Bounded]:
-        """Compute the part of the gradient by x that reads records."""
+        """Compute the part of the gradient with respect to x that reads records."""
         lam = self._penalised_objective.penalty
         questions = {
             "upper_grad_x": dp.ClippedSum("upper_grad_x", x, penalised, rate=self.rate),

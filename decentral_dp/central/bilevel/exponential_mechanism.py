@@ -14,7 +14,7 @@ variables). s bounds the variation over the domain of the change that one record
     validation record, Φ        (2/n_v) min(range of f, L_fx D_x + L_fy D_y)
     ‖∇Φ‖                        2S, S a bound on the change of ∇Φ on the domain (`hypergradient_sensitivity`)
 
-plus the rounding and inexactness of computed scores (2r + 4e). Φ need not be convex. For convex Φ,
+In addition, s covers the rounding and inexactness of computed scores (2r + 4e). Φ need not be convex. For convex Φ,
 E[Φ(x)] − min Φ ≤ p·s/ε. A draw is ε-DP, and composes with other releases as a bounded range with ρ = ε²/8.
 
 The third draws from a box with middle x₀ and has the privacy of a Gaussian pair with the μ of the target (ε, δ). μ_r is
@@ -69,7 +69,7 @@ class SingleDraw(dp.Coordinated):
         return DrawState(context.start("x", self.start))
 
     def check_once(self, context: dp.CoordinatorContext) -> None:
-        """Raise InputError for more than one round, and for a domain without bounds."""
+        """Raise InputError for more than one round or an unbounded domain."""
         if context.rounds != 1:
             raise dp.InputError(
                 f"algorithm.rounds: {self.name} draws x once (got {context.rounds} rounds, expected 1). Fix: "
@@ -82,7 +82,7 @@ class SingleDraw(dp.Coordinated):
         return Box(*context.domain.corners(context.problem.p))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> dp.SelectionMechanism:
-        """Return the mechanism. pool: Records of all agents; None for the sensitivity only."""
+        """Return the mechanism. Without a pool of all agents' records it has the sensitivity only."""
         raise NotImplementedError
 
     def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
@@ -95,7 +95,7 @@ class SingleDraw(dp.Coordinated):
 
 
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
-    """Plan one release, whose cost is the whole target for a record of either split."""
+    """Plan one release that costs the whole target for a record of either split."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
     return {
         "x": dp.Charge(selection.mechanism, selection.width, np.array([1]), weight, {}, selection.distortion, reason)
@@ -149,7 +149,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     """A trusted coordinator: one draw of x from a log-concave density (Lowy & Liu, 2025, Equation 5).
 
     Args:
-        strength: μ_r, None for the default.
+        strength: μ_r; None for the default.
     """
 
     name = "regularised_exponential_mechanism"
@@ -174,7 +174,7 @@ class RegularisedExponentialMechanism(SingleDraw):
         return algorithm, context
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
-        """Return S, the larger one of both splits."""
+        """Return S, the larger of the two splits' sensitivities."""
         return max(context.pooled_bounds.gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
     def density(self, context: dp.CoordinatorContext) -> Density:

@@ -3,7 +3,7 @@
     "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
     "output_perturbation"  ỹ = P(minimiser + noise), once; the coordinator has the records
 
-h is the upper loss, l the lower loss; the minimiser of g + f/λ is that of f + λg. P projects on the ball that is known
+h is the upper loss, l the lower loss; g + f/λ and f + λg have the same minimiser. P projects on the ball that is known
 to contain the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is the last released point.
 
 dp_gd reaches the accuracy that its noise allows in κ log n steps, κ = b/μ: the bias (1 − 1/κ)^K of K steps falls faster
@@ -52,7 +52,7 @@ class LowerObjective(NamedTuple):
         Args:
             context: public facts of the run.
             x: public upper variable, (p,).
-            y: (q,), public.
+            y: public lower variable, (q,).
             rate: rate of the Poisson sample; 1 for all records.
 
         Returns:
@@ -73,7 +73,7 @@ class DpGd(NamedTuple):
 
     Args:
         steps: number of steps K.
-        smoothness: b of g + f/λ; None for that of the constants at x.
+        smoothness: b of g + f/λ; None takes it from the constants at x.
         rate: rate of the Poisson samples.
     """
 
@@ -116,7 +116,7 @@ class OutputPerturbation(NamedTuple):
     def solve(
         self, context: dp.CoordinatorContext, level: LowerObjective, x: dp.Array, y: dp.Array
     ) -> dp.CoordinatorSteps[dp.Array]:
-        """Compute ỹ, (q,); the start y is not used. See `DpGd.solve`."""
+        """Compute ỹ, (q,), without using the start y. See `DpGd.solve`."""
         pool = yield dp.Pool()
         released = yield dp.Release(**{level.channel: pool.minimiser(x, level.penalty or None)})
         return context.project_to_minimisers(x, released.released[level.channel][0], level.penalty)
@@ -129,9 +129,9 @@ class SolvesLower(dp.Coordinated, Protocol):
     """A coordinator's program with a private solver of the lower level.
 
     Args:
-        solver: "dp_gd" or "output_perturbation".
+        solver: lower-level solver, "dp_gd" or "output_perturbation".
         inner: K of "dp_gd".
-        smoothness: b of "dp_gd"; None for that of the constants at x.
+        smoothness: b of "dp_gd"; None takes it from the constants at x.
     """
 
     solver: Any
@@ -147,7 +147,7 @@ class SolvesLower(dp.Coordinated, Protocol):
         return bool(self.solver == "output_perturbation")
 
     def lower_solver(self, rate: float = 1.0) -> Solver:
-        """Return the solver. rate: rate of the Poisson samples of "dp_gd"."""
+        """Return the solver, with this rate of the Poisson samples of "dp_gd"."""
         return OutputPerturbation() if self.needs_records else DpGd(self.inner or 1, self.smoothness, rate)
 
     def check_solver(self, context: dp.CoordinatorContext) -> None:
@@ -180,11 +180,11 @@ class PublicFacts(NamedTuple):
 
     Args:
         constants: constants on the ball of the minimisers of g + f/λ.
-        penalty: λ.
-        lipschitz: bound on one record's ∇_y.
+        penalty: penalty weight λ.
+        lipschitz: bound on the norm of one record's ∇_y.
         records: number of records in a mean.
         price: privacy cost μ of all releases of one solve.
-        dimension: q.
+        dimension: dimension q of y.
     """
 
     constants: ProblemConstants
@@ -204,7 +204,7 @@ class PublicFacts(NamedTuple):
 
 
 def count_descent_steps(k: PublicFacts) -> int:
-    """Compute K = ⌈κ log(μ R₀ n m/C)⌉: from a distance R₀ of twice the radius to the level of the noise."""
+    """Compute K = ⌈κ log(μ R₀ n m/C)⌉, which reduces a distance R₀ of twice the radius to the level of the noise."""
     ratio = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
     return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(ratio, math.e))))
 
@@ -212,8 +212,8 @@ def count_descent_steps(k: PublicFacts) -> int:
 def choose_steps(k: PublicFacts) -> int:
     """Compute the K, at most `count_descent_steps` and `MOST_STEPS`, with the least sum of bias and noise.
 
-    The sum is (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the standard deviation of a coordinate after K steps with a fixed
-    budget.
+    The sum is (2R)²(1 − 1/κ)^{2K} + q s_K², where s_K is the standard deviation of a coordinate after K steps with a
+    fixed budget.
     """
     contraction = 1.0 - k.modulus / k.smoothness
     sensitivity = 2.0 * k.lipschitz / (k.records * k.price)
@@ -231,7 +231,7 @@ def noise_gain(k: PublicFacts, steps: int | None) -> float:
     """Compute the noise gain of a solve.
 
     Args:
-        k: public numbers.
+        k: public facts of the objective.
         steps: K of "dp_gd"; None for "output_perturbation".
 
     Returns:

@@ -9,7 +9,7 @@ With f and g the means over the records of all agents, round t runs
 at (x_t, y^K). With noise every mean of clipped terms is one Gaussian release. The guarantee holds for every record of
 every agent, against an adversary that observes all published values. The sensitivity of a mean is 2C/n_t over train
 records and 2C/n_v over validation records, and both splits have the same Σμ². All points are functions of released
-values, and the part of the regulariser is exact.
+values, and the regulariser's part is exact.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NestedDescent(dp.Coordinated, Protocol):
     def solve(
         self, t: int, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, target: dp.Array, z: dp.Array
     ) -> dp.CoordinatorSteps[dp.Array]:
-        """Estimate (∇²_yy g(x, y))⁻¹ target, (q,), by `inverse` releases. z: estimate of the round before, (q,)."""
+        """Estimate (∇²_yy g(x, y))⁻¹ target, (q,), by `inverse` releases, from the previous round's z, (q,)."""
         ...
 
     def step(self, t: int, context: dp.CoordinatorContext, s: NestedState) -> dp.CoordinatorSteps[NestedState]:
@@ -68,7 +68,7 @@ class NestedDescent(dp.Coordinated, Protocol):
         return NestedState(context.domain.project(x - self.x(t) * (upper.upper_grad_x - d.lower_jvp)), y, z)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        """Plan `inner` means of ∇_y g, one of ∇_y f and ∇_x f, `inverse` of ∇²_yy g v, and one of ∇²_xy g z."""
+        """Plan `inner` means of ∇_y g, one each of ∇_y f, ∇_x f and ∇²_xy g z, and `inverse` means of ∇²_yy g v."""
         first, last = self.inner, self.inner + self.inverse + 1
         positions: dict[str, Sequence[int]] = {
             "lower_grad_y": range(first),

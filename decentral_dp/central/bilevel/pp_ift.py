@@ -15,16 +15,16 @@ The hypergradient is taken at the released ỹ. Its sensitivity does not depend 
 constant of a second derivative, or a bound on a loss. The clipping norms and the curvature w₀ of R bound it. The cost
 is the bias of ỹ, at most C‖ỹ − y_Z(x)‖.
 
-The guarantee holds for every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with
-K ≥ ‖J‖ and clipping norms C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
+The guarantee holds for every record of every agent. The sensitivity of a solver step is 2C_y/n_t. With K ≥ ‖J‖ and
+clipping norms C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l, the sensitivities of the gradient are
 
     train       2C_x C_z/(w₀ n_t) + K C_z²/(n_t w₀(w₀ + C_z/n_t)),        validation  (2C_x + 2K C_z/w₀)/n_v,
 
-if Hessians of records are positive semidefinite. Otherwise the eigenvalues of H are raised to w₀, and the middle term
+if per-record Hessians are positive semidefinite. Otherwise the eigenvalues of H are raised to w₀, and the middle term
 is 2K C_z²/(n_t w₀²). All releases are Gaussian with planned privacy costs; Σμ² is exact.
 
-With a learning rate of 0, x keeps its start and no hypergradient is released: noisy descent on the lower level with the
-whole budget, at a public x.
+With a learning rate of 0, x keeps its start and no hypergradient is released. The whole budget is then spent on noisy
+descent on the lower level at a public x.
 
 The output is the last x_t at which a lower-level point was released, with that point.
 
@@ -59,7 +59,7 @@ class PpIftState(NamedTuple):
     Args:
         x: iterate, (p,).
         y: last released lower-level point, (q,).
-        x_of_y: x of that point, (p,).
+        x_of_y: x at which that point was released, (p,).
     """
 
     x: dp.Array
@@ -72,8 +72,8 @@ class PpIft(lower_solvers.SolvesLower):
     """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
 
     Args:
-        x, inner, smoothness: η, K, and b; None for the defaults.
-        solver: "dp_gd" or "output_perturbation".
+        x, inner, smoothness: η, K and b; None for the defaults.
+        solver: lower-level solver, "dp_gd" or "output_perturbation".
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)
@@ -146,7 +146,7 @@ class PpIft(lower_solvers.SolvesLower):
         return {"x": s.x_of_y, "y": s.y}
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
-        """Return the channel of the lower-level point, if that level reads no record."""
+        """Return the channel of the lower-level point if that level reads no record."""
         return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:

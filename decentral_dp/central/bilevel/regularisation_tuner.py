@@ -12,7 +12,7 @@ Every round releases the minimiser ỹ at the current x, a private model, and an
 
 λ → penalty, P → domain, a box. s and s_λ are the public standard deviations of the noise in ỹ and ỹ^λ: the expected
 contribution of isotropic noise to a squared norm is subtracted. If the validation loss makes the solution larger,
-regularisation is too strong and x must fall; the paper's update adds v, and so climbs. Given ỹ and ỹ^λ the estimate is
+regularisation is too strong and x must fall; the paper's update adds v, so it ascends. Given ỹ and ỹ^λ the estimate is
 post-processing, so the noise that the paper adds to it is not required.
 
 The output is the last x at which a model was released, with that model. With a share s for the last model, the last
@@ -22,8 +22,8 @@ pure ε, the model of "em" has Laplace noise: its l1 sensitivity is at most √q
 `decentral_dp.tune` runs this program for two arrays, with a share of 1/4 and bounds at the released ỹ (`pointwise`).
 
 The guarantee holds for every record of every agent; the coordinator has all records. Minimisers of g change by at most
-D_gy/(μn_t) + 2a, those of g + f/λ by the larger one of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball
-of the minimisers.
+D_gy/(μn_t) + 2a, those of g + f/λ by the larger of D_gy/(μn_t) and D_fy/(λμn_v), plus 2a, with constants on the ball of
+the minimisers.
 
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Section 7, its sign corrected.
 """
@@ -55,7 +55,7 @@ class TunerState(NamedTuple):
     Args:
         x: next iterate, (1,).
         last_x: previous iterate, (1,).
-        y: model released there, (q,).
+        y: model released at `last_x`, (q,).
     """
 
     x: dp.Array
@@ -97,12 +97,12 @@ class RegularisationTuner(dp.Coordinated):
     """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
 
     Args:
-        method: "ppift", "penalty" or "em".
-        penalty: λ; default 10.
-        candidates: default 65.
+        method: tuning method, "ppift", "penalty" or "em".
+        penalty: λ, default 10.
+        candidates: number of candidate points, default 65.
         last_share: share of a train record's μ² for the model of the last round, its only release; 0 if all rounds are
             equal.
-        pointwise: whether the slope of "ppift" is bounded at the released ỹ, instead of on the ball of minimisers.
+        pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the ball of minimisers.
     """
 
     method: Literal["ppift", "penalty", "em"] = dp.option("method that chooses the strength", default="ppift")
@@ -203,7 +203,7 @@ def penalty_slope(
 
     Args:
         context: public facts of the run.
-        x: (1,).
+        x: log of the regularisation strength, (1,).
         penalty: λ.
         model: ỹ on the channel "model", with the scale of its noise.
         penalised: ỹ^λ on the channel "pulled", with the scale of its noise.

@@ -9,8 +9,8 @@ n, and M_k the last D_k that was computed, 0 at first. The round replaces every 
     z_{t+1} = z_t − γ_t (∇²_yy g z_t − ∇_y f)
     x_{t+1} = P(x_t − α_t (∇_x f − ∇²_xy g z_t))
 
-by K (D_i − M_i) + Σ_k M_k for terms of train records, and with j for those of validation records. The part of the
-regulariser is exact. α → x, β → y, γ → z, K → blocks and P → domain.
+by K (D_i − M_i) + Σ_k M_k for terms of train records, and by the same expression with j for terms of validation
+records. The regulariser's part is exact. α → x, β → y, γ → z, K → blocks and P → domain.
 
 Without noise (`privacy.guarantee = "none"`) this is SABA with minibatches, a non-private baseline. With noise every D_i
 is one Gaussian release, so a direction has about 2K times the noise of SOBA. The guarantee holds for every record of

@@ -14,10 +14,11 @@ the coordinator, which has the records. For a private model, train one at the pu
 η → x, P → domain. Default: η = 1/(2b), b the smoothness of Φ on the domain.
 
 The guarantee holds for every record of every agent, against an adversary that observes all published values. One record
-changes the estimate by at most S(x) + 2(Ca + bτ), S from the constants of the problem at the public x: the solutions of
-neighbouring datasets differ by at most D_gy/(μn), and the resolvent identity bounds the change of H⁻¹. This holds for
-any n. The accuracies a and τ are fixed before a record is read. Each round is one Gaussian release with parameter μ_t,
-and Σμ_t² is exact. A warm start costs a pure ε₁ = 2√(Σμ_t²), half of ρ = ε₁²/8 + Σμ_t²/2 (bounded range).
+changes the estimate by at most S(x) + 2(Ca + bτ), where S follows from the constants of the problem at the public x:
+the solutions of neighbouring datasets differ by at most D_gy/(μn), and the resolvent identity bounds the change of H⁻¹.
+This holds for any n. The accuracies a and τ are fixed before a record is read. Each round is one Gaussian release with
+parameter μ_t, and Σμ_t² is exact. A warm start costs a pure ε₁ = 2√(Σμ_t²), half of ρ = ε₁²/8 + Σμ_t²/2 (bounded
+range).
 
 Reference: A. Lowy and D. Liu, "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal
 Rates", 2025: Algorithms 1 and 2, Theorem 4.3; sensitivities as above instead of Lemma 4.1.
@@ -55,7 +56,7 @@ class SecondOrder(dp.Coordinated):
     """A trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1).
 
     Args:
-        x: η, or None for 1/(2b).
+        x: η; None for 1/(2b).
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default 1/(2b) of the hyper-objective", default=None)
@@ -95,7 +96,7 @@ class SecondOrder(dp.Coordinated):
 
 
 def default_step(context: dp.CoordinatorContext) -> dp.StepSize:
-    """Return 1/(2b), b the smoothness of Φ on a compact domain; 1 if Φ is linear."""
+    """Return 1/(2b), where b is the smoothness of Φ on a compact domain; 1 if Φ is linear."""
     smooth = context.pooled_bounds.smoothness(*context.domain.corners(context.problem.p))
     return dp.StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
@@ -109,7 +110,7 @@ class WarmStart(dp.Coordinated):
     """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
 
     Args:
-        x: η, None for the default.
+        x: η; None for the default.
         candidates: number of points on each axis.
     """
 
@@ -138,7 +139,7 @@ class WarmStart(dp.Coordinated):
         return replace(self, x=descent.x, candidates=self.candidates or count_per_axis(context.problem.p)), context
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> FiniteExponential:
-        """Return the mechanism of the start. pool: Records of all agents; None for the sensitivity only."""
+        """Return the mechanism of the start. Without a pool of all agents' records it has the sensitivity only."""
         return ExponentialMechanism(self.candidates).law(context, pool)
 
     def init(self, context: dp.CoordinatorContext) -> DescentState:

@@ -6,13 +6,13 @@ With f and g the means over the records of all agents, round t runs
     z_{t+1} = z_t − γ_t (∇²_yy g z_t − ∇_y f)
     x_{t+1} = P(x_t − α_t (∇_x f − ∇²_xy g z_t))
 
-at (x_t, y_t, z_t), with α → x, β → y, γ → z and P → domain. rate < 1: the means are those of Poisson samples.
+at (x_t, y_t, z_t), with α → x, β → y, γ → z and P → domain. If `rate` is below 1, the means are over Poisson samples.
 
 Without noise (`privacy.guarantee = "none"`) this is SOBA as published, a non-private baseline. With noise every mean of
 clipped terms is one Gaussian release. The guarantee holds for every record of every agent, against an adversary that
 observes all published values. The coordinator is trusted and receives clipped sums. The sensitivity of a mean is 2C/n_t
 over train records and 2C/n_v over validation records, and both splits have the same Σμ². All points are functions of
-released values, and the part of the regulariser is exact.
+released values, and the regulariser's part is exact.
 
 Reference: M. Dagréou, P. Ablin, S. Vaiter, T. Moreau, "A Framework for Bilevel Optimization that Enables Stochastic and
 Global Variance Reduction Algorithms", NeurIPS 2022, Algorithm 1 with plain stochastic directions.

@@ -6,11 +6,11 @@ With f and g the means over the records of all agents, round t runs
     v_0 = ∇_y f,     v_{j+1} = v_j − ∇²_yy g v_j/L                          j = 0 … b−1
     x_{t+1} = P(x_t − α_t (∇_x f − ∇²_xy g Σ_{j≤b} v_j/L))
 
-at (x_t, y^K), with α → x, β → y, K → inner, b → inverse, L → smoothness and P → domain. rate < 1: every mean is that of
-a fresh Poisson sample, as in the paper.
+at (x_t, y^K), with α → x, β → y, K → inner, b → inverse, L → smoothness and P → domain. If `rate` is below 1,
+every mean is over a fresh Poisson sample, as in the paper.
 
 Without noise (`privacy.guarantee = "none"`) this is stocBiO as published, a non-private baseline. With noise every mean
-of clipped terms is one Gaussian release, with the guarantee of every record of every agent and the sensitivities 2C/n
+of clipped terms is one Gaussian release, with the guarantee for every record of every agent and the sensitivities 2C/n
 of `nested_descent`. The coordinator is trusted and receives clipped sums.
 
 Reference: K. Ji, J. Yang, Y. Liang, "Bilevel Optimization: Convergence Analysis and Enhanced Design", ICML 2021,

@@ -21,10 +21,10 @@ functions of released values, so averages have no privacy cost.
 rate = 1 without noise is gradient descent ascent, and dptd with a_t = 1 is dp_sgda. The output is the last iterate.
 
 Reference: Yang et al. 2022; "DP-SGDA" in Zhang et al. 2025 (PrivateDiff Minimax), Algorithm 1. DPTD is after Zhao et
-al. 2023, of which only the abstract and a row of a table were available: momentum SGDA on one time scale for temporal
-differences with a nonlinear value function, Gaussian noise on both gradients, clipping norms 3 and 3 (Zhang et al.
-2025, Table 5). The update above is the simplest one with these properties. The published noise is unknown, so dptd does
-not support "as_published".
+al. 2023, of which only the abstract and a row of a table were available. They describe momentum SGDA on one time scale
+for temporal differences with a nonlinear value function, with Gaussian noise on both gradients and both clipping norms
+equal to 3 (Zhang et al. 2025, Table 5). The update above is the simplest one with these properties. The published noise
+is unknown, so dptd does not support "as_published".
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class DpSgda(dp.Coordinated):
     """A trusted coordinator: minimax by simultaneous steps on one noisy Poisson sample (Yang et al., 2022).
 
     Args:
-        x, y: η.
-        rate: q.
-        solver: "ascent" or "closed_form".
+        x, y: learning rates η_x and η_y.
+        rate: sampling rate q.
+        solver: solver for y, "ascent" or "closed_form".
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
@@ -95,8 +95,8 @@ class DptdState(NamedTuple):
     Args:
         x: iterate, (p,).
         y: iterate, (q,).
-        v: average of the gradients by x, (p,).
-        w: average of the gradients by y, (q,).
+        v: average of the gradients with respect to x, (p,).
+        w: average of the gradients with respect to y, (q,).
     """
 
     x: dp.Array
@@ -110,9 +110,9 @@ class Dptd:
     """A trusted coordinator: minimax with momentum on both sides, for temporal differences (Zhao et al., 2023).
 
     Args:
-        x, y: η.
-        averaging: a.
-        rate: q.
+        x, y: learning rates η_x and η_y.
+        averaging: averaging weight a.
+        rate: sampling rate q.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")

@@ -14,7 +14,7 @@ v and u, where u estimates ∇_y f in the same way. τ_r = L × the distance bet
 between two clipped gradients if that is less.
 
 η_x, η_i → x, y (the paper's 1/(μ i) is scale 1/μ, decay 1); T → period; L → smoothness, a public constant; q → rate.
-Channels: gx and gy are anchors, dx and dy differences; gy or dual is for y.
+The channels gx and gy are anchors, dx and dy are differences; gy or dual is for y.
 
 The guarantee holds for every record of every agent. Sensitivities: 2C/(qn), and 2τ_r/(qn) for a difference. Differences
 are clipped after the subtraction, so privacy does not assume smoothness. All state is a function of released values,
@@ -27,8 +27,8 @@ z √p/(qn) is much less than 1. With T = 2 they do not reduce noise. `privatedi
 rate = 1 without noise is gradient descent ascent (alternating for `privatediff`), for any T. The output is the last
 iterate.
 
-Reference: Zhang et al. 2025, Algorithms 3 and 4. `privatediff_xy` is after Algorithm 3, whose y has no noise; it was
-never published in this form.
+Reference: Zhang et al. 2025, Algorithms 3 and 4. `privatediff_xy` is after Algorithm 3, whose y has no noise; it has
+not been published in this form.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class PrivateDiffState(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivateDiff(steps.Estimating):
-    """A trusted coordinator: minimax, the gradient by x updated by differences (Zhang et al., 2025).
+    """A trusted coordinator: minimax, the gradient of x updated by differences (Zhang et al., 2025).
 
     Args:
-        x: η_x, y: η_i.
-        period: T.
-        inner: steps of y.
-        smoothness: L.
-        rate: q.
-        solver: "ascent" or "closed_form".
+        x, y: learning rates η_x and η_i.
+        period: number of rounds T from one anchor to the next.
+        inner: number of steps of y.
+        smoothness: smoothness constant L.
+        rate: sampling rate q.
+        solver: solver for y, "ascent" or "closed_form".
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")
@@ -132,10 +132,10 @@ class PrivateDiffXY(steps.Estimating):
     """A trusted coordinator: minimax, both gradients updated by differences, on one sample a round.
 
     Args:
-        x, y: η.
-        period: T.
-        smoothness: L.
-        rate: q.
+        x, y: learning rates η_x and η_y.
+        period: number of rounds T from one anchor to the next.
+        smoothness: smoothness constant L.
+        rate: sampling rate q.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x (descent)")

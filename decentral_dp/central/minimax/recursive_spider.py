@@ -28,8 +28,8 @@ deviation of its noise.
 The guarantee holds for every record of every agent. Sensitivities: 2C/(qn) at anchors and 2τ/(qn) for differences. In
 s_t a record contributes a number between −(1−β)τ_s and β + (1−β)τ_s with a public middle: the sensitivity is
 2(β/2 + (1−β)τ_s)/(qn). All state and every τ are functions of released values. The three releases of a round use one
-sample and are one event P(q, G(z̄)), z̄⁻² = Σ z⁻², for one replaced record. Each has a third of Σμ²: v and u half for
-anchors and half for differences, s evenly.
+sample and are one event P(q, G(z̄)), z̄⁻² = Σ z⁻², for one replaced record. Each has a third of Σμ². The thirds of v and
+u are divided equally between anchors and differences, and the third of s evenly over the rounds.
 
 rate = 1 without noise is gradient descent on Ψ, for any T and β (`scdro` with β = 1). The output is the last iterate;
 the paper outputs a random one.
@@ -83,11 +83,11 @@ class RecursiveSpider(steps.Estimating):
     """A trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025).
 
     Args:
-        x, y: η.
-        period: T.
-        averaging: β.
-        smoothness: L.
-        rate: q.
+        x, y: learning rates η_x and η_λ.
+        period: number of rounds T from one anchor to the next.
+        averaging: averaging weight β.
+        smoothness: smoothness constant L.
+        rate: sampling rate q.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x")
@@ -154,7 +154,7 @@ def compose_gradients(
 
     Args:
         context: public facts of a problem that is a function of means.
-        y: (1,), public.
+        y: public y, (1,).
         inner: estimate of the mean of h, (1,).
         inner_x: estimate of the mean of ∇_x h, (p,).
         inner_y: estimate of the mean of ∂_λ h, (1,).
@@ -189,9 +189,9 @@ class Scdro(dp.Coordinated):
     """A non-private baseline: KL-robust learning by moving averages (after Qi et al., 2022).
 
     Args:
-        x, y: η.
-        averaging: β.
-        rate: q.
+        x, y: learning rates η_x and η_λ.
+        averaging: averaging weight β.
+        rate: sampling rate q.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x")
@@ -221,7 +221,7 @@ class Scdro(dp.Coordinated):
 
 
 def check_unprotected(guarantee: str) -> None:
-    """Raise InputError for a guarantee with SCDRO."""
+    """Raise InputError if a guarantee is requested for SCDRO."""
     if guarantee != "none":
         raise dp.InputError(
             "privacy.guarantee: scdro has no clipping and no noise, so it has no privacy guarantee. Fix: set "

@@ -5,11 +5,11 @@
 is released before round 0, from all records. Every later query contains p̂, and the agents use it as the share of
 positive records in f.
 
-The guarantee holds for every record of every agent. One record changes the share by 1/n. The release has 2 % of Σμ², in
-which a release on a Poisson sample of rate q counts q²μ², about its privacy cost. (With a counted, noiseless share one
-record would change all gradients, by up to 7 times 2C, without a certified ε.)
+The guarantee holds for every record of every agent. One record changes the share by 1/n. The release has 2 % of Σμ²,
+where a release on a Poisson sample of rate q counts q²μ², about its privacy cost. (With a counted, noiseless share, one
+record would change all gradients by up to 7 times 2C, without a certified ε.)
 
-Reference: the two-class objective of AUC maximisation, "released" instead of a declared constant.
+The objective is the two-class objective of AUC maximisation, with a released instead of a declared constant.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClassShareState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassShare(Wrapper, dp.Coordinated):
-    """Wrapper of a program, for a problem with the term "positive".
+    """Wrapper of a program for a problem with the term "positive".
 
     Args:
         program: inner program.

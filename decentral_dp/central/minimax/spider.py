@@ -16,7 +16,7 @@ with τ = L × the distance between the two points, or the largest distance betw
 
 With the dual variable η of a robust problem, y = η and ∇_y f = −∂f/∂η. η_x, η_y → x, y (η_y defaults to η_x for
 dp_spider); T → period; L → smoothness, a public constant; q → rate; longest bounds the length of a step of x (1/(L√n)
-in the paper). Channels: g or gx, gy are anchors; d or dx, dy are differences.
+in the paper). The channels g or gx, gy are anchors; d or dx, dy are differences.
 
 The joint clip of dp_spider adds as much noise to ∂f/∂η as to any coordinate of ∇_x f. Double-SPIDER avoids that.
 
@@ -85,10 +85,10 @@ class DpSpider(steps.Estimating):
     """A trusted coordinator: both gradients as one vector, updated by differences (Arora et al., 2023).
 
     Args:
-        x, y: η.
-        period: T.
-        smoothness: L.
-        rate: q.
+        x, y: learning rates η_x and η_y.
+        period: number of rounds T from one anchor to the next.
+        smoothness: smoothness constant L.
+        rate: sampling rate q.
     """
 
     x: dp.StepSize = dp.option("η, learning rate of x, and of the dual variable without y")
@@ -125,8 +125,8 @@ class DpSgdDual(DpSpider):
     """A trusted coordinator: both gradients as one vector, one noisy step a round (DP-SGD on the dual objective).
 
     Args:
-        x, y: η.
-        rate: q.
+        x, y: learning rates η_x and η_y.
+        rate: sampling rate q.
     """
 
     period: int = dp.internal(1)
@@ -138,10 +138,10 @@ class DoubleSpider(steps.Estimating):
     """A trusted coordinator: robust learning, x and the dual variable in turn, by differences (Xu et al., 2025).
 
     Args:
-        x, y: η.
-        period: T.
-        smoothness: L.
-        rate: q.
+        x, y: learning rates η_x and η_y.
+        period: number of rounds T from one anchor to the next.
+        smoothness: smoothness constant L.
+        rate: sampling rate q.
         longest: largest length of a step of x.
     """
 
@@ -192,11 +192,11 @@ def plan_alternating_estimates(
     Args:
         context: public facts of the run.
         rounds: number of rounds.
-        period: T, rounds from one anchor to the next.
+        period: number of rounds T from one anchor to the next.
         rate: rate of the Poisson samples.
 
     Returns:
-        Channel → its releases.
+        Map of each channel to its releases.
     """
     indices = {steps.BY_Y: dp.round_indices(rounds, 2), steps.BY_X: dp.round_indices(rounds, 2, (1,))}
     return dp.gaussian_charges(steps.plan_estimates(context, period, indices, rate))

@@ -1,6 +1,6 @@
 """Gradient estimates that are updated by clipped differences, and the plan of their releases.
 
-At an anchor, every `period` rounds, the estimate is released anew. In the other rounds, the change of the same records'
+At an anchor, every `period` rounds, the estimate is released anew. In the other rounds, the change in the same records'
 mean since the previous point is released and added. The anchors are fixed before the run: a schedule that depends on
 released values can cost more than the most expensive fixed one.
 """
@@ -23,7 +23,7 @@ ANCHORS = 0.5
 
 
 class SpiderState(NamedTuple):
-    """The state of an algorithm with estimates of both gradients, all public.
+    """Public state of an algorithm with estimates of both gradients.
 
     Args:
         x: iterate, (p,).
@@ -49,7 +49,7 @@ class SpiderState(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A mean that is updated by differences.
+    """Mean that is updated by differences.
 
     Args:
         term: term of the problem.
@@ -62,7 +62,7 @@ class Estimate(NamedTuple):
     change: str
 
     def next(self, released: dp.Bundle, estimate: dp.Array) -> dp.Array:
-        """Return the estimate after a release: the new one at an anchor, otherwise the previous one plus its change."""
+        """Return the estimate after a release: the new value at an anchor, otherwise the old value plus its change."""
         if self.anchor in released:
             return np.asarray(released[self.anchor][0])
         return np.asarray(estimate + released[self.change][0]) if self.change in released else estimate
@@ -88,12 +88,12 @@ _SMOOTHNESS = (
 
 
 class Estimating(dp.Coordinated, Protocol):
-    """A program with estimates that are updated by differences.
+    """Program with estimates that are updated by differences.
 
     Args:
-        period: T, rounds from one anchor to the next.
-        smoothness: L of the clipping norm of a difference.
-        rate: q, rate of the Poisson samples.
+        period: number of rounds T from one anchor to the next.
+        smoothness: constant L in the clipping norm of a difference.
+        rate: rate q of the Poisson samples.
     """
 
     period: int
@@ -108,7 +108,7 @@ class Estimating(dp.Coordinated, Protocol):
     def estimate_query(
         self, t: int, context: dp.MinimaxContext, estimate: Estimate, point: Point, previous: Point
     ) -> tuple[str, dp.ClippedQuery]:
-        """Query a term at an anchor, and its change since the previous point, clipped at τ, in other rounds.
+        """Query a term at an anchor, and its change since the previous point, clipped to τ, in other rounds.
 
         Args:
             t: round.
@@ -136,16 +136,16 @@ class Estimating(dp.Coordinated, Protocol):
         point: Point,
         previous: Point,
     ) -> dp.CoordinatorSteps[dp.Array]:
-        """Query a mean or its change, release it, and update the estimate; keep it if no record is read.
+        """Query a mean or its change, release it, and update the estimate, which is unchanged if no record is read.
 
         Args:
             t: round.
             context: public facts of the run.
             s: state, for programs whose clipping norms depend on it.
             estimate: the term and its channels.
-            last: the previous estimate, (width of the term,).
-            point: the current point.
-            previous: the previous point.
+            last: previous estimate, (width of the term,).
+            point: current point.
+            previous: previous point.
 
         Returns:
             The next estimate, of the same shape.
@@ -178,13 +178,14 @@ def plan_estimates(
 
     Args:
         context: public facts of the run.
-        period: T, rounds from one anchor to the next; the anchors have the whole share if there are no differences.
-        indices: estimate → (rounds,) indices of its releases.
+        period: number of rounds T from one anchor to the next; the anchors have the whole share if there are no
+            differences.
+        indices: estimate → indices of its releases, (rounds,).
         rate: rate of the Poisson samples.
-        share: share of Σμ² of each estimate, relative to other parts; default 1.
+        share: share of Σμ² of each estimate, relative to other parts, default 1.
 
     Returns:
-        Channel → its releases.
+        Map of each channel to its releases.
     """
     parts = {}
     for estimate, numbers in indices.items():
@@ -199,7 +200,7 @@ def plan_estimates(
 def threshold(smoothness: float | None, point: Point, previous: Point) -> float:
     """Compute τ = L ‖point − previous‖₂ over x and y, a bound on the change of an L-smooth gradient.
 
-    It is 0 if a point is not finite. Zeros are then released, without an error that depends on released values.
+    It is 0 if a point is not finite. In that case zeros are released, because an error would depend on released values.
     """
     with np.errstate(all="ignore"):
         difference = np.concatenate([a - b for a, b in zip(point, previous, strict=True)])
@@ -208,7 +209,7 @@ def threshold(smoothness: float | None, point: Point, previous: Point) -> float:
 
 
 def distance(context: dp.MinimaxContext, term: str, point: Point, previous: Point) -> float:
-    """Compute the largest distance between a vector in the ball of a term at one public point and at another."""
+    """Compute the largest distance between two vectors in a term's balls at two public points."""
     now, then = context.ball(term, *point), context.ball(term, *previous)
     width = context.problem.width(term)
     centres = [np.zeros(width) if ball.centre is None else ball.centre for ball in (now, then)]

@@ -1,4 +1,4 @@
-"""Minimax problems: their objectives and per-record terms."""
+"""Objectives and per-record terms of minimax problems."""
 
 from __future__ import annotations
 

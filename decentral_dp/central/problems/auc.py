@@ -12,8 +12,8 @@ radius 1/2.
 
 Accuracy and F1 of held-out records use the threshold that predicts as many positive records as there are.
 
-π is a public constant. If it were counted from the records, one record would change the gradients of all records,
-without a bound by the clip.
+π is a public constant. If it were counted from the records, one record would change the gradients of all records, and
+clipping would not bound the change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AucObjective(Objective):
     """The AUC surrogate. Labels are 1 (positive) and 0; the first output of the model is the score.
 
     Args:
-        share: π.
+        share: share π of positive records.
     """
 
     share: float
@@ -113,7 +113,7 @@ class AucObjective(Objective):
         return {**ranking(outputs[:, 0], labels == 1.0), **class_scores(scores, labels)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
-        """Compute (n,) (h − 1)² of a positive record, h² of a negative one."""
+        """Compute (h − 1)² for positive records and h² for negative records, (n,)."""
         return np.asarray((scipy.special.expit(outputs[:, 0]) - (labels == 1.0)) ** 2)
 
     def predictions(self, outputs: Array) -> Array:
@@ -130,7 +130,7 @@ def auc_maximisation(
     ],
     model: ModelChoice | None = None,
 ) -> Composite:
-    """Build the problem of a model. A released share has a placeholder."""
+    """Build the problem of a model, with a placeholder for a released share."""
     return Composite(facts.model(1, model), AucObjective(float(positive_share)))
 
 

@@ -1,7 +1,7 @@
 """Minimax problems f(x, y; ξ) = objective(model(x; ξ), y; label).
 
-x holds the model's weights, then coordinates of the objective's own, such as a and b of AUC maximisation. A record's
-∇_x f is clipped as one vector.
+x holds the model's weights, then the objective's additional coordinates, such as a and b of AUC maximisation. A
+record's ∇_x f is clipped as one vector.
 
 A custom objective is an object with per-record formulas in NumPy (`make_custom_problem`). `outputs` (n, e) are outputs
 of the model, and `labels` (n,) class indices or numbers to predict. Row k of a result depends on record k only:
@@ -50,7 +50,7 @@ class Labelled(NamedTuple):
     """Records with labels.
 
     Args:
-        inputs: (n, d).
+        inputs: features, (n, d).
         labels: class indices as floats, (n,), or numbers to predict.
     """
 
@@ -62,8 +62,8 @@ class Values(NamedTuple):
     """Derivatives of f per record.
 
     Args:
-        outputs: (n, e) by the outputs of the model.
-        extra: (n, k) by the objective's own coordinates of x.
+        outputs: derivatives with respect to the outputs of the model, (n, e).
+        extra: derivatives with respect to the objective's coordinates of x, (n, k).
         y: grad_y, (n, q).
     """
 
@@ -73,12 +73,12 @@ class Values(NamedTuple):
 
 
 class Objective(Protocol):
-    """f as a function of a model's outputs. By default y is a number, and the objective adds no coordinates to x.
+    """Function f of a model's outputs. By default y is a number, and the objective adds no coordinates to x.
 
     Args:
-        extra: k, number of coordinates that the objective adds to x.
+        extra: number k of coordinates that the objective adds to x.
         q: dimension of y.
-        statistics: further terms → width.
+        statistics: map of each further term to its width.
     """
 
     @property
@@ -112,34 +112,34 @@ class Objective(Protocol):
             term: key of `statistics`.
             outputs: outputs of the model, (n, e).
             extra: additional coordinates of x, (k,).
-            y: (q,).
-            labels: (n,).
+            y: public y, (q,).
+            labels: labels, (n,).
         """
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains grad_y, or a further term, of every record; None without a bound.
+        """Return a ball that contains grad_y, or a further term, of every record; None if it is unbounded.
 
         Args:
             term: "grad_y" or a key of `statistics`.
             extra: additional coordinates of x, (k,).
-            y: (q,).
+            y: public y, (q,).
         """
         return None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
-        """Compute the data-independent gradient: (k,) for its own part of grad_x, (q,) for grad_y."""
+        """Compute the data-independent gradient: (k,) for the objective's part of grad_x, (q,) for grad_y."""
         return np.zeros(self.extra if term == "grad_x" else self.q)
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Any) -> Scores:
-        """Compute the metrics of the train records, name → value.
+        """Compute the metrics of the train records, as a map from name to value.
 
         Args:
             outputs: outputs of the model, (n, e).
             extra: additional coordinates of x, (k,).
-            y: (q,).
-            labels: (n,).
-            gradient: y → ‖∇_x F(x, y)‖₂ on all train records.
+            y: public y, (q,).
+            labels: labels, (n,).
+            gradient: function y → ‖∇_x F(x, y)‖₂ on all train records.
         """
         ...
 
@@ -148,17 +148,17 @@ class Objective(Protocol):
     def losses(self, outputs: Array, labels: Array) -> Array: ...
 
     def probabilities(self, outputs: Array) -> Array | None:
-        """Compute the probabilities of the classes, (n, c); None without probabilities."""
+        """Compute the probabilities of the classes, (n, c); None if there are none."""
         return None
 
     def predictions(self, outputs: Array) -> Array:
-        """Return probabilities (n, c) of the classes, or numbers (n,). Raises InputError without predictions."""
+        """Return class probabilities (n, c), or numbers (n,). Raises InputError if the objective does not predict."""
         raise InputError("predict: this objective has no predictions. Fix: define predict(outputs).")
 
 
 @dataclass(frozen=True)
 class Composite(Minimax):
-    """A problem of a model and an objective."""
+    """Problem of a model and an objective."""
 
     model: Model
     objective: Objective
@@ -299,7 +299,7 @@ class Composite(Minimax):
         return np.concatenate(parts)
 
     def _chunks(self, records: Labelled) -> Iterator[tuple[int, Labelled]]:
-        """Yield parts of bounded memory, each with its start; one empty part if there are no records."""
+        """Yield parts of bounded memory, each with its first index; one empty part if there are no records."""
         n, size = len(records.labels), self._most_records
         return ((k, take(records, slice(k, k + size))) for k in range(0, max(n, 1), size))
 
@@ -313,7 +313,7 @@ class Composite(Minimax):
 
 
 class _Evaluation(NamedTuple):
-    """The outputs and derivatives at one point."""
+    """Outputs and derivatives at one point."""
 
     x: Array
     y: Array
@@ -360,18 +360,18 @@ class _Evaluations:
 
 
 def _extra_rows(term: str, evaluation: _Evaluation) -> Array:
-    """Return a record's gradient by the coordinates after the model's weights: its own coordinates of x, then y."""
+    """Return a record's gradient with respect to the objective's coordinates of x, then y."""
     extra = evaluation.values.extra
     return extra if term == "grad_x" else np.concatenate([extra, evaluation.values.y], axis=1)
 
 
 def _weighted_sum(factors: Array, rows: Array) -> Array:
-    """Compute Σ_k factors_k · rows_k; a factor of 0 ignores any row, also NaN."""
+    """Compute Σ_k factors_k · rows_k, where a factor of 0 ignores its row even if it is NaN."""
     return np.asarray(factors @ np.where(factors[:, None] > 0.0, rows, 0.0))
 
 
 def ranking(scores: Array, positive: Array) -> dict[str, float]:
-    """Compute "auc", the share of (positive, negative) pairs in the right order; empty without both classes."""
+    """Compute "auc", the share of (positive, negative) pairs in the right order; empty unless both classes occur."""
     if positive.all() or not positive.any() or not np.isfinite(scores).all():
         return {}
     is_positive = positive.astype(bool)
@@ -379,7 +379,7 @@ def ranking(scores: Array, positive: Array) -> dict[str, float]:
 
 
 def class_scores(scores: Array, labels: Array) -> dict[str, float]:
-    """Compute "accuracy", and "f1" of class 1 of two classes, or its mean over more, of predicted classes (n,)."""
+    """Compute "accuracy" and "f1" of predicted classes (n,): F1 of class 1 of two, or its mean over more classes."""
     is_of_two = labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1
     classes = [1] if is_of_two else np.union1d(scores, labels)
     # 2TP/(2TP + FP + FN)
@@ -398,8 +398,8 @@ class RecordwiseObjective(Objective):
 
     Args:
         author: object with the methods in the module docstring.
-        outputs: e, number of outputs of the model.
-        width: q, dimension of y.
+        outputs: number e of outputs of the model.
+        width: dimension q of y.
         n_classes: number of classes; 0 if labels are numbers.
         name: name of the problem in a scenario.
     """
@@ -424,7 +424,7 @@ class RecordwiseObjective(Objective):
         return self._vector("project_y", y)
 
     def _vector(self, method: str, *arguments: Array) -> Array:
-        """Call a method that returns (q,). Raises UserCodeError if it raises, or returns another shape."""
+        """Call a method that returns (q,). Raises UserCodeError if the method raises or returns another shape."""
         try:
             value = np.asarray(getattr(self.author, method)(*arguments), dtype=np.float64)
         except USER_ERRORS as error:
@@ -505,7 +505,7 @@ def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: Mode
         author: object with the methods in the module docstring.
         facts: public facts of the data.
         name: name of the problem in the scenario.
-        model: model of problem.model; None for a linear model.
+        model: model that `problem.model` declares; None for a linear model.
 
     Raises:
         InputError: the model is not supported, or a formula is missing, fails, or depends on another record.

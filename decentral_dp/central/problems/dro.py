@@ -2,7 +2,7 @@
 
 A ψ-divergence is D(p, q) = Σ_i q_i ψ(p_i/q_i), ψ convex on t ≥ 0 with its minimum ψ(1) = 0. Its conjugate is
 ψ*(s) = sup_{t ≥ 0} {ts − ψ(t)}, and w = (ψ*)' is the maximising t. With a public strength λ and losses ℓ_i clipped to
-[0, B] (problem.cap; see `losses`), the problem is that of Xu et al. 2025 (Equation 3), minimised by x and by y = η:
+[0, B] (problem.cap; see `losses`), the problem is Equation 3 of Xu et al. 2025, minimised over x and y = η:
 
     Φ(x) = max_p Σ_i p_i ℓ_i(x) − λ D(p, 1/n) = min_η F(x, η),       F = mean_i λψ*((ℓ_i − η)/λ) + η
     ∇_x of a record: w_i ∇ℓ_i,  grad_y = −∂F/∂η of a record: w_i − 1,      w_i = w((ℓ_i − η)/λ)
@@ -16,13 +16,13 @@ conjugate of (t − 1)² without (·)₊ and allows negative weights.
 problem.loss: cross_entropy (default for classes), logistic (two classes) or squared (default for numbers).
 
 η stays in [0, B]. w is nondecreasing with 1 between w(0−) and w(0+), so ∂F/∂η = 1 − mean w_i is at least 0 above all
-losses and at most 0 below them, and a best η lies among the losses. There every w_i is bounded: at a released η grad_y
+losses and at most 0 below them, and a best η lies among the losses. Every w_i is bounded there: at a released η grad_y
 lies between w(−η/λ) − 1 and w((B − η)/λ) − 1 for every possible record, a ball with public centre and radius. A
 strength with w(B/λ) above 10⁶ raises InputError.
 
-η starts at 0, where every record has at least the weight that it has in a plain mean. Metrics: primal = Φ and
-gradient_norm = ‖∇Φ‖ at the best η; loss, the mean; robust_loss, Φ of held-out records; for classes test_accuracy,
-test_f1 and test_worst_class_accuracy. All losses are clipped.
+η starts at 0, where every record has at least its weight in an unweighted mean. The metrics are primal = Φ and
+gradient_norm = ‖∇Φ‖ at the best η; the mean loss; robust_loss, which is Φ of held-out records; and, for classes,
+test_accuracy, test_f1 and test_worst_class_accuracy. All losses are clipped.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class PsiDivergence(NamedTuple):
     """A ψ-divergence.
 
     Args:
-        conjugate: ψ*.
-        weight: w, nondecreasing.
-        reach: t → sup {s : w(s) ≤ t}, for t ≥ 1.
+        conjugate: function ψ*.
+        weight: nondecreasing function w.
+        reach: function t → sup {s : w(s) ≤ t}, for t ≥ 1.
     """
 
     conjugate: Callable[[Array], Array]
@@ -76,9 +76,9 @@ class DroObjective(CappedObjective):
     """DRO objective F.
 
     Args:
-        loss: ℓ, capped at B.
-        divergence: ψ.
-        strength: λ.
+        loss: loss ℓ, capped at B.
+        divergence: divergence ψ.
+        strength: strength λ.
     """
 
     divergence: PsiDivergence
@@ -132,7 +132,7 @@ def dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
-    """Build the problem from the keys of a scenario. Raises InputError."""
+    """Build the problem from the keys of a scenario. Raises InputError if a key is invalid."""
     bounded_loss, psi = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
     with np.errstate(over="ignore"):
         heaviest = psi.weight(np.array(cap / strength))

@@ -1,4 +1,4 @@
-"""Scores of published values of minimax problems, by the problems themselves."""
+"""Scores of published values of minimax problems, computed by the problems."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class MinimaxEvaluator:
     """Evaluate the published values of a coordinator or of every agent of a minimax problem.
 
     Args:
-        problem: the minimax problem.
-        train: the records of all scored agents.
+        problem: minimax problem.
+        train: records of all scored agents.
         test: held-out records or None.
-        requested, numbers: as of `Evaluator`.
+        requested, numbers: arguments of `Evaluator`.
     """
 
     problem: Minimax
@@ -35,7 +35,7 @@ class MinimaxEvaluator:
     numbers: IntArray | None = None
 
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Evaluate the metrics of the published values of one round; rows as of `Evaluator`."""
+        """Evaluate the metrics of the published values of one round, in the row format of `Evaluator`."""
         rows: list[Row] = []
         snapshot = select_agents(snapshot, self.numbers)
         for values, suffix in ((snapshot.published, ""), (snapshot.released if is_average else None, "_last")):
@@ -67,7 +67,7 @@ class MinimaxEvaluator:
 
 
 def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | Unscored:
-    """Return the evaluator of a minimax problem; nothing is scored if agents hold their records."""
+    """Return the evaluator of a minimax problem, which scores nothing if agents hold their records."""
     if not job.holds_records:
         return Unscored()
     train, honest = job.records["train"], job.honest

@@ -5,21 +5,22 @@ classes (problem.group_shares; default: equal) and μ = problem.strength,
 
     min_x max_{y ∈ Δ} Σ_k y_k L_k(x) − (μ/2)‖y‖²,      L_k = mean_i 1[g_i = k] ℓ_i/π_k
 
-L_k is the mean loss of class k if π_k is its share of the records. Terms of a record, e_k the k-th unit vector:
+L_k is the mean loss of class k if π_k is its share of the records. The terms of a record, with e_k the k-th unit
+vector, are
 
     grad_x   y_g/π_g ∇ℓ, clipped after weighting         grad_y   e_g ℓ/π_g, plus the public −μy
     dual     e_g ℓ, whose mean m gives argmax_y = Π_Δ((m_k/π_k)_k/μ)
 
 Shares are constants: if they were counted, one record would change the gradients of all records. Vectors e_k ℓ a_k with
-0 ≤ ℓ ≤ B lie on K orthogonal segments, so the distance of any two is at most B√(a_j² + a_k²) for the two largest a:
-√2 B for the mean of "dual" over all records. For samples it is the smallest ball around the segments, of radius
-B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
+0 ≤ ℓ ≤ B lie on K orthogonal segments, so the distance of any two is at most B√(a_j² + a_k²) for the two largest a,
+which is √2 B for the mean of "dual" over all records. For samples, the public ball is the smallest one around the
+segments, whose radius is B√(1 − 1/K) for equal a and K > 1, compared with B for a ball around 0.
 
 problem.loss: cross_entropy (default) or logistic (two classes).
 
-Metrics: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean loss of a class
-by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All losses are
-clipped.
+The metrics are primal = max_y F and gradient_norm, the norm of its gradient; the mean loss; worst_group_loss, the
+largest mean loss of a class by its own count, and test_worst_group_loss; test_accuracy, test_f1 and
+test_worst_class_accuracy. All losses are clipped.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class GroupDroObjective(CappedObjective):
     """The group DRO objective.
 
     Args:
-        loss: ℓ, capped at B.
-        strength: μ.
-        shares: π, (K,).
+        loss: loss ℓ, capped at B.
+        strength: strength μ.
+        shares: class shares π, (K,).
     """
 
     strength: float
@@ -128,7 +129,7 @@ def _worst_class_mean(losses: Array, labels: Array) -> float:
 
 
 def enclose_segments(ends: Array) -> PublicBall:
-    """Compute the smallest ball around the segments from 0 to ends_k e_k; ends (K,), all positive.
+    """Compute the smallest ball around the segments from 0 to ends_k e_k, for positive ends (K,).
 
     Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with Σ λ_k
     ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, τ = (m − 2)/Σ ends_k⁻² over the m longest segments, for the largest m with τ below the
@@ -158,7 +159,7 @@ def group_dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
-    """Build the problem from the keys of a scenario. Raises InputError."""
+    """Build the problem from the keys of a scenario. Raises InputError if a key is invalid."""
     classes = facts.n_classes
     if classes < 2:
         raise InputError(

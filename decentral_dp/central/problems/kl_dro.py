@@ -14,19 +14,19 @@ exponential constant in the sensitivity, and overflow. The terms and their range
     inner_y  ∂_λ h_i = u e^{−u}/λ ∈ [0, v e^{−v}/λ],   u = (B − ℓ_i)/λ,  v = min(1, B/λ): at most 1/(eλ)
     inner_x  ∇_x h_i = (h_i/λ)∇ℓ_i, of norm at most ‖∇ℓ_i‖/λ: only a clip bounds it
 
-h̄ ≥ e^{−B/λ} for all records, and a noisy h̄ is raised to that before a division. If e^{−B/λ₀} is below 10⁻⁶, the
+h̄ ≥ e^{−B/λ} for all records, and a noisy h̄ is raised to this bound before a division. If e^{−B/λ₀} is below 10⁻⁶, the
 noise of any useful budget exceeds the mean of fewer than a million records, and the strength raises InputError.
 
-λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. A best λ is in this interval: for
+λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at the upper end, where h̄ is largest. A best λ is in this interval: for
 p ∝ e^{ℓ/λ}, ∂_λΨ = ρ − KL(p, 1/n), and KL = ∫_0^{1/λ} b Var_b(ℓ) db ≤ B²/(8λ²), because a variance within [0, B] is at
 most B²/4.
 
 problem.loss: cross_entropy (default for classes), logistic (two classes) or squared (default for numbers).
 
-Metrics: objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, its λ; gradient_norm, of (∇_xΨ,
-∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; loss, the mean, and robust_loss, the worst mean
-max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; for classes test_accuracy, test_f1 and test_worst_class_accuracy. All losses are
-clipped.
+The metrics are objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, its λ; gradient_norm, the
+norm of (∇_xΨ, ∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; the mean loss, and robust_loss,
+the worst mean max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ; and, for classes, test_accuracy, test_f1 and
+test_worst_class_accuracy. All losses are clipped.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
 
 @dataclass(frozen=True)
 class Inner(CappedObjective):
-    """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" is h.
+    """Objective h = exp((ℓ − shift)/λ): grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" is h.
 
     Args:
-        loss: ℓ, capped at B.
+        loss: loss ℓ, capped at B.
         lowest: smallest λ.
         highest: largest λ.
-        shift: B for all releases.
+        shift: shift of the losses, which is B for all releases.
     """
 
     lowest: float
@@ -98,7 +98,7 @@ class Inner(CappedObjective):
         return PublicBall(np.array([0.5 * (low + high)]), 0.5 * (high - low))
 
     def interval(self, term: str, y: Array) -> tuple[float, float]:
-        """Return the interval that contains this term of every record. y: (q,)."""
+        """Return the interval that contains this term of every record at y, (q,)."""
         largest = self.loss.cap / float(y[0])
         peak = min(1.0, largest)
         return (math.exp(-largest), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
@@ -109,12 +109,12 @@ class Inner(CappedObjective):
 
 @dataclass(frozen=True)
 class KlDro(Composite):
-    """h on the outputs of a model, with its own terms.
+    """Problem of h on the outputs of a model, with additional terms.
 
     Args:
-        model: the model.
-        objective: h.
-        radius: ρ.
+        model: model whose outputs h reads.
+        objective: objective h.
+        radius: radius ρ.
     """
 
     objective: Inner
@@ -180,7 +180,7 @@ class KlDro(Composite):
     def best(self, losses: Array) -> float:
         """Compute the λ that minimises Ψ for losses (n,).
 
-        There KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}; it is λ₀ if the divergence is less at λ₀.
+        At this λ, KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}. The result is λ₀ if the divergence is less at λ₀.
         """
         return self._level(losses, self.objective.lowest)
 
@@ -212,7 +212,7 @@ class KlDro(Composite):
 
 
 def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlDro:
-    """Build the problem of a model, the capped loss ℓ, λ₀ and ρ. A best λ is at most max(λ₀, B/√(8ρ))."""
+    """Build the problem from a model, the capped loss ℓ, λ₀ and ρ. A best λ is at most max(λ₀, B/√(8ρ))."""
     highest = max(strength, loss.cap / math.sqrt(8.0 * radius))
     return KlDro(model, Inner(loss, strength, highest, loss.cap), radius)
 
@@ -237,7 +237,7 @@ def kl_dro(
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> KlDro:
-    """Build the problem from the keys of a scenario. Raises InputError."""
+    """Build the problem from the keys of a scenario. Raises InputError if a key is invalid."""
     bounded_loss, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
     if cap > reach * strength:
         raise InputError(

@@ -30,10 +30,10 @@ class RecordLoss(NamedTuple):
     """Loss before clipping.
 
     Args:
-        outputs: e.
+        outputs: number e of outputs.
         classes: number of classes; 0 if labels are numbers.
-        slopes: (outputs, labels) → losses (n,) and their derivatives by the outputs (n, e).
-        probabilities: outputs → probabilities (n, classes), if any.
+        slopes: function (outputs, labels) → losses (n,) and their derivatives with respect to the outputs (n, e).
+        probabilities: function outputs → probabilities (n, classes), if any.
     """
 
     outputs: int
@@ -42,7 +42,7 @@ class RecordLoss(NamedTuple):
     probabilities: Callable[[Array], Array] | None = None
 
     def predicted_classes(self, outputs: Array) -> Array | None:
-        """Return the predicted class, (n,); None without classes."""
+        """Return the predicted classes, (n,); None if labels are numbers."""
         if self.classes >= 2 and self.outputs == self.classes:
             return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
         return (outputs[:, 0] > 0.0).astype(np.float64) if self.classes == 2 and self.outputs == 1 else None
@@ -56,7 +56,7 @@ class Capped:
     cap: float
 
     def slopes(self, outputs: Array, labels: Array) -> tuple[Array, Array]:
-        """Compute losses (n,) in [0, cap] and their derivatives by the outputs (n, e), 0 where the loss is clipped."""
+        """Compute losses (n,) in [0, cap] and their derivatives (n, e), 0 where the loss is clipped."""
         with np.errstate(over="ignore", invalid="ignore"):
             values, slopes = self.loss.slopes(outputs, labels)
         inside = (values >= 0.0) & (values <= self.cap)
@@ -79,17 +79,17 @@ class CappedObjective(Objective, Protocol):
     """Objective of losses with a cap.
 
     Args:
-        loss: ℓ, capped at B.
+        loss: loss ℓ, capped at B.
     """
 
     loss: Capped
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """Compute "loss", the mean, and for classes "accuracy", "f1" and "worst_class_accuracy".
+        """Compute the mean "loss" and, for classes, "accuracy", "f1" and "worst_class_accuracy".
 
         Args:
             outputs: outputs of the model, (n, e).
-            labels: (n,).
+            labels: labels, (n,).
         """
         out = {"loss": float(np.mean(self.loss.values(outputs, labels)))}
         predictions = self.loss.loss.predicted_classes(outputs)
@@ -113,7 +113,7 @@ class CappedObjective(Objective, Protocol):
 
 
 def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
-    """Find where `is_low` turns from true to false between two numbers: the upper end of 80 halvings."""
+    """Find where `is_low` turns from true to false between two numbers, as the upper end after 80 bisections."""
     for _ in range(80):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if is_low(middle) else (low, middle)
@@ -126,7 +126,7 @@ Strength = Annotated[Positive, Doc("Strength λ of the divergence from the distr
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
-    """Return the loss problem.loss, clipped at problem.cap. The default follows from the labels. Raises InputError."""
+    """Return the loss `problem.loss`, whose default follows from the labels, with its cap. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
     # Loss → required labels, and whether these labels satisfy it.
     losses = {

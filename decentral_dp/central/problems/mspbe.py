@@ -8,9 +8,9 @@ at a terminal state, and Ψ_t = ∇_θ V(s_t) (Equation 68 of Zhang et al. 2025,
     ∇_ω f = (1/T) Σ_t (δ_t − ⟨Ψ_t, ω⟩) Ψ_t
     ∇_θ f = (1/T) Σ_t ⟨Ψ_t, ω⟩ (γ ∇V(s_{t+1}) − ∇V(s_t)) + (δ_t − ⟨Ψ_t, ω⟩) ∇²V(s_t) ω
 
-A step is weighted by the length of its trajectory, not by a count of others. The gradient of a trajectory is clipped as
-one vector. The guarantee is for trajectories: for single transitions, a state shared by two of them would have twice
-the influence.
+The weight of a step depends only on the length of its trajectory. The gradient of a trajectory is clipped as one
+vector. The guarantee is for whole trajectories: a state that two single transitions share would have twice the
+influence.
 
     Φ(θ) = max_ω F = ½ bᵀ (G + ρ I)⁻¹ b,      b = mean of δ Ψ,  G = mean of Ψ Ψᵀ
 
@@ -54,13 +54,13 @@ from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 
 
 class ValueLayer(NamedTuple):
-    """Values of one layer for backpropagation.
+    """Values of one layer that backpropagation requires.
 
     Args:
-        weights: (o, i) W_k.
-        weights_along: (o, i) W'_k.
-        a: a_{k−1}, (…, i).
-        input_along: a'_{k−1}, (…, i), None for 0.
+        weights: W_k, (o, i).
+        weights_along: W'_k, (o, i).
+        a: input a_{k−1}, (…, i).
+        input_along: a'_{k−1}, (…, i); None for 0.
         output_along: z'_k, (…, o).
     """
 
@@ -75,8 +75,8 @@ class Activations(NamedTuple):
     """Result of a forward pass.
 
     Args:
-        values: (…, T) V(s_t).
-        slopes: (…, T) V'(s_t).
+        values: V(s_t), (…, T).
+        slopes: V'(s_t), (…, T).
         layers: values of the layers, from first to last.
     """
 
@@ -87,7 +87,7 @@ class Activations(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueFunction:
-    """V and its derivative along a direction, with their gradients per trajectory.
+    """Function V and its derivative along a direction, with their gradients per trajectory.
 
     V(s; θ) is linear in (s, 1), or a stack of dense layers with tanh between them. With a_0 = s, z_k = W_k a_{k−1} +
     b_k, a_k = tanh z_k and a direction ω with layers W'_k, b'_k, the derivative along ω is
@@ -100,11 +100,11 @@ class ValueFunction:
         by W_k: Σ_t P aᵀ + Q a'ᵀ,   by b_k: Σ_t P,   by W'_k: Σ_t Q aᵀ,   by b'_k: Σ_t Q         (a, a' of layer k − 1)
         one layer down:  Q ← (1 − a²) ∘ Wᵀ Q,   P ← (1 − a²) ∘ (Wᵀ P + W'ᵀ Q − 2 a ∘ z' ∘ Wᵀ Q)    (Q before its change)
 
-    which includes ∇²V ω without a Hessian. Leading axes before those of steps and states are independent batches.
+    which includes ∇²V ω without a Hessian. Axes that precede the axes of steps and states are independent batches.
 
     Args:
-        n_inputs: numbers in a state.
-        hidden: units of each layer, none for a linear V.
+        n_inputs: dimension of a state.
+        hidden: number of units of each hidden layer; none for a linear V.
     """
 
     n_inputs: int
@@ -112,7 +112,7 @@ class ValueFunction:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each layer."""
+        """Numbers (inputs, outputs) of each layer."""
         return list(pairwise([self.n_inputs, *self.hidden, 1]))
 
     @property
@@ -120,11 +120,11 @@ class ValueFunction:
         return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
 
     def start(self, seed: int) -> Array:
-        """Return the start, (p,): zeros for a linear V, otherwise drawn by the public seed.
+        """Return the start, (p,): zeros for a linear V, otherwise draws with the public seed.
 
-        The last layer is from N(0, 1/fan-in) with bias 0. Hidden layers are from N(0, 4/fan-in) and their biases from
-        N(0, 1/4), so that units saturate at different places between −1 and 1. With smaller weights a network remains
-        almost linear for many rounds.
+        The last layer is drawn from N(0, 1/fan-in) with bias 0. Hidden layers are drawn from N(0, 4/fan-in) and their
+        biases from N(0, 1/4), so that units saturate at different points between −1 and 1. With smaller weights a
+        network remains almost linear for many rounds.
         """
         if not self.hidden:
             return np.zeros(self.p)
@@ -201,10 +201,10 @@ class Trajectories(NamedTuple):
     """Records that are trajectories.
 
     Args:
-        observations: (n, L+1, d).
-        rewards: (n, L).
-        lengths: integers from 1 to L, (n,).
-        terminal: (n,) 0 or 1.
+        observations: observations, (n, L+1, d).
+        rewards: rewards, (n, L).
+        lengths: lengths from 1 to L, (n,).
+        terminal: whether the last state is terminal, 0 or 1, (n,).
     """
 
     observations: Array
@@ -217,9 +217,9 @@ class Trajectory(NamedTuple):
     """One trajectory without padding.
 
     Args:
-        states: (T+1, d).
-        rewards: (T,).
-        terminal: 0 or 1.
+        states: states, (T+1, d).
+        rewards: rewards, (T,).
+        terminal: whether the last state is terminal, 0 or 1.
     """
 
     states: Array
@@ -229,14 +229,14 @@ class Trajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class Mspbe(Minimax):
-    """The projected Bellman error as a minimax problem.
+    """Projected Bellman error as a minimax problem.
 
     Args:
-        steps: L.
-        width_of_state: d.
-        discount: γ.
-        ridge: ρ.
-        hidden: units of each layer, none for a linear V.
+        steps: largest length L of a trajectory.
+        width_of_state: dimension d of a state.
+        discount: discount factor γ.
+        ridge: ridge parameter ρ.
+        hidden: number of units of each hidden layer; none for a linear V.
         seed: public seed.
     """
 

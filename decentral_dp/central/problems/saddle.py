@@ -1,17 +1,17 @@
 """Protocol of a minimax problem: per-record gradients, data-independent terms, and values for evaluation.
 
 The problem is  min_x max_{y ∈ Y} F(x, y) = (1/n) Σ_i f(x, y; ξ_i) + r(x, y)  over the train records of all agents, with
-r data-independent; or min over both, where y is the dual variable of a distributionally robust problem. Terms are
+r data-independent. For a distributionally robust problem, with dual variable y, it is the min over both. Terms are
 per-record vectors:
 
     grad_x = ∇_x f (p)
-    grad_y (q): the direction in which y improves: ∇_y f if y maximises, −∇_y f if y minimises
+    grad_y (q): the direction in which y improves, ∇_y f if y maximises, −∇_y f if y minimises
     joint (p + q): both gradients as one vector
     dual: a statistic whose mean gives the best y at x in closed form
 
-and further ones in `terms` of a problem. Every contribution is clipped to an l2 ball with a public centre.
+Further terms are in `terms` of a problem. Every contribution is clipped to an l2 ball with a public centre.
 
-For gossip `Saddle` translates it to the terms of bilevel problems:
+For gossip, `Saddle` translates the problem to the terms of bilevel problems:
 
     upper_grad_x = ∇_x f,     lower_grad_y = −grad_y, for y goes along grad_y.
 
@@ -44,9 +44,9 @@ class PublicBall(NamedTuple):
     """Ball that contains the vector of every possible record.
 
     Args:
-        centre: public centre, (width,); None for 0.
+        centre: public centre, (width,); None if it is 0.
         radius: radius of the ball.
-        diameter: largest distance between two vectors, for means over all records; None for twice the radius.
+        diameter: largest distance between two vectors, for means over all records; None if it is twice the radius.
     """
 
     centre: Array | None
@@ -57,8 +57,8 @@ class PublicBall(NamedTuple):
 class Minimax(TwoVariables, Protocol):
     """Minimax problem.
 
-    `terms` maps its terms to whether they read records; `public` is all of a term that reads none. `start` maps
-    variables to public starts (d,). Records are the result of `prepare`: a NamedTuple of arrays whose first axis is the
+    `terms` maps each term to whether it reads records; a term that reads none equals its `public` part. `start` maps
+    variables to public starts (d,). `prepare` returns records as a NamedTuple of arrays whose first axis is the
     records.
     """
 
@@ -77,7 +77,7 @@ class Minimax(TwoVariables, Protocol):
         ...
 
     def project_x(self, x: Array) -> Array:
-        """Return the nearest allowed x (p,); by default all are allowed."""
+        """Return the nearest allowed x (p,); by default every x is allowed."""
         return x
 
     def project_y(self, y: Array) -> Array:
@@ -85,7 +85,7 @@ class Minimax(TwoVariables, Protocol):
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains this term of every record at the public x (p,), y (q,); None without a bound."""
+        """Return a ball that contains this term of every record at the public x (p,), y (q,); None if unbounded."""
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
@@ -93,12 +93,12 @@ class Minimax(TwoVariables, Protocol):
 
         Args:
             term: "grad_x", or "grad_y" (the direction in which y improves).
-            x: (p,).
-            y: (q,).
+            x: public x, (p,).
+            y: public y, (q,).
             round: key of public draws.
 
         Returns:
-            (width,).
+            The public part, (width,).
         """
         ...
 
@@ -111,7 +111,7 @@ class Minimax(TwoVariables, Protocol):
         contribution that is not finite counts as zero. Memory does not grow with the number of records.
 
         Args:
-            records: n of them.
+            records: n records.
             queries: clipped queries.
             is_drawn: mask of the sample, (n,); all records if None.
         """
@@ -121,8 +121,8 @@ class Minimax(TwoVariables, Protocol):
         """Evaluate a public point on all records (not covered by ε).
 
         Args:
-            x: (p,).
-            y: (q,).
+            x: public x, (p,).
+            y: public y, (q,).
             train: train records of all agents.
             test: held-out records, or None.
 
@@ -184,7 +184,7 @@ class Saddle(Problem):
         return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Return the public part of −grad_y: that of r plus the centre of the ball. See `Problem.regulariser`."""
+        """Return the public part of −grad_y, the gradient of r plus the ball's centre. See `Problem.regulariser`."""
         return Regulariser(-self._public("grad_y", x, y), np.zeros_like(y), np.zeros_like(x))
 
     def public_grad_x(self, x: Array, y: Array) -> Array:

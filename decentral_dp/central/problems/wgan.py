@@ -2,19 +2,19 @@
 
     f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
 
-Only D(ξ) reads records: ∇_{w_G} F reads none and has no privacy cost; ∇_{w_D} D(ξ) is clipped and noisy. (PrivateDiff
-as published does the reverse: it adds noise to the generator's gradient, and trains the critic without noise.) The mean
-over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is constant, since a
-number that depends on the sample size would reveal it. The gradient by w_D at each of them is clipped like that at a
-record (privacy.clip.y), since one-sided clipping would bias the critic.
+Only D(ξ) reads records. ∇_{w_G} F reads none and has no privacy cost, whereas ∇_{w_D} D(ξ) is clipped and noisy.
+(PrivateDiff as published does the reverse: it adds noise to the generator's gradient, and trains the critic without
+noise.) The mean over z is over 256 standard normal vectors, drawn in every round by the public seed. Their number is
+constant, since a number that depends on the sample size would reveal it. The gradient with respect to w_D at each
+vector is clipped like the gradient at a record (privacy.clip.y), since one-sided clipping would bias the critic.
 
 D is linear or (problem.model kind = "mlp") a network with ReLU, so layers do not mix records. G has ReLU units in the
-layers of problem.generator (default [64]), reads problem.latent numbers (8), and ends in tanh: records must be in
-[−1, 1]. λ is problem.penalty (0.1). y stays in the ball of problem.radius (10): with two layers D grows with w_D as the
-penalty does, with more layers faster, and the maximum over all w_D is 0 or infinite.
+layers of problem.generator (default [64]), reads problem.latent numbers (8), and ends in tanh: records must be in [−1,
+1]. λ is problem.penalty (0.1). y stays in the ball of problem.radius (10), because the maximum over all w_D is 0 or
+infinite: D grows with w_D as fast as the penalty with two layers, and faster with more layers.
 
 The paper plots F at the published critic and calls a value near zero optimal, which any generator reaches with w_D = 0.
-Φ is not computed here. Metrics: `test_distance`, the mean Wasserstein distance over 64 fixed directions between
+Φ is not computed here. The metrics are `test_distance`, the mean Wasserstein distance over 64 fixed directions between
 held-out records and an equal number of generated ones (0 for the same distribution), and `estimate`, F without the
 penalty on the train records, for comparison with the paper.
 """
@@ -60,7 +60,7 @@ class Real(NamedTuple):
     """Records.
 
     Args:
-        inputs: (n, d), in [−1, 1].
+        inputs: inputs (n, d), in [−1, 1].
     """
 
     inputs: Array
@@ -72,15 +72,15 @@ class Wgan(Minimax):
 
     Args:
         critic: D, with one output.
-        n_features: d.
+        n_features: number d of features.
         hidden: units of the critic's layers.
         generator: units of the generator's layers.
         latent: dimension of z.
-        penalty: λ.
+        penalty: penalty weight λ.
         radius: radius of the ball of y.
-        clip: clipping norm of the gradients by w_D at generated records, the same as at records.
+        clip: clipping norm of the gradients with respect to w_D, at generated records and at records.
         seed: public seed.
-        device: "cpu" or "cuda".
+        device: device "cpu" or "cuda".
     """
 
     critic: Model

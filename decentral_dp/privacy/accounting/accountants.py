@@ -65,8 +65,8 @@ class PrivacyCost(NamedTuple):
     """Privacy cost of each agent.
 
     Attributes:
-        epsilon: (m,) at the budget's δ.
-        epsilon_pure: (m,) at δ = 0.
+        epsilon: ε at the budget's δ, (m,).
+        epsilon_pure: ε at δ = 0, (m,).
     """
 
     epsilon: Array
@@ -75,17 +75,17 @@ class PrivacyCost(NamedTuple):
 
 @dataclass(frozen=True)
 class AgentCosts:
-    """Privacy cost of a ledger, per agent; +inf without a proof.
+    """Privacy cost of a ledger per agent, +inf without a proof.
 
     Attributes:
-        delta: δ.
-        epsilon: (m,) smallest certified ε at δ.
-        epsilon_pure: (m,) at δ = 0.
+        delta: privacy parameter δ.
+        epsilon: smallest certified ε at δ, (m,).
+        epsilon_pure: ε at δ = 0, (m,).
         channels: channel → cost of its releases only.
         records: split → cost of one of its records.
         slack_epsilon: largest part of any ε for float64 samplers.
         slack_delta: largest part of δ for float64 samplers.
-        bundles: number of bundles of agents whose ε is composed together; 0 if each is composed.
+        bundles: number of bundles of agents whose ε is composed together; 0 if each agent is composed separately.
         has_pure_only: whether some agents have only the pure ε of ideal samplers.
     """
 
@@ -105,7 +105,7 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
 
     Args:
         ledger: recorded or planned releases.
-        delta: δ, in [0, 1).
+        delta: privacy parameter δ, in [0, 1).
 
     Returns:
         The budget of each agent, by channel and by split.
@@ -163,10 +163,10 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 
     Args:
         ledger: recorded or planned releases.
-        delta: δ, in [0, 1).
+        delta: privacy parameter δ, in [0, 1).
 
     Returns:
-        (m,) ε(δ) of every agent.
+        ε(δ) of every agent, (m,).
 
     Raises:
         InputError: δ is outside of [0, 1), or no rule covers an entry of the ledger.
@@ -178,18 +178,18 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 
 
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
-    """Bound the ε that the worst agent has spent after each of some rounds.
+    """Bound the worst agent's ε after each of the given rounds.
 
-    The bound is that of the elementwise largest releases of all agents. It is the worst agent's ε if one agent is
-    charged most in every round, such as the smallest shard.
+    The bound composes the elementwise largest releases of all agents. It equals the worst agent's ε if one agent, such
+    as the one with the smallest shard, is charged most in every round.
 
     Args:
         ledger: recorded or planned releases.
-        delta: δ, in [0, 1).
-        rounds: (T,) ascending.
+        delta: privacy parameter δ, in [0, 1).
+        rounds: rounds in ascending order, (T,).
 
     Returns:
-        (T,) upper bounds.
+        Upper bounds, (T,).
 
     Raises:
         InputError: δ is outside of [0, 1), or no rule covers an entry of the ledger.
@@ -216,7 +216,7 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
 
     Args:
         mu: distance of the pair in standard deviations, any shape.
-        delta: δ, broadcastable.
+        delta: privacy parameter δ, broadcastable.
 
     Returns:
         ε, elementwise; +inf if μ is infinite or δ is 0, and 0 if μ is 0.
@@ -252,9 +252,9 @@ def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
     """Compute the smallest certified ε(δ) of one record's releases.
 
     Args:
-        releases: their costs.
-        delta: δ; 0 gives the pure ε.
-        factor: on all noise scales; default 1.
+        releases: costs of the releases.
+        delta: privacy parameter δ; 0 gives the pure ε.
+        factor: factor on all noise scales.
     """
     return float(_epsilon_by_segment([releases.divide(factor)], delta)[-1])
 
@@ -286,7 +286,7 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
 def _zcdp_rho(releases: Releases) -> float:
     """Compute ρ of zero-concentrated privacy, without amplification.
 
-    ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian release.
+    A pure release adds ε²/2, an exponential mechanism ε²/8, and a Gaussian release μ²/2.
     """
     squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
     squares += (releases.pure**2).sum() + 0.25 * (releases.bounded_range**2).sum()
@@ -302,7 +302,7 @@ def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
 
 
 class _SplitCost(NamedTuple):
-    """The cost of one record of a split; the other fields are as of `AgentCosts`."""
+    """Cost of one record of a split. `AgentCosts` describes the other fields."""
 
     cost: PrivacyCost
     slack_epsilon: float
@@ -347,19 +347,19 @@ def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon:
     """Return whether no other bound on the samplers is worth another composition of these releases.
 
     Args:
-        composition: the releases.
-        added_epsilon: what float64 samplers add to ε, (G,) or a number.
-        epsilon: ε, (G,) or a number.
+        composition: composition of the releases.
+        added_epsilon: addition of float64 samplers to ε, (G,) or a number.
+        epsilon: current ε, (G,) or a number.
     """
     worth = _WORTH_A_FORMULA if composition.has_only(DominatingPair.GAUSSIAN) else _WORTH
     return bool((np.isfinite(epsilon) & (added_epsilon <= worth * epsilon)).all())
 
 
 def _compose(composition: ComposedCharges, pure: Array, delta: Array) -> tuple[Array, int]:
-    """Compute (G,) ε(δ) column by column; equal columns share one composition, and so do bundles of too many.
+    """Compute ε(δ), (G,), column by column. Equal columns, and bundles of too many columns, share one composition.
 
     Returns:
-        ε(δ), and the number of such bundles, 0 without.
+        ε(δ), and the number of such bundles.
     """
     size = composition.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
@@ -393,13 +393,13 @@ def calibrate(
     """Find factors on the ledger's noise scales such that every agent's ε(δ) meets the target.
 
     Args:
-        ledger: the releases with initial scales.
-        epsilon: target, above 0.
-        delta: δ; 0 for pure ε.
-        shares: channel → part of the budget, summing to one: of the pure ε of Laplace channels (weighted by the
-            sampling rate), of the μ² of Gaussian ones. Default None keeps the ratios of the scales. In addition one
-            factor per agent meets the target.
-        uniform: whether all agents get the factors of the most expensive one, as with shared noise; default False.
+        ledger: releases with initial scales.
+        epsilon: target ε, above 0.
+        delta: privacy parameter δ; 0 gives the pure ε.
+        shares: channel → share of the budget, with sum 1: a share of the pure ε for Laplace channels (weighted by the
+            sampling rate) and of μ² for Gaussian channels. None (the default) keeps the ratios of the scales. In
+            addition, one factor per agent meets the target.
+        uniform: whether all agents get the factors of the most expensive agent, as with shared noise.
 
     Returns:
         Channel → factor of every agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
@@ -486,7 +486,7 @@ def _advice(ledger: Ledger) -> str:
 
 
 def _uncalibratable(ledger: Ledger, ledger_charges: Charges, shares: Mapping[str, float] | None) -> Iterator[str]:
-    """Yield why these releases cannot be calibrated."""
+    """Yield reasons why these releases cannot be calibrated."""
     for c in ledger.charged_channels:
         if c.mechanism == NO_NOISE:
             yield f"privacy.epsilon: channel {c.channel!r} has no noise. Fix: set its mechanism."
@@ -537,7 +537,7 @@ def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
 
 
 def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
-    """Return (m,) the factor that brings the most expensive split of every agent just under the target."""
+    """Return the factors, (m,), that bring the most expensive split of every agent just under the target."""
     need = np.zeros(int(ledger_charges.group.max()) + 1)
     for kind in ledger_charges.kinds:
         composition = accounts(ledger_charges, kind, None)
@@ -562,7 +562,7 @@ def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
 
 
 def _needed_factors(composition: ComposedCharges, epsilon: float, delta: float) -> Array:
-    """Return (G,) factors; 0 without charges."""
+    """Return the needed factors, (G,), 0 without charges."""
     size = composition.size()
     out = np.zeros(composition.groups)
     open_groups = np.flatnonzero(size > 0.0)
@@ -596,13 +596,13 @@ def smallest_factor(
 ) -> float:
     """Find a factor whose cost lies in [(1 − tightness)·target, target].
 
-    False position in logarithms, between a factor that is too small and one that is large enough.
+    The method is false position in logarithms, between a factor that is too small and one that is large enough.
 
     Args:
         cost_of: factor → cost, which falls as the factor grows.
-        target: of the cost.
-        guess: initial factor; None for 1.
-        tightness: default half of TIGHTNESS.
+        target: target cost.
+        guess: initial factor; None means 1.
+        tightness: relative tolerance, by default half of TIGHTNESS.
 
     Raises:
         InputError: no factor has such a cost.

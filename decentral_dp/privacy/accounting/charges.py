@@ -40,16 +40,16 @@ class ChannelCharges(NamedTuple):
     """One channel's charges for one kind of record.
 
     Args:
-        channel: its name.
-        mechanism: of its releases.
-        dimension: coordinates of one release.
-        rounds: (T,) indices of the releases.
-        loss: (T, g) cost of every release before amplification, in the mechanism's unit.
-        rate: (T, g) sampling rate.
-        column: (G,) its column for each group of agents.
-        variates: of float64 samplers: their (ε, δ) in each column, (g,) each, or normal variates, by group.
-        sampling: as in the ledger.
-        distortion: as in the ledger.
+        channel: name of the channel.
+        mechanism: mechanism of its releases.
+        dimension: number of coordinates of one release.
+        rounds: indices of the releases, (T,).
+        loss: cost of every release before amplification, in the mechanism's unit, (T, g).
+        rate: sampling rates, (T, g).
+        column: column of each group of agents, (G,).
+        variates: slack (ε, δ) of float64 samplers in each column, (g,) each, or normal variates by group.
+        sampling: sampling of batches, as in `ChannelLedger`.
+        distortion: bound on the distortion, as in `ChannelLedger`.
     """
 
     channel: str
@@ -65,13 +65,13 @@ class ChannelCharges(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """The charges of a ledger.
+    """Charges of a ledger.
 
     Args:
         names: charged channels.
-        kinds: of records.
-        group: (m,) of each agent.
-        lines: split → charges of every channel; the same object if two splits have equal charges.
+        kinds: splits of the records.
+        group: group of each agent, (m,).
+        lines: split → charges of every channel. Splits with equal charges share one object.
     """
 
     names: tuple[str, ...]
@@ -84,7 +84,7 @@ def charges(ledger: Ledger) -> Charges:
     """Compute the cost of every release of a ledger.
 
     Args:
-        ledger: the releases.
+        ledger: ledger of the releases.
 
     Returns:
         Costs before composition; agents with the same columns form one group.
@@ -123,7 +123,7 @@ def charges(ledger: Ledger) -> Charges:
 
 
 def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
-    """Return split → charges of a channel; splits with equal charges share one object."""
+    """Return split → charges of a channel. Splits with equal charges share one object."""
     channel_charges: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
         for kind, line in channel_charges.items():
@@ -137,7 +137,7 @@ def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, C
 
 
 def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
-    """Compute the charges of a channel to one split. is_single: whether a Poisson sample feeds no other channel."""
+    """Compute the charges of a channel to one split; `is_single` means that a Poisson sample feeds no other channel."""
     # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
     unit = sampled_unit(c.sampling)
     parts = 1.0 if unit is None else float(unit.steps)
@@ -151,7 +151,7 @@ def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> 
 
 
 def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> tuple[Array, Array] | DrawnVariates:
-    """Count float64 variates. rate: of a sample that feeds no other channel; else 1."""
+    """Count float64 variates; `rate` is the rate of a sample that feeds no other channel, otherwise 1."""
     epsilon, delta = np.zeros(loss.shape[1]), np.zeros(loss.shape[1])
     for rows in _blocks(loss):
         slack = c.mechanism.float_slack(loss[rows], c.dimension)
@@ -179,13 +179,13 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> t
 
 
 def _blocks(table: Array) -> Iterator[slice]:
-    """Yield slices of rows with about `BLOCK` numbers each, at least one."""
+    """Yield slices of at least one row, with about `BLOCK` numbers each."""
     height = max(1, BLOCK // max(1, table.shape[1]))
     return (slice(start, start + height) for start in range(0, max(1, len(table)), height))
 
 
 def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
-    """Yield why a channel has no sound cost, in words that follow its name."""
+    """Yield reasons why a channel has no sound cost, phrased to follow its name."""
     rules = c.mechanism.amplified_by or ("fixed", "poisson")
     if (c.sampling if sampled_unit(c.sampling) is None else "poisson") not in rules:
         yield (
@@ -210,10 +210,10 @@ def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
 
 
 class SamplerCounts(NamedTuple):
-    """Counts from which the slack of float64 samplers follows, for one split and G groups.
+    """Counts that determine the slack of float64 samplers, for one split and G groups.
 
     Attributes:
-        epsilon, delta, ratio: (G,) slack of samplers other than normal variates.
+        epsilon, delta, ratio: slack of samplers other than normal variates, (G,).
         normals: normal variates, by kind of grid.
     """
 
@@ -242,12 +242,12 @@ class SamplerCounts(NamedTuple):
 
 
 def count_samples(ledger_charges: Charges, split: Split, channel: str | None) -> SamplerCounts:
-    """Count the samples that protect one record, over all channels or over one.
+    """Count the samples that protect one record, in one or all channels.
 
     Args:
         ledger_charges: charges of a ledger.
-        split: of the record.
-        channel: a single channel; None for all.
+        split: split of the record.
+        channel: single channel; None means all channels.
     """
     groups = int(ledger_charges.group.max()) + 1
     epsilon, lost_delta, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
@@ -268,7 +268,7 @@ def count_samples(ledger_charges: Charges, split: Split, channel: str | None) ->
 
 
 def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
-    """Bound what float64 samplers add to one record's (ε, δ); arguments as of `count_samples`, and δ of the budget."""
+    """Bound what float64 samplers add to one record's (ε, δ) at the budget's δ (see `count_samples`)."""
     return count_samples(ledger_charges, split, channel).slacks(delta)
 
 
@@ -277,12 +277,12 @@ MOST_COLUMNS = 32
 
 
 class Plain(NamedTuple):
-    """Releases that every record takes part in.
+    """Releases in which every record takes part.
 
     Attributes:
-        rounds: (T,) indices.
-        loss: (T, g) costs.
-        column: (G,) of each group.
+        rounds: indices, (T,).
+        loss: costs, (T, g).
+        column: column of each group, (G,).
     """
 
     rounds: IntArray
@@ -294,9 +294,9 @@ class Fresh(NamedTuple):
     """Rounds with a fresh batch, over all channels that it feeds.
 
     Attributes:
-        rounds: (R,) indices.
-        base: (R, G), Σε of Laplace releases and √Σμ² of Gaussian ones.
-        rate: (R, G) sampling rates.
+        rounds: indices, (R,).
+        base: cost Σε of Laplace releases or √Σμ² of Gaussian releases, (R, G).
+        rate: sampling rates, (R, G).
     """
 
     rounds: IntArray
@@ -313,10 +313,10 @@ class ComposedCharges:
     """Charges to one split, for all G groups, over some channels.
 
     Args:
-        groups: G.
+        groups: number of groups G.
         plain: pair → releases that every record takes part in, by channel.
-        subsampled: "sampled_laplace" or "sampled_gaussian", as in `Releases`, or a Poisson sampling, as in a ledger →
-            rounds with a fresh batch.
+        subsampled: key → rounds with a fresh batch. The key is "sampled_laplace" or "sampled_gaussian", as in
+            `Releases`, or a Poisson sampling, as in a ledger.
     """
 
     groups: int
@@ -358,16 +358,23 @@ class ComposedCharges:
         return np.where(gaussian > 0.0, np.inf, total)
 
     def size(self) -> Array:
-        """Return (G,) numbers that order columns by cost; +inf without noise, 0 without charges."""
+        """Return numbers (G,) that order columns by cost, +inf without noise and 0 without charges."""
         total = self.mu() + self.sums
         for _, base, rate in self.subsampled.values():
             total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
         return np.asarray(total)
 
     def equal_groups(self, groups: IntArray) -> list[IntArray]:
-        """Bundle groups with equal charges; return the groups (g,) of each bundle."""
+        """Bundle groups with equal charges, and return the groups (g,) of each bundle."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
-        plain = [(_column_keys(line.loss), line.column) for lines in self.plain.values() for line in lines]
+        plain: list[tuple[list[float | bytes], IntArray]] = []
+        for line in (line for lines in self.plain.values() for line in lines):
+            # Columns with different sums differ, so that most need no comparison.
+            loss, total = line.loss, line.loss.sum(axis=0)
+            _, column_index, count = np.unique(total, return_inverse=True, return_counts=True)
+            unique = (count[column_index] == 1) & np.isfinite(total)
+            names = [float(total[k]) if unique[k] else loss[:, k].tobytes() for k in range(total.size)]
+            plain.append((names, line.column))
         for j in groups:
             key = [names[column[j]] for names, column in plain]
             key += [part[:, j].tobytes() for fresh in self.subsampled.values() for part in fresh[1:]]
@@ -432,17 +439,8 @@ class ComposedCharges:
         )
 
 
-def _column_keys(loss: Array) -> list[float | bytes]:
-    """Return a key for every column, equal for equal columns."""
-    # Columns with different sums differ, so that most need no comparison.
-    total = loss.sum(axis=0)
-    _, column_index, count = np.unique(total, return_inverse=True, return_counts=True)
-    unique = (count[column_index] == 1) & np.isfinite(total)
-    return [float(total[j]) if unique[j] else loss[:, j].tobytes() for j in range(total.size)]
-
-
 def accounts(ledger_charges: Charges, split: Split, channel: str | None) -> ComposedCharges:
-    """Collect the charges to one split over all channels, or over one."""
+    """Collect the charges to one split over one or all channels."""
     lines = [line for line in ledger_charges.lines[split] if channel in (None, line.channel)]
     groups = int(ledger_charges.group.max()) + 1
     plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
@@ -472,7 +470,7 @@ def accounts(ledger_charges: Charges, split: Split, channel: str | None) -> Comp
 
 
 def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
-    """Return rounds with a fresh batch, with Σ over the channels that it feeds, and its rate."""
+    """Return rounds with a fresh batch, with sums over the channels that the batch feeds, and its rate."""
     rounds = np.unique(np.concatenate([line.rounds for line in lines]))
     groups = lines[0].column.size
     total, rate = np.zeros((rounds.size, groups)), np.ones((rounds.size, groups))
@@ -495,13 +493,13 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
 
 
 def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
-    """Merge bundles of columns to at most `MOST_COLUMNS`, each over the same ratio of costs.
+    """Merge bundles of columns into at most `MOST_COLUMNS`, each over the same ratio of costs.
 
     The most expensive bundle is not merged.
 
     Args:
-        bundles: column numbers.
-        size: (G,) cost of each column.
+        bundles: column numbers of each bundle.
+        size: cost of each column, (G,).
     """
     order = sorted(bundles, key=lambda b: -size[b[0]])
     cost = np.log([size[b[0]] for b in order[1:]])

@@ -17,7 +17,7 @@ sizes, other records in batches, and rounding may be public; a record's own Bern
     (P̂ − e^{ε+a+b} Q̂)₊ ≤ (P̂ − P°)₊ + P°(1 − Q̂/Q°)₊ + (P° − e^a P)₊ + e^a (P − e^ε Q)₊ + e^{a+ε} (Q − e^b Q°)₊,
     δ̂(ε + a + b) ≤ τ + δ_a + e^a δ(ε) + e^{a+ε} δ_b.
 
-Far out (τ). Both terms add up over coordinates: (1 − Πx)₊ ≤ Σ(1 − x)₊. The first is at most F(0) each, with
+In the tails (τ), both terms add up over coordinates: (1 − Πx)₊ ≤ Σ(1 − x)₊. The first is at most F(0) each, with
 
     F(v) = ∫_{|y|>c} h(y) φ(y − v) dy = u e^{−k²/2} (e^{kv} Φ(v + k − c) + e^{−kv} Φ(−v + k − c)) + what is beyond 10.
 
@@ -28,11 +28,11 @@ F(√v) − F(0) over v grows, so that the sum over coordinates shifted by v_i, 
     τ ≤ Σ over releases of 3 d F(0) + 2 F(μ),   times 1.1 for the grid's cells, and masses of p° that are not one.
 
 In the middle (a, b, δ_a, δ_b) P° and P differ in the noise only: given all draws, P°/P is a product of 1 + η̃(n_i) with
-n_i fresh from p, |η̃| ≤ h up to c, |E_p η̃| ≤ F(0). Either in the worst case, with c where h leaves 10 u:
+n_i fresh from p, |η̃| ≤ h up to c, |E_p η̃| ≤ F(0). In the worst case, with c where h exceeds 10 u,
 
     a = b = −N log(1 − 10 u),   δ_a = δ_b = 0,
 
-or with high probability: (e^x − e^a)₊ ≤ e^{(1+λ)x − λa} λ^λ/(1 + λ)^{1+λ}, and moments 1 + λ of P°/P and −λ of Q°/Q, by
+With high probability, (e^x − e^a)₊ ≤ e^{(1+λ)x − λa} λ^λ/(1 + λ)^{1+λ}, and moments 1 + λ of P°/P and −λ of Q°/Q, by
 Taylor, lead to
 
     log δ_a ≤ X − λa,   log δ_b ≤ X − λb,   X = N((1+λ) F(0) + λ(1+λ)/2·V) + λ log λ − (1+λ) log(1+λ),
@@ -79,11 +79,12 @@ class Slack(NamedTuple):
     """Bounds on what float64 samplers add to the (ε, δ) of ideal samplers, elementwise for G groups.
 
     Attributes:
-        epsilon: (G,) added to ε.
-        delta: (G,) added to δ.
-        ratio: (G,) τ of distributions within factors e^{±τ} of the ideal ones; 2τ is part of `epsilon`.
-        exponent: (K, G) of bounds b ≤ (exponent + ε)/order on the sum of errors, one per row.
-        order: (K, G) of these bounds.
+        epsilon: addition to ε, (G,).
+        delta: addition to δ, (G,).
+        ratio: bound τ for distributions within factors e^{±τ} of the ideal distributions, (G,); 2τ is part of
+            `epsilon`.
+        exponent: exponents of bounds b ≤ (exponent + ε)/order on the sum of errors, one bound per row, (K, G).
+        order: orders of these bounds, (K, G).
     """
 
     epsilon: Array
@@ -93,17 +94,17 @@ class Slack(NamedTuple):
     order: Array
 
     def remaining_delta(self, delta: float) -> Array:
-        """Return (G,) δ for ideal samplers, from δ̂ ≤ e^τ δ + slack; 0 if no row is valid."""
+        """Return δ for ideal samplers, (G,), from δ̂ ≤ e^τ δ + slack, or 0 if no row is valid."""
         holds = np.isfinite(self.exponent).any(axis=0)
         return np.where(holds, np.maximum(0.0, delta - self.delta) * np.exp(-self.ratio), 0.0)
 
     def added_epsilon(self, ideal: Array | float) -> Array:
-        """Return the addition to an ideal ε, (G,), or for a single group to any number of them."""
+        """Return the addition to an ideal ε, (G,). A single group accepts any number of values."""
         finite = np.where(np.isfinite(ideal), ideal, 0.0)
         return np.asarray(self.epsilon + np.maximum(0.0, ((self.exponent + finite) / self.order).min(axis=0)))
 
     def total(self, ideal: Array) -> Array:
-        """Return (G,) ε with slack, for an ideal ε (G,) at `remaining_delta`."""
+        """Return ε with slack, (G,), for an ideal ε, (G,), at `remaining_delta`."""
         return np.where(np.isfinite(ideal), ideal + self.added_epsilon(ideal), np.inf)
 
     def largest(self) -> Slack:
@@ -116,12 +117,12 @@ class DrawnVariates(NamedTuple):
     """Numbers of normal variates on one kind of grid, by group.
 
     Attributes:
-        unit: u.
-        coordinates: N, (G,).
-        sensitivities: (G, B) numbers of releases with a μ of each size, weighted by their pairs of centres (1 for a
-            pair and its mirror image).
-        n_randomised: (G,) numbers of releases that are rounded stochastically.
-        weighted_number: (G,) coordinates with these weights.
+        unit: relative unit u of the grid.
+        coordinates: number of coordinates N, (G,).
+        sensitivities: numbers of releases with a μ of each size, weighted by their pairs of centres (1 for a pair and
+            its mirror image), (G, B).
+        n_randomised: numbers of releases that are rounded stochastically, (G,).
+        weighted_number: numbers of coordinates with these weights, (G,).
     """
 
     unit: float
@@ -142,12 +143,12 @@ def drawn_variates(
     """Count the normal variates of one channel.
 
     Args:
-        mu: (T, g) costs of its T releases.
-        coordinates: variates of a release, (T, g) or broadcastable.
-        bits: of the grid.
+        mu: costs of its T releases, (T, g).
+        coordinates: number of variates of a release, (T, g) or broadcastable.
+        bits: fineness of the grid.
         randomised: whether releases are rounded stochastically.
-        column: (G,) of each group.
-        weight: of each release, broadcastable; default 1.
+        column: column of each group, (G,).
+        weight: weight of each release, broadcastable.
     """
     sensitivity, width = mu > 0.0, mu.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -180,9 +181,9 @@ class _ExactTable(NamedTuple):
     """Contributions of one variate or one release to τ and to an exponent, by rows of cuts.
 
     Attributes:
-        outside_mass: F(0), (K, 1).
-        sensitivity: (B, K) F(μ).
-        exponent: (K, 1).
+        outside_mass: mass F(0), (K, 1).
+        sensitivity: masses F(μ), (B, K).
+        exponent: exponent, (K, 1).
     """
 
     outside_mass: Array
@@ -206,9 +207,9 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
     """Bound the slack of all coordinates except for a probability δ.
 
     Args:
-        parts: variates.
-        delta: δ. If it does not suffice, exponents are infinite.
-        ratio: (G,) log ratio of distributions for other reasons.
+        parts: variates by kind of grid.
+        delta: privacy parameter δ; exponents are infinite if it is too small.
+        ratio: log ratio of distributions from other sources, (G,).
     """
     groups = parts[0].coordinates.size
     xlogy = scipy.special.xlogy
@@ -233,16 +234,16 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
 
 
 def noise_alone(draws: IntArray | int, bits: int, lost: Array | float) -> Array:
-    """Return τ for which real and ideal distributions of n variates are within e^{±τ}, except for a probability.
+    """Return τ for which real and ideal distributions of n variates are within e^{±τ}, except with a given probability.
 
-    Nothing is shifted here, so that the bound holds for every function of the variates, such as an adversary's view.
+    Nothing is shifted here, so the bound holds for every function of the variates, such as an adversary's view.
     With p° of the real variates up to a cut: p̂ ≤ p° + n F(0), p° ≤ e^a p + δ_a and the same in the other direction,
     as in the docstring of this module, or within 10 u in the worst case.
 
     Args:
-        draws: n.
-        bits: of the grid.
-        lost: the probability, above 0; broadcasts with n.
+        draws: number of variates n.
+        bits: fineness of the grid.
+        lost: probability of the exception, above 0; broadcasts with n.
 
     Returns:
         τ; +inf if the probability is too small for any bound.
@@ -286,7 +287,7 @@ def _mass_outside(unit: float, threshold: Array, shift: Array | float) -> Array:
 
 
 def _mass_far_out(part: DrawnVariates, table: _ExactTable) -> tuple[Array, Array]:
-    """Return the mass far out under P and under Q, (K, G) each."""
+    """Return the tail masses under P and under Q, (K, G) each."""
     under_p, under_q = table.outside_mass * part.coordinates, table.outside_mass * part.weighted_number
     # Infinite only if there are such shifts, since 0·∞ would be NaN.
     sensitivity = (part.sensitivities[:, :-1] @ table.sensitivity).T + np.where(

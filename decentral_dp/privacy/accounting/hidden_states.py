@@ -11,13 +11,13 @@ public and drawn independently of records and noise. For any k ≥ 0 with k_{i,t
 
     a_t = R_t k_{t−1} + D_t e_v,     k_{−1} = 0,
 
-the view of the adversary is a pair with at most the Gaussian pair of
+the adversary's view is dominated by the Gaussian pair of
 
     μ² = Σ_{t<T−1} Σ_i (a_{i,t} − k_{i,t})₊²/s²_{i,t}  +  Σ_{i∈S_{T−1}} a²_{i,T−1}/s²_{i,T−1}
          +  (Σ_{i∉S_{T−1}} w_i a_{i,T−1})² / Σ_{i∉S_{T−1}} w_i² s²_{i,T−1}.
 
 k_{i,t} bounds the distance of the messages of agent i in two coupled runs, and a shift of that agent's noise removes
-the excess. Every k gives a bound. It is evaluated at the k of the solver with every rounding upwards, so the solver
+the excess. Every k gives a bound. It is evaluated at the k of the solver with all rounding upwards, so the solver
 need not be trusted. Without a published average the last term is absent. k = 0 and S_t of all agents give the cost of
 all messages.
 
@@ -27,10 +27,10 @@ Noise of 0 cannot be shifted: an agent that is absent in a round keeps its messa
 Members of the adversary have s = ∞ and are in every S_t, together with the agents whose messages they receive.
 
 Agents that play the same part share one k. Any partition into cells gives a bound, with the largest row sums of R
-between cells, and loses nothing if the cells are an equitable partition.
+between cells. It is exact if the cells are an equitable partition.
 
-Proof in docs/proofs/37, with the Lipschitz factors of steps in docs/proofs/38: see `step_factor`. The sharper cost of a
-complete graph is that of one agent with noise s/√m and movement D/m.
+The proof is in docs/proofs/37, and the Lipschitz factors of steps are in docs/proofs/38 (see `step_factor`). The
+sharper cost of a complete graph equals the cost of one agent with noise s/√m and movement D/m.
 """
 
 from __future__ import annotations
@@ -60,16 +60,18 @@ _DIGITS = 11
 
 
 class HiddenRounds(NamedTuple):
-    """The public numbers of T rounds among m agents.
+    """Public numbers of T rounds among m agents.
 
     Args:
-        factors: (K, m, m) different R: Lipschitz factors from the message of agent j to that of agent i, in l2.
-        factor_index: (T,) the R of each round.
-        noise: s, (T, m) standard deviations; 0 without noise; +inf at members of the adversary.
-        observed: S, (T, m) whether the adversary sees the message.
-        rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages.
-        weights: w, (m,) of the published average of the last messages; 0 if none is published.
-        covariance: C, (m, m); the noise of round t has the covariance s_i s_j C_ij between agents; default independent.
+        factors: different matrices R, (K, m, m), of Lipschitz factors from agent j's message to agent i's message, in
+            l2.
+        factor_index: index of each round's R, (T,).
+        noise: standard deviations s, (T, m), 0 without noise and +inf at members of the adversary.
+        observed: whether the adversary sees the message (S), (T, m).
+        rounding: addition by float64 to the l2 distance of two noiseless messages, (T, m).
+        weights: weights w of the published average of the last messages, (m,), 0 if none is published.
+        covariance: C, (m, m). The noise of round t has the covariance s_i s_j C_ij between agents. None (the default)
+            means independent noise.
 
     References:
         docs/proofs/37.
@@ -85,14 +87,14 @@ class HiddenRounds(NamedTuple):
 
 
 class _System(NamedTuple):
-    """Rounds among n cells of agents; the victim is the first cell.
+    """Rounds among n cells of agents, of which the victim is the first.
 
     Args:
-        rounds: of one agent of each cell; factors are the largest sums over the agents of a cell.
-        weights: (n,) sum of the weights of a cell's agents that are not seen in the last round.
-        precision: (n, n) sums of |C⁻¹| over the agents of two cells.
-        variance: of the noise of the published average.
-        shift: (T,) movement of the victim's message by its record.
+        rounds: rounds of one agent of each cell, with the largest sums of factors over a cell's agents.
+        weights: sum of the weights of a cell's agents that are not seen in the last round, (n,).
+        precision: sums of |C⁻¹| over the agents of two cells, (n, n).
+        variance: variance of the noise of the published average.
+        shift: movement of the victim's message by its record, (T,).
     """
 
     rounds: HiddenRounds
@@ -109,22 +111,22 @@ def hidden_mu(
     most_cells: int | None = None,
     radius: int | None = None,
 ) -> Array:
-    """Bound μ of one record of each of several agents.
+    """Bound μ of one record for each of several agents.
 
     Args:
-        rounds: the rounds.
-        victims: agents v, no members of the adversary.
-        shift: D, (T, m), movement of an agent's noiseless message by its record.
-        most_cells: a victim with more different parts than this gets one part for each distance from it, for a looser
-            bound in less time; default no limit.
-        radius: agents at a larger distance from the victim count as observed, and the solver stops at a small change,
-            for a looser bound in less time; default no limit.
+        rounds: public numbers of the rounds.
+        victims: agents v outside the adversary.
+        shift: movement D of each agent's noiseless message by its record, (T, m).
+        most_cells: limit on the different parts for a victim. Above it, each distance from the victim gets one part,
+            for a looser bound in less time. None (the default) means no limit.
+        radius: distance from the victim beyond which agents count as observed. The solver then stops at a small change,
+            for a looser bound in less time. None (the default) means no limit.
 
     Returns:
-        (len(victims),) bounds in float64; +inf if an observed message has no noise, and may differ.
+        Bounds in float64, (len(victims),), +inf if an observed message has no noise and may differ.
 
     Raises:
-        ValueError: the adversary has members, and does not see one of their inputs.
+        ValueError: the adversary has members but does not see one of their inputs.
 
     Example:
         >>> pull = np.array([[[2, 1, 0], [1, 1, 1], [0, 1, 2]]]) / 3.0
@@ -190,8 +192,8 @@ def add_release(mu: Array, earlier: Array) -> Array:
         √(μ_0² + μ²)
 
     Args:
-        mu: μ, (V,) of the rounds, for every released value.
-        earlier: μ_0, (V,) of its release.
+        mu: bounds μ of the rounds for every released value, (V,).
+        earlier: costs μ_0 of its release, (V,).
 
     References:
         docs/proofs/37.
@@ -218,13 +220,13 @@ def _system(
     """Return the system of a victim, with agents that play the same part in one cell.
 
     Args:
-        rounds: of all agents.
-        precision: |C⁻¹|, rounded up; None for independent noise.
-        victim: v.
-        shift: (T,) movement of its message.
-        roles: (m,) numbers that differ if weights or observed rounds do.
-        parts: (m,) numbers that differ if these, noise or rounding do.
-        most_cells, radius: of `hidden_mu`.
+        rounds: rounds of all agents.
+        precision: matrix |C⁻¹|, rounded up; None for independent noise.
+        victim: agent v.
+        shift: movement of its message, (T,).
+        roles: numbers that differ if weights or observed rounds differ, (m,).
+        parts: numbers that differ if these, noise or rounding differ, (m,).
+        most_cells, radius: limits, as in `hidden_mu`.
     """
     m = rounds.noise.shape[1]
     # Messages that are always observed are equal in both data sets: they move no other message.
@@ -247,7 +249,7 @@ def _system(
     first = np.unique(cells, return_index=True)[1]
 
     def largest(values: Array) -> Array:
-        """Return the largest of the last axis over each cell."""
+        """Return the largest value of the last axis over each cell."""
         order = np.argsort(cells, kind="stable")
         starts = np.searchsorted(cells[order], np.arange(n))
         return np.asarray(np.maximum.reduceat(values[..., order], starts, axis=-1))
@@ -286,9 +288,10 @@ def _bound_precision(covariance: Array) -> Array:
 
 
 def _cells(factors: Array, facts: Array) -> NDArray[np.int64]:
-    """Partition agents by columns of facts, refined until sums of R over other cells are equal, (m,) numbers of cells.
+    """Return each agent's cell, (m,), by columns of facts, refined until sums of R over other cells are equal.
 
-    Sums are compared under three weightings of the cells. Cells that these confuse stay together, for a looser bound.
+    Sums are compared under three weightings of the cells. Cells that the weightings do not separate stay together, for
+    a looser bound.
     """
     cells = _unique_columns(facts)
     for _ in range(cells.size):
@@ -302,27 +305,27 @@ def _cells(factors: Array, facts: Array) -> NDArray[np.int64]:
 
 
 def _unique_columns(facts: Array) -> NDArray[np.int64]:
-    """Number the different columns in lexicographic order; (m,) the number of each column."""
+    """Return the number of each column, (m,), among the different columns in lexicographic order."""
     return np.unique(facts, axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def _distances(factors: Array, victim: int) -> Array:
-    """Return (m,) the least number of rounds after which an agent's message depends on the victim's; m for never."""
+    """Return the least number of rounds, (m,), after which an agent's message depends on the victim's (m if never)."""
     links = scipy.sparse.csr_array((factors != 0.0).any(axis=0).T)
     distance = scipy.sparse.csgraph.dijkstra(links, indices=victim, unweighted=True)
     return np.asarray(np.where(np.isinf(distance), factors.shape[1], distance))
 
 
 def _smallest_mu(system: _System, terms: int, is_quick: bool) -> float:
-    """Return the smallest bound over all k of the solver, or of those whose bound changes little.
+    """Return the smallest bound over all k of the solver, which may stop at a small change.
 
-    It minimises the sum without ( )₊ over k ≥ 0, a sparse quadratic program: some k are free, the others 0. The free
-    ones solve a banded linear system.
+    It minimises the sum without ( )₊ over k ≥ 0, a sparse quadratic program: some k are free, and the others are 0. The
+    free k solve a banded linear system.
 
     Args:
-        system: the system.
+        system: system of the victim.
         terms: number of agents, for bounds on rounding.
-        is_quick: whether few rounds have free k, linear in between, and the solver stops at a small change.
+        is_quick: whether k is free in few rounds and linear between them, and the solver stops at a small change.
     """
     shape = system.rounds.noise.shape
     best = _mu_at(system, np.zeros(shape), terms)
@@ -381,11 +384,11 @@ def _knots(rounds: int) -> NDArray[np.int64]:
 
 
 def _quadratic(system: _System, between: Array) -> tuple[Any, Array]:
-    """Return H and g: the sum without ( )₊ is kᵀHk + 2gᵀk and a constant.
+    """Return H and g of the sum without ( )₊, kᵀHk + 2gᵀk plus a constant.
 
     Args:
-        system: the system.
-        between: (T − 1, J) interpolation of k in time.
+        system: system of the victim.
+        between: interpolation of k in time, (T − 1, J).
     """
     rounds = system.rounds
     T, n = rounds.noise.shape
@@ -417,7 +420,7 @@ def _quadratic(system: _System, between: Array) -> tuple[Any, Array]:
 
 
 def _mu_at(system: _System, apart: Array, agents: int) -> float:
-    """Return √ of the sum at k, (T, n), rounded up."""
+    """Return the square root of the sum at k, (T, n), rounded up."""
     rounds, shift = system.rounds, system.shift
     terms = agents + 8.0
     before, total = np.zeros(rounds.noise.shape[1]), 0.0

@@ -1,7 +1,7 @@
 """Budgets for T → ∞ of the released-state protocol: certified sums over infinitely many rounds.
 
 The release at the end of round t = 0, 1, … has sensitivity λ₀(t+1)^{−v}·2C/N_t and noise of standard deviation
-σ(t+2)^{−ς}. The Laplace scale b is that over √2. With N_t = n₀ + (t+1)B the cost is
+σ(t+2)^{−ς}. The Laplace scale b is this deviation divided by √2. With N_t = n₀ + (t+1)B the cost is
 
     Laplace   ε_t = (2√2 C λ₀/σ) (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σε finite iff v > ς, Σε² iff v > ς − 1/2
     Gaussian  μ_t = (2 C λ₀/σ)   (t+2)^ς (t+1)^{−v} / (n₀ + (t+1)B)           Σμ² finite iff v > ς − 1/2
@@ -37,8 +37,8 @@ class DecayingRelease(NamedTuple):
 
     Attributes:
         step: learning rate λ.
-        noise: deviation (σ, ς).
-        clip: C of its records.
+        noise: standard deviation of the noise (σ, ς).
+        clip: clipping norm C.
     """
 
     step: StepSize
@@ -47,12 +47,13 @@ class DecayingRelease(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """The number of records in round t: N_t = min(records, warm_start + (t + 1)·batch).
+    """Number of records in round t, N_t = min(records, warm_start + (t + 1)·batch).
 
     Args:
-        batch: records that arrive each round; records = batch bounds a minibatch of that size without amplification.
-        warm_start: records before round 0; default 0.
-        records: in total; default None, an endless stream.
+        batch: number of records that arrive each round. `records = batch` bounds a minibatch of that size without
+            amplification.
+        warm_start: number of records before round 0.
+        records: total number of records; None (the default) means an endless stream.
     """
 
     batch: int
@@ -66,13 +67,13 @@ def round_losses(
     """Compute the cost of every round, in exact arithmetic.
 
     Args:
-        query: the release.
-        arrivals: records that it reads.
+        query: release of each round.
+        arrivals: arrivals of the records that it reads.
         rounds: number of rounds.
-        mechanism: "laplace", the default, or "gaussian".
+        mechanism: noise mechanism, "laplace" (the default) or "gaussian".
 
     Returns:
-        (rounds,) ε_t (Laplace) or μ_t (Gaussian).
+        ε_t (Laplace) or μ_t (Gaussian), (rounds,).
 
     Example:
         >>> from decentral_dp.privacy.schedules import StepSize
@@ -98,11 +99,11 @@ def remainder(
     """Bound Σ_{t≥after} ε_t (Laplace) or Σ_{t≥after} μ_t² (Gaussian) from above.
 
     Args:
-        query: as in `round_losses`.
-        arrivals: as in `round_losses`.
-        after: first round of the sum; default 0.
-        mechanism: "laplace", the default, or "gaussian".
-        squares: whether to sum squares; default for Gaussian noise only.
+        query: release of each round.
+        arrivals: arrivals of the records that it reads.
+        after: first round of the sum.
+        mechanism: noise mechanism, "laplace" (the default) or "gaussian".
+        squares: whether to sum squares, by default only for Gaussian noise.
 
     Returns:
         The bound; +inf if the sum diverges. See docs/proofs/04.
@@ -153,15 +154,15 @@ def price_endless(
 
     Args:
         queries: all releases that read this split, one per channel.
-        batch: as in `Arrivals`.
-        warm_start: as in `Arrivals`.
-        records: as in `Arrivals`.
-        mechanism: "laplace", the default, or "gaussian".
-        delta: 0, the default, for pure ε.
+        batch: number of records that arrive each round, as in `Arrivals`.
+        warm_start: number of records before round 0.
+        records: total number of records; None (the default) means an endless stream.
+        mechanism: noise mechanism, "laplace" (the default) or "gaussian".
+        delta: privacy parameter δ; 0 (the default) gives the pure ε.
 
     Returns:
-        Laplace: the smaller of Σε and ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2; Gaussian: exact. +inf without a finite bound.
-        See docs/proofs/04.
+        The smaller of Σε and ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 for Laplace noise, and the exact ε for Gaussian noise;
+        +inf if there is no finite bound. See docs/proofs/04.
 
     Example:
         >>> from decentral_dp.privacy.schedules import StepSize

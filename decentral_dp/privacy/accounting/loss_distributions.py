@@ -4,11 +4,12 @@ Every release is replaced by a pair that dominates it, and the pairs are compose
 more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are exact, others are rounded up:
 
 * A set of Laplace releases is dominated by one Laplace whose pure ε is their sum: on the straight path between two
-  shifts every log-density moves by at most Σε in all, and no such path leads to a lower trade-off curve than Laplace's.
-  Only releases smaller than the grid are merged so.
+  shifts every log-density moves by at most Σε in total, and no such path leads to a lower trade-off curve than
+  Laplace's. Only releases smaller than the grid are merged in this way.
 * A release of which only the pure ε is known is dominated by randomised response, whose answers differ in probability
-  by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by one of Σε. Laplace's pair is not enough.
-* Similar releases share one distribution, a mixture of those of two values a < b. The profile of value v is convex in
+  by e^ε (Kairouz, Oh & Viswanath 2015); a set of them by randomised response of Σε. A Laplace pair is not enough.
+* Similar releases share one distribution, a mixture of the distributions of two values a < b. The profile of value v is
+convex in
   the total variation t(v), so it is below w·δ_a + (1 − w)·δ_b for t(v) = w·t(a) + (1 − w)·t(b): a pair of a Bernoulli
   draw of probability w, which is revealed, and the release of value a or b dominates. If the weights of n releases
   differ, their geometric mean is used: the number of draws of b is then stochastically largest (Boland, Singh & Cukic
@@ -18,9 +19,9 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are e
 * A Gaussian release on a Poisson sample of rate q is dominated by (1−q)N(0) + qN(μ/2) against (1−q)N(0) + qN(−μ/2):
   of all events with one probability under N(0), a half-space is likeliest under one shift and least likely under the
   other. This pair is its own mirror image.
-* For k replaced records, j of them drawn: Σ_j Bin(k, q)(j) N(jμ/2k) against its mirror image; for zeroed records
-  Σ_j Bin(k, q)(j) N(jμ/k) against N(0), the larger profile of both orders.
-* Gaussian releases compose exactly: μ² adds, also adaptively.
+* With k replaced records, of which j are drawn, the pair is Σ_j Bin(k, q)(j) N(jμ/2k) and its mirror image. With zeroed
+records it is Σ_j Bin(k, q)(j) N(jμ/k) and N(0), with the larger profile of both orders. * Gaussian releases compose
+exactly: μ² adds, also adaptively.
 
 The grid and the mixtures raise ε by at most about 0.02 %. Float64 errors of the profiles and of the Fourier transforms
 are bounded and subtracted from δ before ε is computed. After very many releases or at a very small δ these errors are a
@@ -61,8 +62,8 @@ def amplify(loss: Array | float, rate: Array | float) -> Array:
     """Compute log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch with sampling rate η.
 
     Args:
-        loss: E, a number or an array.
-        rate: η, broadcastable.
+        loss: pure ε before sampling (E), a number or an array.
+        rate: sampling rate η, broadcastable.
     """
     e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -130,12 +131,12 @@ _AT_ONCE = 2**18
 
 
 class _Members:
-    """A Gaussian mixture Σ_j Bin(k, q)(j) N(jm, 1) and its mirror image, or N(0, 1).
+    """Gaussian mixture Σ_j Bin(k, q)(j) N(jm, 1) and its mirror image, or N(0, 1).
 
     Args:
         mu: sensitivity to the unit, 2km or km.
-        rate: q.
-        records: k.
+        rate: sampling rate q.
+        records: number of records k.
         zeroed: whether the second distribution is N(0, 1).
     """
 
@@ -215,7 +216,7 @@ def _log_sum(terms: Array) -> Array:
 
 @cache
 def _log_binomial(records: int, rate: float) -> tuple[Array, Array]:
-    """Return numbers j of drawn records, rounded up to at most `_MOST_MEMBERS` ones, and log of their probabilities."""
+    """Return numbers j of drawn records, rounded up to at most `_MOST_MEMBERS` numbers, and their log probabilities."""
     ways, logs = 1, []
     for j in range(records + 1):
         logs.append(math.log(ways) + j * math.log(rate) + (records - j) * math.log1p(-rate))
@@ -232,9 +233,9 @@ def group_profile(mu: float, rate: float, records: int, zero_out: bool) -> Calla
 
     Args:
         mu: sensitivity to all k records, 2km or km.
-        rate: q.
-        records: k.
-        zero_out: whether they contribute nothing in one of the data sets.
+        rate: sampling rate q.
+        records: number of records k.
+        zero_out: whether the records contribute nothing in one of the data sets.
 
     Returns:
         The profile of Σ_j Bin(k, q)(j) N(jm, 1) against Σ_j Bin(k, q)(j) N(−jm, 1), or against N(0, 1), the larger of
@@ -271,8 +272,8 @@ def smallest_epsilon(mu: Array, target: Array) -> Array:
     """Find the smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection.
 
     Args:
-        mu: μ > 0, any shape.
-        target: of the same shape.
+        mu: distances μ > 0 of the pairs, any shape.
+        target: target log δ, of the same shape.
     """
     if mu.ndim == 0:
         return np.asarray(_smallest_of_one(float(mu), float(target)))
@@ -288,7 +289,7 @@ def smallest_epsilon(mu: Array, target: Array) -> Array:
 
 
 def _smallest_of_one(m: float, target: float) -> float:
-    """Bisect as for an array, to the bit, without the overhead of arrays in solvers with thousands of calls."""
+    """Bisect as `smallest_epsilon` does, with identical results but without the overhead of arrays."""
     low, high = 0.0, 0.5 * m * m + m * math.sqrt(-2.0 * target)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         for _ in range(_BISECTIONS):
@@ -347,11 +348,11 @@ class LossMasses(NamedTuple):
     """Distribution of a privacy loss.
 
     Args:
-        step: of the grid.
-        lowest: the least loss, in steps.
-        masses: (n,) of the losses lowest, lowest + 1, … steps.
+        step: grid step.
+        lowest: least loss, in steps.
+        masses: masses of the losses lowest, lowest + 1, … steps, (n,).
         infinite: mass of an infinite loss.
-        error: a bound on the error of δ, at every ε.
+        error: bound on the error of δ at every ε.
     """
 
     step: float
@@ -362,15 +363,15 @@ class LossMasses(NamedTuple):
 
 
 def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: float) -> list[LossMasses]:
-    """Connect the dots of profiles.
+    """Discretise profiles by connecting the dots.
 
     Args:
-        pairs: δ(ε) for arrays (n,) of ε ≥ 0, of a pair that is its own mirror image, and its reach: losses beyond
-            ±reach are rounded up to −reach and to infinity.
-        step: of the grid.
+        pairs: profile and reach of each pair, which is its own mirror image. The profile is δ(ε) for arrays (n,) of ε ≥
+            0. Losses beyond ±reach are rounded up to −reach and to infinity.
+        step: grid step.
 
     Returns:
-        A distribution of each pair that dominates it.
+        For each pair, a distribution that dominates it.
 
     References:
         Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots". See docs/proofs/10.
@@ -406,7 +407,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
 
 
 def points_of(reach: float, step: float) -> int:
-    """Return the number of grid points in (0, reach], the first one beyond included.
+    """Return the number of grid points in (0, reach], including the first one beyond.
 
     Example:
         >>> points_of(reach=1.0, step=0.25), points_of(reach=0.1, step=0.25)
@@ -424,7 +425,7 @@ def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
     """Compose distributions on one grid, the two smallest first.
 
     Args:
-        parts: the distributions.
+        parts: distributions.
         tail: mass that may be truncated in each product: half of it below, which is rounded up, and half above, which
             becomes infinite.
     """
@@ -439,16 +440,16 @@ def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
 
 
 def powers(parts: Sequence[LossMasses], counts: Sequence[int], tail: float) -> LossMasses:
-    """Compose powers of distributions, Π_k P_k^{n_k}, squared together.
+    """Compose powers of distributions, Π_k P_k^{n_k}, with shared squarings.
 
-    For bits b of the counts from the highest down, S ← S² Π_{k: n_k has bit b} P_k (Straus 1964): a single distribution
-    is squared, and the others are short. Each later squaring doubles the mass that a product truncates; over all
-    products it counts at most 3 Σ_k n_k times.
+    For each bit b of the counts, from the highest, S ← S² Π_{k: n_k has bit b} P_k (Straus 1964). Only S is squared,
+    and the factors P_k stay short. Each later squaring doubles the mass that a product truncates. Over all products it
+    counts at most 3 Σ_k n_k times.
 
     Args:
-        parts: P_k, on one grid.
-        counts: n_k, at least 1.
-        tail: as in `compose`.
+        parts: distributions P_k on one grid.
+        counts: powers n_k, at least 1.
+        tail: mass that may be truncated in each product, as in `compose`.
     """
     total: list[LossMasses] = []
     for bit in reversed(range(max(counts).bit_length())):
@@ -511,11 +512,11 @@ def _prefix(masses: Array, threshold: float) -> int:
 
 
 def epsilon_of_masses(total: LossMasses, delta: float) -> float:
-    """Solve δ = Σ_{x > ε} P(x)(1 − e^{ε − x}) + P(∞) for ε ≥ 0; +inf where there is none.
+    """Solve δ = Σ_{x > ε} P(x)(1 − e^{ε − x}) + P(∞) for ε ≥ 0, or return +inf if there is no solution.
 
     Args:
-        total: the distribution of the loss x.
-        delta: δ, less the errors.
+        total: distribution of the loss x.
+        delta: privacy parameter δ minus the errors.
     """
     if total.infinite > delta:
         return math.inf
@@ -565,14 +566,15 @@ class Releases(NamedTuple):
     """Charges of one record for a set of releases.
 
     Attributes:
-        laplace: (n,) pure ε of Laplace releases that every record takes part in.
-        mu: √Σμ² of such Gaussian releases.
-        sampled_laplace: (2, k) base pure ε and sampling rate, one column per round with a fresh batch.
-        sampled_gaussian: (2, k) base μ and sampling rate.
-        pure: (n,) pure ε of other releases that every record takes part in.
-        bounded_range: (n,) pure ε of exponential mechanisms.
-        poisson: (2, k) base μ of one replaced record and rate of Gaussian releases on a Poisson sample.
-        poisson_groups: (4, k) the same for other units: μ of all their records, rate, number, and 1 if zeroed out.
+        laplace: pure ε of Laplace releases in which every record takes part, (n,).
+        mu: total cost √Σμ² of such Gaussian releases.
+        sampled_laplace: base pure ε and sampling rate, one column per round with a fresh batch, (2, k).
+        sampled_gaussian: base μ and sampling rate, (2, k).
+        pure: pure ε of other releases in which every record takes part, (n,).
+        bounded_range: pure ε of exponential mechanisms, (n,).
+        poisson: base μ of one replaced record and sampling rate of Gaussian releases on a Poisson sample, (2, k).
+        poisson_groups: base μ of all records of other units, sampling rate, number of records, and 1 if zeroed out, (4,
+            k).
     """
 
     laplace: Array = _EMPTY
@@ -590,7 +592,7 @@ class Releases(NamedTuple):
         return Releases._make(np.concatenate(p, axis=-1) if np.ndim(p[0]) else math.hypot(*p) for p in pairs)
 
     def divide(self, factor: float) -> Releases:
-        """Return what is charged with all noise scales multiplied by a factor."""
+        """Return the charges with all noise scales multiplied by a factor."""
         # The first row of sampled releases is divided; rates and units stay.
         return Releases._make(
             np.concatenate([part[:1] * (1.0 / factor), part[1:]])
@@ -670,7 +672,7 @@ def _epsilon_at(total: LossMasses | None, delta: float) -> float:
 def _squares(releases: Releases) -> Array:
     """Approximate variances of the privacy losses: ε² for small losses (η²χ² with sampling), bounded for large ones.
 
-    On a Poisson sample also q times the square of the loss of a drawn record: a large loss is rare.
+    On a Poisson sample, q times the squared loss of a drawn record is a further bound, since a large loss is rare.
     """
     e, rate = releases.sampled_laplace
     m, share = releases.sampled_gaussian
@@ -704,8 +706,8 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
     """Choose a grid step h. Connecting the dots adds min(h²/4, hε) to the variance of a loss of size ε.
 
     Args:
-        releases: to be composed.
-        delta: δ.
+        releases: releases to be composed.
+        delta: privacy parameter δ.
         points: approximate limit on the points of the composed losses.
     """
     squares = _squares(releases)
@@ -735,7 +737,7 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
 
 
 def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[ReleaseProfile]:
-    """Yield dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
+    """Yield dominating pairs of the releases. No loss beyond the reach has a probability above `tail`."""
     for bucket in _buckets(_merge_small(releases.laplace, step), share, _LAPLACE):
         yield bucket.pair(partial(laplace_profile, rate=1.0), float)
     pure = np.concatenate([releases.pure, releases.bounded_range])
@@ -790,10 +792,10 @@ class _Bucket(NamedTuple):
     """Similar releases, each dominated by a public random choice between two of them.
 
     Attributes:
-        low: the smaller sensitivity.
-        high: the larger one.
-        weight: probability of the smaller one.
-        number: of releases.
+        low: smaller sensitivity.
+        high: larger sensitivity.
+        weight: probability of the smaller sensitivity.
+        number: number of releases.
     """
 
     low: float
@@ -832,11 +834,12 @@ def gaussian_weights(values: Array, low: float, high: float) -> Array:
 
 
 class _Kind(NamedTuple):
-    """How releases of one kind are bucketed.
+    """Rules for bucketing releases of one kind.
 
     Attributes:
-        variance: approximate variances of the losses, up to a factor, for values (n,).
-        weights: of mixtures, as `laplace_weights`; None if no mixture is proven to dominate.
+        variance: function from values (n,) to approximate variances of the losses, up to a factor.
+        weights: function for the weights of mixtures, such as `laplace_weights`; None if no mixture is proven to
+            dominate.
     """
 
     variance: Callable[[Array], Array]
@@ -844,7 +847,7 @@ class _Kind(NamedTuple):
 
 
 def _rare_variance(mu: Array) -> Array:
-    """Approximate e^{μ²} − 1, for few drawn records; large losses are too rare to count in full."""
+    """Approximate e^{μ²} − 1, for few drawn records. Large losses are too rare to count in full."""
     return np.asarray(np.square(mu) * np.exp(np.minimum(np.square(mu), _RARE)))
 
 

@@ -1,7 +1,7 @@
 """Composition of the ledgers of several runs on the same records.
 
 A run with another partition or split may give a record to another agent. So the adversary chooses, for every run, the
-agent and the split of the record. Every choice is one sequence of costs, and ε is the largest of all sequences. Above
+agent and the split of the record. Every choice is one sequence of costs, and ε is the largest over all sequences. Above
 `MOST_SEQUENCES`, costs are replaced by their elementwise maximum. Gaussian releases then compose with the largest μ of
 every run.
 
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at
 from decentral_dp.privacy.accounting.charges import (
     MOST_COLUMNS,
@@ -40,15 +39,15 @@ class RecordCost(NamedTuple):
     """Cost of one record in one or several runs, in a form that composes exactly.
 
     Attributes:
-        releases: charges of its releases.
-        counts: samples that protect it, of a single group.
+        releases: charges of the record's releases.
+        counts: samples that protect the record, for a single group.
     """
 
     releases: Releases
     counts: SamplerCounts
 
     def join(self, other: RecordCost) -> RecordCost:
-        """Return the cost of both."""
+        """Return the cost of both together."""
         a, b = self.counts, other.counts
         counts = SamplerCounts(
             a.epsilon + b.epsilon, a.delta + b.delta, a.ratio + b.ratio, tuple(join_by_grid([*a.normals, *b.normals]))
@@ -67,7 +66,14 @@ class RecordCost(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return floats and lists; equal releases are one entry with their number."""
-        releases = {name: part if np.ndim(part) == 0 else _pack(part) for name, part in self.releases._asdict().items()}
+        releases: dict[str, Any] = {}
+        for name, part in self.releases._asdict().items():
+            if np.ndim(part) == 0:
+                releases[name] = part
+                continue
+            # One row [values …, count] for equal columns.
+            columns, counts = np.unique(np.atleast_2d(part), axis=1, return_counts=True)
+            releases[name] = [[*column, int(count)] for column, count in zip(columns.T.tolist(), counts, strict=True)]
         slack = [float(part[0]) for part in self.counts[:3]]
         normals = [
             [
@@ -82,27 +88,20 @@ class RecordCost(NamedTuple):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> RecordCost:
         """Read the result of `to_json`."""
-        parts: dict[str, Any] = {
-            name: _unpack(part, np.shape(getattr(Releases(), name))[:-1]) if isinstance(part, list) else float(part)
-            for name, part in content["releases"].items()
-        }
+        parts: dict[str, Any] = {}
+        for name, part in content["releases"].items():
+            if not isinstance(part, list):
+                parts[name] = float(part)
+                continue
+            height = np.shape(getattr(Releases(), name))[:-1]
+            table = np.array(part, dtype=np.float64).reshape(len(part), (height or (1,))[0] + 1)
+            parts[name] = np.repeat(table[:, :-1], table[:, -1].astype(np.int64), axis=0).T.reshape(*height, -1)
         normals = []
         for unit, *rest in content["normals"]:
             numbers = np.array([rest], dtype=np.float64)
             normals.append(DrawnVariates(unit, numbers[:, 0], numbers[:, 3:], numbers[:, 1], numbers[:, 2]))
         epsilon, delta, ratio = (np.array([part], dtype=np.float64) for part in content["slack"])
         return cls(Releases(**parts), SamplerCounts(epsilon, delta, ratio, tuple(normals)))
-
-
-def _pack(part: Array) -> list[list[float]]:
-    """Return one row [values …, count] for equal columns."""
-    columns, counts = np.unique(np.atleast_2d(part), axis=1, return_counts=True)
-    return [[*column, int(count)] for column, count in zip(columns.T.tolist(), counts, strict=True)]
-
-
-def _unpack(rows: Sequence[Sequence[float]], height: tuple[int, ...]) -> Array:
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), (height or (1,))[0] + 1)
-    return np.repeat(table[:, :-1], table[:, -1].astype(np.int64), axis=0).T.reshape(*height, -1)
 
 
 def record_costs(ledger: Ledger) -> list[RecordCost]:
@@ -112,7 +111,7 @@ def record_costs(ledger: Ledger) -> list[RecordCost]:
         ledger: releases of one run.
 
     Returns:
-        Costs; one without charges if no release reads a record.
+        Costs, or one cost without charges if no release reads a record.
 
     Raises:
         InputError: no rule covers an entry of the ledger.
@@ -140,8 +139,8 @@ def compose_runs(runs: Iterable[Sequence[RecordCost]], delta: float) -> float:
     """Compute ε at δ of the worst record over several runs.
 
     Args:
-        runs: for every run, costs as of `record_costs`.
-        delta: δ.
+        runs: costs of every run, from `record_costs`.
+        delta: privacy parameter δ.
 
     Returns:
         Upper bound on ε; 0 without runs.
@@ -167,7 +166,7 @@ def compose_runs(runs: Iterable[Sequence[RecordCost]], delta: float) -> float:
 
 
 def _largest_cost(costs: Sequence[RecordCost]) -> RecordCost:
-    """Return a cost that is at least each of these. Releases are paired in descending order."""
+    """Return a cost that bounds each of these. Releases are paired in descending order."""
     if len(costs) == 1:
         return costs[0]
     fields: dict[str, Any] = {"mu": max(cost.releases.mu for cost in costs)}

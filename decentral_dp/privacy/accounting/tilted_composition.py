@@ -6,7 +6,8 @@ P_θ = e^{θL}P/M,
 
     P^{∗T}(x) = M^T e^{−θx} P_θ^{∗T}(x),
 
-so that an error of P_θ^{∗T} is an error relative to δ. θ is the minimiser of Chernoff's bound on δ. Charged are:
+so that an error of P_θ^{∗T} is an error relative to δ. θ is the minimiser of Chernoff's bound on δ. All errors are
+charged:
 
 * Each pair is discretised by connecting the dots (Doroshenko et al. 2022). The probability of more than the loss iΔ is
   S_i = δ_i + (δ_i − δ_{i+1})/(e^Δ − 1); a profile that is wrong by no more than η times that probability makes S_i
@@ -49,12 +50,12 @@ _WINDOW_NATS = 16.0
 
 
 class ReleaseProfile(NamedTuple):
-    """A dominating pair that is its own mirror image, and the number of its releases.
+    """Dominating pair that is its own mirror image, and the number of its releases.
 
     Attributes:
-        profile: δ(ε) for arrays of ε ≥ 0.
-        reach: a loss that is rarely exceeded.
-        number: of releases.
+        profile: privacy profile δ(ε) for arrays of ε ≥ 0.
+        reach: loss that is rarely exceeded.
+        number: number of releases.
     """
 
     profile: Callable[[Array], Array]
@@ -63,12 +64,12 @@ class ReleaseProfile(NamedTuple):
 
 
 class _Losses(NamedTuple):
-    """A discretised loss of several releases.
+    """Discretised loss of several releases.
 
     Attributes:
-        masses: (2n + 1,) of the losses −n…n grid steps.
+        masses: masses of the losses −n … n grid steps, (2n + 1,).
         infinite: mass of an infinite loss.
-        number: of releases.
+        number: number of releases.
     """
 
     masses: Array
@@ -77,7 +78,7 @@ class _Losses(NamedTuple):
 
     @property
     def half(self) -> int:
-        """n, the largest loss in grid steps."""
+        """Largest loss n, in grid steps."""
         return self.masses.size // 2
 
 
@@ -86,8 +87,8 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
 
     Args:
         pairs: dominating pairs of the releases.
-        step: grid step for the accuracy; a coarser one is used if the grid would be too long.
-        delta: δ > 0.
+        step: grid step for the accuracy. A coarser step is used if the grid would be too long.
+        delta: privacy parameter δ > 0.
     """
     reach = max(pair.reach for pair in pairs)
     step = max(min(step, _COARSEST), 2.0 * reach * len(pairs) / _MOST_POINTS)
@@ -197,7 +198,7 @@ class _Moments:
         return total
 
     def best_tilt(self, log_delta: float) -> float | None:
-        """Find θ with about the least ε by Chernoff's bound; None without a finite one."""
+        """Find θ with about the least ε by Chernoff's bound, or None if no bound is finite."""
         positive = self.tilts > 0.0
         tilts, values = self.tilts[positive], self.values[positive]
         for _ in range(2):
@@ -224,7 +225,7 @@ class _Moments:
 
 
 def _tilt_all(parts: Sequence[_Losses], step: float, theta: float) -> tuple[list[_Tilted], float, float]:
-    """Tilt all distributions; bound the relative error of δ, and log E e^{θL} of the sum of all finite losses."""
+    """Tilt all distributions, and bound the relative error of δ and log E e^{θL} of the sum of all finite losses."""
     tilted = [_tilt(p, step, theta) for p in parts]
     # A masses' relative error, to the power of the number of releases, is one of δ.
     wrong = sum(p.number * (y.relative + _rounding(p)) for p, y in zip(parts, tilted, strict=True))
@@ -238,10 +239,10 @@ def _chernoff_epsilon(log_moment: float, theta: float, log_delta: float) -> floa
 
 
 class _Tilted(NamedTuple):
-    """A tilted distribution.
+    """Tilted distribution.
 
     Attributes:
-        masses: e^{θL}P/M, (2n + 1,).
+        masses: tilted masses e^{θL}P/M, (2n + 1,).
         relative: bound on their relative errors.
         log_moment: log M.
     """
@@ -308,7 +309,7 @@ def _power(values: Complex, count: int) -> Complex:
 def _epsilon_at(
     masses: Array, first: int, step: float, theta: float, log_m: float, beyond: float, delta: float, near: float
 ) -> float:
-    """Find the least ε whose δ, all errors included, is at most δ. near: an upper bound on it."""
+    """Find the least ε at which δ, including all errors, is at most `delta`; `near` is an upper bound on ε."""
     start = max(0, math.ceil((near - min(60.0 / theta, 500.0)) / step) - first - 1)
     x = (first + np.arange(start, masses.size)) * step
     log_scale = log_m - theta * near

@@ -33,7 +33,7 @@ Corruption = Literal["random", "shifted"]
 
 
 class CleaningRecords(NamedTuple):
-    """Records: features (N, d), label (N,) class index, norms l1 and l2 (N,), group (N,) index or NO_GROUP."""
+    """Records: `features` (N, d), class `label` (N,), norms `l1`, `l2` (N,), and index `group` (N,) or NO_GROUP."""
 
     features: Array
     label: NDArray[np.int64]
@@ -44,7 +44,7 @@ class CleaningRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class HyperCleaning(Ridged, SoftmaxProblem):
-    """Lower level: cross-entropy on train records with a weight per group; upper level: on clean validation records.
+    """Lower level: weighted cross-entropy on train records; upper level: cross-entropy on clean validation records.
 
         l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
 
@@ -56,15 +56,17 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     A group is a block of consecutive train records of one agent: record k of the n of agent i is in group
     i·groups + ⌊k·groups/n⌋. The group depends only on the agent and index of the record. Both are public, and a
     replaced record keeps them. So x has p = agents × groups coordinates, and a record affects one of them. Validation
-    and test
-    records are in no group: their weight is 1.
+    and test records are in no group, and their weight is 1.
 
     Every label in round(corrupt·p) of the groups is replaced, by a random class ("random") or by the next class
     ("shifted"). The groups and the random labels depend only on the seed: public randomness per index, not per record.
     With ridge > 0 the lower level is strongly convex even if all weights vanish. q = c·d.
 
-    agents → number of agents; groups → groups of each agent; corrupt → share of the groups; corruption → kind of
-    replacement.
+    Args:
+        agents: number of agents.
+        groups: number of groups of each agent.
+        corrupt: share of the groups with replaced labels.
+        corruption: kind of replacement.
     """
 
     name: ClassVar[str] = "hyper_cleaning"
@@ -103,7 +105,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     def prepare(self, features: Array, labels: Array, norm: Norm) -> CleaningRecords:
         """Prepare records in no group, for validation and test. Raises InputError.
 
-        As of `Problem.prepare`: features (n, d), labels (n,).
+        See `Problem.prepare` for the arguments.
         """
         rows = linear.as_features(features, labels, self.n_features, self.intercept)
         label = linear.class_index(labels, self.classes)
@@ -157,7 +159,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return Terms(**{name: total / n for name, total in means.items() if name in term_names})
 
     def change(self, x: Array, y: Array, other_y: Array, train: CleaningRecords, clip: Clip) -> Array:
-        """Average ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
+        """Average ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, clipped per record to clip.x."""
         total, slope = np.zeros(self.p + 1), group_weights(x)[1]
         with np.errstate(all="ignore"):
             for part in linear.blocks(*train.features.shape):
@@ -179,7 +181,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     ) -> dict[str, Array]:
         """Average ∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ, and ∇²_xy l, which is σ'(x_g)(s − e_b) aᵀ in row g.
 
-        As of `Problem.matrices`.
+        See `Problem.matrices` for the arguments.
         """
         names, norms = matrices_read(matrix_names, READS_RECORDS), linear.norms_of(train, clip)
         rows, (weight, slope) = y.reshape(len(self.classes), -1), group_weights(x)
@@ -215,7 +217,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
         """Return weight_corrupted and weight_clean, the means of σ(x_g) over these groups, if both exist.
 
-        x (b, p), y (b, q) → (b,) each.
+        x (b, p) and y (b, q) give (b,) each.
         """
         weight, bad = scipy.special.expit(x), self.corrupted_groups
         if bad.all() or not bad.any():
@@ -224,7 +226,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
 
 
 def group_weights(x: Array) -> tuple[Array, Array]:
-    """Return σ(x_g) and σ'(x_g), (…, p + 1): the last is for records in no group, with the constant weight 1."""
+    """Return σ(x_g) and σ'(x_g), (…, p + 1). The last entry is for records in no group."""
     with np.errstate(invalid="ignore"):
         weight = scipy.special.expit(x)
         last = np.ones((*x.shape[:-1], 1))

@@ -65,8 +65,8 @@ class Strengths(NamedTuple):
     """R(x, y) = ½ scale Σ_r Σ_s exp(x_s) Y_rs², with Y = y as a (copies, p) matrix.
 
     Args:
-        copies: lower variables per strength; default 1, a strength for every variable; q for p = 1.
-        scale: factor of R; default 1.
+        copies: number of lower variables per strength: 1 (the default) for a strength per variable, q for p = 1.
+        scale: factor of R.
     """
 
     copies: int = 1
@@ -81,7 +81,7 @@ class Strengths(NamedTuple):
     @np.errstate(over="ignore", invalid="ignore")
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
         if self.copies == 1 and x.shape[1] > 1:
-            # The formulas below, with few calls.
+            # This evaluates the formulas below with few calls.
             strengths = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
             # These are columns of a message: numpy is three times slower on short strided rows.
             y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
@@ -91,7 +91,7 @@ class Strengths(NamedTuple):
         grad_y = strength * self._by_strength(y)
         jvp = (grad_y * along).sum(axis=1)
         if x.shape[1] == 1:
-            # Equal up to rounding, on which seeded runs depend.
+            # Both are equal up to rounding, on which seeded runs depend.
             jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
         return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
 
@@ -106,7 +106,7 @@ class Strengths(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """R(x, y) = ½ ridge ‖y − x‖²: y is pulled toward x. ridge > 0."""
+    """R(x, y) = ½ ridge ‖y − x‖² with ridge > 0, which pulls y toward x."""
 
     ridge: float
 
@@ -114,7 +114,7 @@ class Pull(NamedTuple):
         return q
 
     def largest_x(self, curvature: float) -> float:
-        """Return infinity: x moves the minimum, not the curvature."""
+        """Return infinity, since x moves the minimum, not the curvature."""
         return math.inf
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -146,7 +146,7 @@ class Ridged(Protocol):
 
 @dataclass(frozen=True)
 class LinearProblem(StackedProblem, Protocol):
-    """Problem with one loss of scores Y a in both levels. The first field of its records are the features."""
+    """Problem with one loss of scores Y a in both levels. The first field of its records has the features."""
 
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
     description: ClassVar[str] = "a linear model"
@@ -158,15 +158,15 @@ class LinearProblem(StackedProblem, Protocol):
 
     @property
     def width(self) -> int:
-        """Features of a record, including the intercept."""
+        """Number of features of a record, including the intercept."""
         return self.n_features + self.intercept
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
-        """Return the loss of each record of the part for each row of y, (b, n). Disable floating-point warnings."""
+        """Return the loss of each record of the part for each row of y, (b, n), without floating-point warnings."""
         ...
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
-        """Return M (c, c, n) of the part's records, ∇²_yy l = M ⊗ aaᵀ, at y (q,)."""
+        """Return M (c, c, n) of the part's records at y (q,), with ∇²_yy l = M ⊗ aaᵀ."""
         ...
 
     def losses(self, x: Array, y: Array, records: Any, weights: Array) -> tuple[Array, Array]:
@@ -184,7 +184,7 @@ class LinearProblem(StackedProblem, Protocol):
         return linear.curved_sums(train[0], norms, lambda part: self.curvature(y, train, part), matrix, clip, names)
 
     def named_weights(self, y: Array) -> dict[str, Array]:
-        """Return "weight" (e, d), and "bias" (e,) with an intercept."""
+        """Return "weight" (e, d) and, with an intercept, "bias" (e,)."""
         return linear.named_rows(y.reshape(-1, self.width), self.intercept)
 
 
@@ -198,11 +198,11 @@ class OneScore(Penalised, LinearProblem, Protocol):
 
     @property
     def joins_agents(self) -> bool:
-        """Whether no subclass has other terms, which may not take joined records."""
+        """Whether no subclass has other terms, which might not accept joined records."""
         return type(self).stacked_terms is OneScore.stacked_terms
 
     def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
-        """Return ∂l/∂score, and ∂²l/∂score² aᵀz if aᵀz is given, (g, n); score and along may be overwritten."""
+        """Return ∂l/∂score, and ∂²l/∂score² aᵀz if aᵀz is given, (g, n). This may overwrite `score` and `along`."""
         ...
 
     def stacked_terms(
@@ -226,9 +226,9 @@ class LinearClassifier(Penalised, LinearProblem, Protocol):
     """Linear problem with classes.
 
     Args:
-        n_features: columns of the records.
-        classes: the declared labels, in their order.
-        intercept: whether a constant feature 1 is appended, regularised like the others; default False.
+        n_features: number of columns of the records.
+        classes: declared labels in their order.
+        intercept: whether a constant feature 1 is appended, regularised like the others.
         penalty_override: regulariser instead of the default one.
     """
 
@@ -241,7 +241,7 @@ _STRENGTHS = Strengths()
 
 
 class LogisticRecords(NamedTuple):
-    """Records: signed (N, d) b·a, their norms l1 and l2 (N,), and label (N,), class index."""
+    """Records: features times sign `signed` (N, d), their norms `l1` and `l2` (N,), and class indices `label` (N,)."""
 
     signed: Array
     l1: Array
@@ -251,7 +251,7 @@ class LogisticRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class LogisticHyperparameter(LinearClassifier, OneScore):
-    """Lower level: logistic loss on train records, regularised feature by feature; upper level: loss on validation.
+    """Lower level: logistic loss on train records, regularised by feature; upper level: loss on validation records.
 
         l(y; a, b) = h(y; a, b) = log(1 + exp(−b aᵀy)),     R(x, y) = ½ Σ_s exp(x_s) y_s²,     b ∈ {−1, +1}
 
@@ -261,8 +261,12 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
 
     R and all terms of the upper variable x read no record, so the channel of x has no privacy cost.
 
-    n_features → columns of the records; classes → (the label that counts as −1, the one that counts as +1);
-    intercept → append a constant feature 1, regularised like the others. p = q = n_features (+ 1).
+    The dimensions are p = q = n_features (+ 1).
+
+    Args:
+        n_features: number of columns of the records.
+        classes: the label that counts as −1 and the label that counts as +1.
+        intercept: whether a constant feature 1 is appended, regularised like the others.
 
     Reference: Chen & Wang, ICML 2024, Section 5.1 (losses as means instead of sums over the records).
     """
@@ -276,7 +280,7 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Prepare signed features and both norms. Raises InputError.
 
-        As of `Problem.prepare`: features (n, d), labels (n,).
+        See `Problem.prepare` for the arguments.
         """
         rows = linear.as_features(features, labels, self.n_features, self.intercept)
         label = linear.class_index(labels, self.classes)
@@ -286,7 +290,7 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
         return linear.logistic_coefficients(score, *along)
 
     def curvature(self, y: Array, records: LogisticRecords, part: slice) -> Array:
-        """Return σ(t)σ(−t), even in t, so that exp never overflows."""
+        """Return σ(t)σ(−t), which is even in t, so that exp never overflows."""
         small = np.exp(-np.abs(records.signed[part] @ y))
         return np.asarray(small / np.square(1.0 + small))[None, None]
 
@@ -299,9 +303,9 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
         return losses
 
     def accuracy(self, x: Array, y: Array, records: LogisticRecords) -> Array:
-        """Return the share of correctly classified records; a record on the boundary counts half.
+        """Return the share of correctly classified records. A record on the boundary counts half.
 
-        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        See `Problem.accuracy` for the arguments.
         """
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -326,7 +330,7 @@ def _shares(score: Array) -> Array:
 
 
 class SoftmaxRecords(NamedTuple):
-    """Records: features (N, p), label (N,) class index 0..c−1, norms l1 and l2 (N,)."""
+    """Records: `features` (N, p), class indices `label` (N,) from 0 to c − 1, and norms `l1` and `l2` (N,)."""
 
     features: Array
     label: NDArray[np.int64]
@@ -336,7 +340,7 @@ class SoftmaxRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class SoftmaxProblem(LinearProblem, Protocol):
-    """Linear problem with cross-entropy; Y (c, width) has a row for each declared class."""
+    """Linear problem with cross-entropy. Y (c, width) has a row for each declared class."""
 
     classes: tuple[float, ...]
 
@@ -382,9 +386,9 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _select_labels(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array:
-        """Return the share of records whose class has the largest score; with k tied classes each counts 1/k.
+        """Return the share of records whose class has the largest score. With k tied classes each counts 1/k.
 
-        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        See `Problem.accuracy` for the arguments.
         """
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -405,14 +409,14 @@ class SoftmaxProblem(LinearProblem, Protocol):
             return [(class_shares(self._scores(y[None], records.features))[0].T, records.label)]
 
     def _scores(self, y: Array, features: Array) -> Array:
-        """Return scores of n records for each row of y, (b, c, n), by one product."""
+        """Return the scores of n records for each row of y, (b, c, n), by one product."""
         scores = y.reshape(-1, self.width) @ features.T
         return np.asarray(scores.reshape(len(y), len(self.classes), len(features)))
 
 
 @dataclass(frozen=True)
 class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
-    """Lower level: cross-entropy on train records, regularised feature by feature; upper level: on validation.
+    """Lower level: cross-entropy on train records, regularised by feature; upper level: loss on validation records.
 
         l(y; a, b) = h(y; a, b) = log Σ_r exp(Y_r a) − Y_b a,     R(x, y) = Σ_r Σ_s exp(x_s) Y_rs² / (c p)
 
@@ -423,11 +427,15 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
     R and all terms of the upper variable x read no record, so the channel of x has no privacy cost. The norm of an
     outer product r aᵀ is ‖r‖·‖a‖, in ℓ1 and in ℓ2.
 
-    n_features → columns of the records; classes → the declared labels, in the order of the rows of Y;
-    intercept → append a constant feature 1, regularised like the others. p = n_features (+ 1), q = c·p.
+    The dimensions are p = n_features (+ 1) and q = c·p.
 
-    Reference: Chen & Wang, ICML 2024, Section 5.2, where the regulariser is printed without the square: that one is
-    not bounded below.
+    Args:
+        n_features: number of columns of the records.
+        classes: declared labels in the order of the rows of Y.
+        intercept: whether a constant feature 1 is appended, regularised like the others.
+
+    Reference: Chen & Wang, ICML 2024, Section 5.2, where the regulariser is printed without the square and is not
+        bounded below.
     """
 
     name: str = "softmax_hyperparameter"
@@ -439,7 +447,7 @@ class SoftmaxHyperparameter(SoftmaxProblem, LinearClassifier):
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Prepare features, class indices and both norms. Raises InputError.
 
-        As of `Problem.prepare`: features (n, d), labels (n,).
+        See `Problem.prepare` for the arguments.
         """
         rows = linear.as_features(features, labels, self.n_features, self.intercept)
         return SoftmaxRecords(rows, linear.class_index(labels, self.classes), *linear.feature_norms(rows))
@@ -454,7 +462,7 @@ def class_shares(scores: Array) -> Array:
 
 
 def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
-    """Return s − e_b. shares: (…, c, n), label: (…, n)."""
+    """Return s − e_b from shares (…, c, n) and labels (…, n)."""
     own_score = label[..., None, :]
     residual = shares.copy()
     np.put_along_axis(residual, own_score, np.take_along_axis(residual, own_score, axis=-2) - 1.0, axis=-2)
@@ -462,7 +470,7 @@ def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
 
 
 def class_curvature(shares: Array) -> Array:
-    """Return diag(s) − ssᵀ per record, (c, n) → (c, c, n).
+    """Return diag(s) − ssᵀ of each record, (c, n) → (c, c, n).
 
     The diagonal is computed so that rows sum to zero, since s − s² would cancel near 1.
     """
@@ -479,7 +487,7 @@ def _select_labels(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[An
 
 
 class QuadraticRecords(NamedTuple):
-    """Records: features (N, d), label (N,) numbers, norms l1 and l2 (N,)."""
+    """Records: `features` (N, d), numbers `label` (N,), and norms `l1` and `l2` (N,)."""
 
     features: Array
     label: Array
@@ -489,7 +497,7 @@ class QuadraticRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadratic(OneScore):
-    """Lower level: squares on train records, pulled toward x; upper level: squares on validation records.
+    """Lower level: least squares on train records, pulled toward x; upper level: least squares on validation records.
 
         l(y; a, b) = h(y; a, b) = ½(aᵀy − b)²,     R(x, y) = ½ ridge ‖y − x‖²
         ∇_y l = (aᵀy − b) a,     ∇²_yy l·z = (aᵀz) a,     ∇_x h = 0,     ∇²_xy l = 0,     ∇²_xy R·z = −ridge z
@@ -501,9 +509,13 @@ class Quadratic(OneScore):
     F(x) = ½ y*ᵀ Ā y* − c̄ᵀ y* + const is a convex quadratic, minimised where Ā y*(x) = c̄. R and all terms of x read no
     record, so the channel of x has no privacy cost.
 
-    n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
-    pulled like the others; penalty_override → regulariser instead of the pull. p = q = n_features (+ 1).
-    Labels are numbers.
+    Labels are numbers, and the dimensions are p = q = n_features (+ 1).
+
+    Args:
+        n_features: number of columns of the records.
+        ridge: strength of the pull, above 0.
+        intercept: whether a constant feature 1 is appended, pulled like the others.
+        penalty_override: regulariser instead of the pull.
     """
 
     ridge: Ridge = 1.0
@@ -518,7 +530,7 @@ class Quadratic(OneScore):
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Prepare features, labels and both norms. Raises InputError.
 
-        As of `Problem.prepare`: features (n, d), labels (n,).
+        See `Problem.prepare` for the arguments.
         """
         rows = linear.as_features(features, labels, self.n_features, self.intercept)
         return QuadraticRecords(rows, np.array(labels, dtype=np.float64), *linear.feature_norms(rows))
@@ -550,7 +562,8 @@ def biased_regularisation(
 
         y*(x) = argmin_y (1/m) Σ_i mean_i loss(y; a, b) + ½ ridge ‖y − x‖²
 
-    with the logistic loss for two classes (q = n_features (+ 1)), else the softmax loss (q = classes × features).
+    with the logistic loss for two classes (q = n_features (+ 1)) and the softmax loss for more (q = classes ×
+    features).
     """
     model = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
     return model(n_features, classes, intercept, Pull(ridge), "biased_regularisation")
@@ -561,7 +574,7 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 
-    intercept → append a constant feature 1, regularised like the others.
+    The option `intercept` appends a constant feature 1, regularised like the others.
     """
     return Quadratic(n_features, intercept=intercept, penalty_override=Strengths(), name="ridge_hyperparameter")
 
@@ -569,22 +582,22 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 def logistic_regularisation(
     n_features: int, classes: tuple[float, ...], intercept: Intercept = False
 ) -> LogisticHyperparameter:
-    """Build a logistic regression with one regularisation strength, tuned on validation records: p = 1.
+    """Build a logistic regression with one regularisation strength, tuned on validation records (p = 1).
 
     y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
 
-    intercept → append a constant feature 1, regularised like the others.
+    The option `intercept` appends a constant feature 1, regularised like the others.
     """
     strengths = Strengths(n_features + intercept)
     return LogisticHyperparameter(n_features, classes, intercept, strengths, "logistic_regularisation")
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
-    """Build least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
+    """Build least squares with one regularisation strength, tuned on validation records (p = 1, numeric labels).
 
     y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
 
-    intercept → append a constant feature 1, regularised like the others.
+    The option `intercept` appends a constant feature 1, regularised like the others.
     """
     strengths = Strengths(n_features + intercept)
     return Quadratic(n_features, intercept=intercept, penalty_override=strengths, name="ridge_regularisation")

@@ -2,7 +2,7 @@
 
     upper_loss(x, y, features, label) → h      one number per record; validation records
     lower_loss(x, y, features, label) → l      one number per record; train records
-    regulariser(x, y) → R                      data-independent: exact, never clipped, never charged
+    regulariser(x, y) → R                      data-independent, exact, never clipped or charged
     predict(y, features)                       class scores (classes,), a label (integer), or a score (float)
 
 x: (p,), y: (q,), features: (n_features,), float64; label: float64, or with `classes` an integer index.
@@ -60,7 +60,7 @@ _TRIED_MATRICES = 2**14
 
 
 class LossRecords(NamedTuple):
-    """Records: features (N, n_features) and labels (N,), numbers or class indices, in float64."""
+    """Records: features (N, n_features) and labels (N,), which are numbers or class indices, in float64."""
 
     features: Array
     labels: Array
@@ -72,12 +72,12 @@ class LossProblem:
 
     Args:
         upper_loss, lower_loss, penalty, predict: functions as in `from_losses`.
-        p, q, n_features: dimensions of x and y, and columns of the records.
+        p, q, n_features: dimensions of x and y, and number of columns of the records.
         classes: number of classes; None if labels are numbers.
         name: name in messages.
         reads_records: terms that read records. A missing term is never computed, so it cannot leak.
         start: variable → public start, added to the constants of the scenario.
-        device: device of the losses and their derivatives; rows are clipped on the CPU.
+        device: device of the losses and their derivatives. Rows are clipped on the CPU.
 
     If a loss raises on a record (a singular matrix, a probability of NaN) or a derivative is not finite, the
     contribution of the record is zero. A run must not stop because of a private value.
@@ -111,9 +111,9 @@ class LossProblem:
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, term_names: Collection[str] = TERMS
     ) -> Terms:
-        """Average clipped per-record terms; numpy clips and sums in float64.
+        """Average clipped per-record terms. numpy clips and sums in float64.
 
-        As of `Problem.terms`.
+        See `Problem.terms` for the arguments.
         """
         means: dict[str, Array] = {}
         for split, records in (("train", train), ("validation", validation)):
@@ -122,7 +122,7 @@ class LossProblem:
         return Terms(**means)
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
-        """Return the function (features, labels) → rows of these terms, not clipped."""
+        """Return the function (features, labels) → unclipped rows of these terms."""
         from torch.func import vmap
 
         rows = self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
@@ -158,9 +158,9 @@ class LossProblem:
         clip: Clip,
         width: int,
     ) -> dict[str, Array]:
-        """Return (1/N) Σ_k clip(term_k) for each term or matrix, a matrix clipped as a whole.
+        """Return (1/N) Σ_k clip(term_k) for each term or matrix. A matrix is clipped as a whole.
 
-        width: floats per record during the computation.
+        `width` is the number of floats per record during the computation.
         """
         if not names:
             return {}
@@ -173,11 +173,11 @@ class LossProblem:
 
     @property
     def _width(self) -> int:
-        """Floats per record during the computation of its terms."""
+        """Number of floats per record during the computation of its terms."""
         return self.n_features + 2 * (self.p + self.q)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Test that every row depends on its own record only, for these batch sizes; see `models.row_locality`.
+        """Test that every row depends on its own record only, for these batch sizes (see `models.row_locality`).
 
         The test runs on the CPU, since a device may sum in a different order each time. Raises InputError if a row
         depends on another record, or if repeated calls differ.
@@ -220,9 +220,9 @@ class LossProblem:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
-        """Average matrices, column by column. Each record's matrix is formed: see `CELLS` for the memory.
+        """Average matrices, column by column. Each record's matrix is formed (see `CELLS` for the memory).
 
-        As of `Problem.matrices`.
+        See `Problem.matrices` for the arguments.
         """
         names = matrices_read(matrix_names, self.reads_records)
         if not names:
@@ -233,7 +233,7 @@ class LossProblem:
     def _matrices_of(
         self, names: Collection[str], x: Array, y: Array, matrix: Array | None
     ) -> Callable[..., Mapping[str, Tensor]]:
-        """Return the function (features, labels) → matrices, not clipped."""
+        """Return the function (features, labels) → unclipped matrices."""
         from torch.func import vmap
 
         product = "lower_hessian_product" in names and matrix is not None
@@ -260,7 +260,7 @@ class LossProblem:
             yield features, labels if self.classes is None else labels.long()
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN if it raises."""
+        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without R, NaN if R raises."""
         if self.penalty is None:
             return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         from torch.func import vmap
@@ -273,7 +273,7 @@ class LossProblem:
         )
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        """Return R(x, y) per row; NaN if it raises."""
+        """Return R(x, y) per row, or NaN if R raises."""
         if self.penalty is None:
             return np.zeros(len(x))
         from torch.func import vmap
@@ -283,7 +283,7 @@ class LossProblem:
         return _evaluate_rows(lambda *r: _numbers(rows(*r)), (x, y), [()], self.p + 2 * self.q, self.device)[0]
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
-        """Return weighted means of (l, h) per row; NaN if a loss raises. Records of weight zero are not evaluated."""
+        """Return weighted means of (l, h) per row, NaN if a loss raises. Records of weight zero are not evaluated."""
 
         def losses_of(x: Tensor, y: Tensor, *record: Tensor) -> dict[str, Tensor]:
             return {"lower": self.lower_loss(x, y, *record), "upper": self.upper_loss(x, y, *record)}
@@ -294,7 +294,7 @@ class LossProblem:
         return lower, upper
 
     def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
-        """Return the share of correct predictions, (b,): by the largest class score, the label, or the sign.
+        """Return the share of correct predictions, (b,), by the largest class score, the label, or the sign.
 
         A score is correct if its sign agrees with the label, {−1, +1} or {0, 1}. With k tied class scores each counts
         1/k; a score of zero counts half.
@@ -381,9 +381,9 @@ def _evaluate_rows(
     width: int,
     device: str,
 ) -> list[Array]:
-    """Return fn(rows), part by part. If `fn` raises, rows are evaluated one by one, and failing ones are NaN.
+    """Return fn(rows), part by part. If `fn` raises, rows are evaluated one by one, and failing rows are NaN.
 
-    sizes: shapes of its results for one row.
+    `sizes` are the shapes of its results for one row.
     """
     values: list[Sequence[Array]] = []
     for part in slices(len(rows[0]), width, device):
@@ -417,24 +417,25 @@ def from_losses(
 ) -> LossProblem:
     """Build a bilevel problem from an upper and a lower per-record loss.
 
-    Every term that may depend on data has a privacy cost. A term has none if tracing finds no derivative in the graph
-    of the loss: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x,
-    `lower_hvp` if ∇_y l does not use y. The trace is valid for all values, since branches on values are not supported.
-    If x enters only through `detach`, its derivative is zero in torch and the term has no privacy cost. Put penalties
-    without data into `regulariser`: inside a loss they are clipped with the records.
+    Every term that may depend on data has a privacy cost. A term has no cost if tracing finds no derivative in the
+    graph of the loss: `upper_grad_x` if h does not use x, `lower_jvp` if ∇_y l does not use x, `lower_hvp` if ∇_y l
+    does not use y. The trace is valid for all values, since branches on values are not supported. If x enters only
+    through `detach`, its derivative is zero in torch and the term has no privacy cost. Put penalties without data into
+    `regulariser`: inside a loss they are clipped with the records.
 
     Args:
-        upper_loss: h, (x, y, features, label) → one number.
-        lower_loss: l, likewise.
+        upper_loss: function h, (x, y, features, label) → one number.
+        lower_loss: function l with the same arguments and result.
         p: dimension of x.
         q: dimension of y.
-        n_features: columns of the records.
-        classes: declared number of classes; labels are integers 0 … classes − 1. Default none: labels are numbers.
-        regulariser: R, (x, y) → one number; default none.
-        predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
-            softmax of class scores, and σ(s) of one score s.
-        start: "x" or "y" → public start, such as random weights of a network; default 0. The start must not depend on
-            records.
+        n_features: number of columns of the records.
+        classes: declared number of classes, with labels 0 … classes − 1. None (the default) means that labels are
+            numbers.
+        regulariser: function R, (x, y) → one number. None (the default) means no regulariser.
+        predict: function (y, features) → class scores, a label or a score. None (the default) means no predictions.
+            Measures of probabilities use the softmax of class scores, or σ(s) of one score s.
+        start: "x" or "y" → public start, such as random weights of a network, by default 0. The start must not depend
+            on records.
         name: name in messages.
 
     Returns:
@@ -479,10 +480,10 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
 
     Args:
         problem: result of `from_losses`.
-        device: "cpu" or "cuda".
+        device: name of the device, "cpu" or "cuda".
 
     Returns:
-        The same object if it is on this device already.
+        The problem on the device, or the same object if it is already there.
 
     Raises:
         InputError: the device is absent, a loss contains tensors of another device, or its values differ there.

@@ -18,7 +18,7 @@ from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
 
 class MeanRecords(NamedTuple):
-    """Records: features (N, d) and their norms l1 and l2 (N,)."""
+    """Records: `features` (N, d) and norms `l1` and `l2` (N,)."""
 
     features: Array
     l1: Array
@@ -32,8 +32,8 @@ class MeanProblem(Problem, Protocol):
     Each column of the records has one lower and one upper variable.
 
     Args:
-        n_features: columns of the records, p = q.
-        ridge: strength of the regulariser; default 1.
+        n_features: number of columns of the records, p = q.
+        ridge: strength of the regulariser.
     """
 
     n_features: int
@@ -50,13 +50,13 @@ class MeanProblem(Problem, Protocol):
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
         """Prepare features and both norms. Raises InputError.
 
-        As of `Problem.prepare`: features (n, d), labels (n,).
+        See `Problem.prepare` for the arguments.
         """
         rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MeanRecords(rows, *linear.feature_norms(rows))
 
     def scaled_mean(self, records: MeanRecords, scale: float, clip: Clip, bound: float) -> Array:
-        """Average scale·a over records, (q,), each record's clipped to the bound."""
+        """Average scale·a over records, (q,), clipped per record to the bound."""
         total, norms = np.zeros(self.q), linear.norms_of(records, clip)
         with np.errstate(all="ignore"):
             for part in linear.blocks(*records.features.shape):
@@ -67,7 +67,7 @@ class MeanProblem(Problem, Protocol):
 
 @dataclass(frozen=True)
 class MeanEstimation(MeanProblem):
-    """Lower level: the mean of the train records, pulled toward x; upper level: that of the validation records.
+    """Lower level: mean of the train records, pulled toward x; upper level: mean of the validation records.
 
         l(y; a) = −aᵀy,     h(y; a) = ½‖y − a‖²,     R(x, y) = ½‖y‖² + ½ ridge ‖y − x‖²
         ∇_y l = −a,     ∇²_yy l = 0,     ∇²_xy l = 0,     ∇_x h = 0
@@ -78,11 +78,14 @@ class MeanEstimation(MeanProblem):
         y*(x) = (c + ridge x)/(1 + ridge)     z*(x) = (y*(x) − c̄)/(1 + ridge)     ∇F(x) = ridge z*(x)
 
     F is minimal at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. The contribution of a train record to the gradient
-    is −a at every state: gossip on the lower level is a linear system, whose leakage about a record is computed exactly
-    in
-    `auditing.network_gossip`. R reads no record, so neither do terms of x and second derivatives.
+    is −a at every state: gossip on the lower level is a linear system, whose leakage about a record
+    `auditing.network_gossip` computes exactly. R reads no record, so neither do terms of x and second derivatives.
 
-    n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.
+    Labels are not read.
+
+    Args:
+        n_features: number of columns of the records, p = q.
+        ridge: strength of the pull, above 0.
     """
 
     name: ClassVar[str] = "mean_estimation"
@@ -123,7 +126,7 @@ class MeanEstimation(MeanProblem):
 
 @dataclass(frozen=True)
 class MeanLowerBound(MeanProblem):
-    """Lower level: the scaled upper variable, for any records; upper level: linear in the validation records.
+    """Lower level: scaled upper variable for any records; upper level: linear function of the validation records.
 
         l = 0,     h(y; a) = −slope ⟨y, a⟩,     R(x, y) = ½ ridge ‖y − stretch·x‖²
         ∇_y h = −slope a,     ∇_y R = ridge (y − stretch·x),     ∇²_yy R·z = ridge z,     ∇²_xy R·z = −ridge stretch z
@@ -136,8 +139,13 @@ class MeanLowerBound(MeanProblem):
     as hard as estimating a mean. Only validation records are read. Terms of x and of the lower level have no privacy
     cost. Upper gradients are at most slope·‖a‖, and the lower level changes y by stretch·‖x − x'‖.
 
-    n_features → columns of the records, p = q; ridge > 0 → curvature of the lower level; slope > 0 → L_fy per unit of
-    ‖a‖; stretch > 0 → D_y/D_x. Labels are not read.
+    Labels are not read.
+
+    Args:
+        n_features: number of columns of the records, p = q.
+        ridge: curvature of the lower level, above 0.
+        slope: L_fy per unit of ‖a‖, above 0.
+        stretch: ratio D_y/D_x, above 0.
 
     Reference: Lowy & Liu, DP Bilevel Optimization, proof of Theorem 3.10.
     """

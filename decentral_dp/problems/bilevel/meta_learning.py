@@ -42,7 +42,7 @@ class Tasks:
     """Tasks of meta-learning.
 
     Args:
-        members: classes of each task, in increasing order and of equal number.
+        members: classes of each task, in increasing order and equal in number.
         n_classes: number of classes of the data.
     """
 
@@ -55,7 +55,7 @@ class Tasks:
 
     @cached_property
     def share(self) -> Array:
-        """s (n_classes, T)."""
+        """Weights s, (n_classes, T)."""
         belongs = np.array([[c in task for task in self.members] for c in range(self.n_classes)], dtype=np.float64)
         return np.asarray(belongs / np.maximum(belongs.sum(axis=1, keepdims=True), 1.0))
 
@@ -102,7 +102,7 @@ class Tasks:
         return np.asarray(np.where(share > 0.0, entropy * share, 0.0).sum(axis=0))
 
     def right(self, scores: Array, label: NDArray[np.int64]) -> Array:
-        """Return 1 where the record's class has the largest score of a task, 1/k if k tie, else 0, (T, n)."""
+        """Return 1 where the record's class has the largest score of a task, 1/k if k tie, and 0 otherwise, (T, n)."""
         s = self.per_task(scores)
         best = s == s.max(axis=1, keepdims=True)
         task, record = np.ogrid[: len(self.members), : len(label)]
@@ -117,8 +117,8 @@ def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -
     Tasks take classes in random order, in repeated passes, so the numbers of tasks per class differ by at most one.
 
     Args:
-        tasks: number of tasks; None for the number that covers all classes.
-        ways: number of classes of each task; None for 5, or all classes if there are fewer.
+        tasks: number of tasks; None means the number that covers all classes.
+        ways: number of classes of each task; None means 5, or all classes if there are fewer.
         n_classes: number of classes of the data.
         seed: public seed.
 
@@ -154,7 +154,7 @@ USUAL_WIDTH = 8
 
 
 class MetaRecords(NamedTuple):
-    """Records: features (N, d) and label (N,), class index."""
+    """Records: `features` (N, d) and class indices `label` (N,)."""
 
     features: Array
     label: NDArray[np.int64]
@@ -180,11 +180,11 @@ class MetaLearning(Ridged, Problem):
         upper level   min_x  mean over validation records of h(x, y*(x); a, b),       h = l
         l(x, y; a, b) = Σ_τ s_bτ·CE(Y_τ φ̃, place of b in task τ),      φ̃ = (φ_x(a), 1)
 
-    A record belongs to all tasks that contain its class, and its loss is the mean over them (s_bτ = 1/how many); a
-    record that belongs to none has loss 0. Means are over all of an agent's records, whose number is public; a mean
-    over those of one task would divide by a count of labels. The ridge touches no record and makes the lower level
-    strongly convex. With p = softmax(Y_τ φ̃), u = Z_τ φ̃ and the unit vector e_b of the place of b, summed over τ with
-    s_bτ:
+    A record belongs to all tasks that contain its class, and its loss is the mean over these tasks (s_bτ = 1/number of
+    tasks). A record that belongs to none has loss 0. Means are over all of an agent's records, whose number is public.
+    A mean over the records of one task would divide by a count of labels. The ridge reads no record and makes the lower
+    level strongly convex. With p = softmax(Y_τ φ̃), u = Z_τ φ̃ and the unit vector e_b of the place of b, summed over τ
+    with s_bτ:
 
         ∇_y l = (p − e_b) φ̃ᵀ,         ∇²_yy l·z = (diag(p) − ppᵀ) u φ̃ᵀ,          ∇_x h = Jᵀ Yᵀ(p − e_b),
         ∇²_xy l·z = ∇_x⟨∇_y l, z⟩ = Jᵀ(Yᵀ(diag(p) − ppᵀ)u + Zᵀ(p − e_b)),         J = ∂φ/∂x.
@@ -192,8 +192,8 @@ class MetaLearning(Ridged, Problem):
     So terms in y need no derivative of the network, and each term in x is one backward pass. All five terms read
     records. Each is clipped per record as a whole, over all layers and tasks.
 
-    p = weights of the network, q = T·w·(e + 1). `start` is random and public: from a constant start all channels of a
-    layer would stay equal.
+    p = weights of the network, q = T·w·(e + 1). `start` is random and public, since from a constant start all channels
+    of a layer would stay equal.
 
     Reference: Chen & Wang, ICML 2024, Section 5.2, Equation (13); R(y) = (ridge/2)‖y‖².
     """
@@ -223,14 +223,14 @@ class MetaLearning(Ridged, Problem):
         """Build the problem for records of this shape.
 
         Args:
-            n_features: columns of the records.
-            n_classes: classes of their labels.
-            image: (height, width, channels) of the records; None, the default, for other records, which get one hidden
-                layer.
-            tasks, ways: see `draw_tasks`.
-            width: channels per block, or hidden units, at least 1; default 8.
-            ridge: strength of R, above 0; default 0.01.
-            seed: public seed of the start and the tasks; default 0.
+            n_features: number of columns of the records.
+            n_classes: number of classes of their labels.
+            image: shape (height, width, channels) of image records; None (the default) means other records and one
+                hidden layer.
+            tasks, ways: numbers of tasks and of their classes, as in `draw_tasks`.
+            width: number of channels per block, or of hidden units, at least 1.
+            ridge: strength of R, above 0.
+            seed: public seed of the start and the tasks.
 
         Returns:
             The problem.
@@ -257,7 +257,7 @@ class MetaLearning(Ridged, Problem):
 
     @cached_property
     def start(self) -> Mapping[str, Array]:
-        """Public random weights to start from, added to the scenario's constants: channel → (d,)."""
+        """Public random initial weights, channel → (d,), which are added to the scenario's constants."""
         return {"x": self.network.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
@@ -266,10 +266,7 @@ class MetaLearning(Ridged, Problem):
         return MetaRecords(rows, linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
-        """Embed records at a fixed x. `terms` accepts them instead of records, without the terms in x.
-
-        x: (p,).
-        """
+        """Embed records at a fixed x (p,). `terms` accepts them instead of records, without the terms in x."""
         with np.errstate(all="ignore"):
             parts = [self.network.forward(x, records.features[part], keep=False)[0] for part in self._chunks(records)]
         return Embedded(np.concatenate(parts), records.label)
@@ -301,7 +298,7 @@ class MetaLearning(Ridged, Problem):
     ) -> None:
         """Add the clipped contributions of some records to the requested sums.
 
-        heads: the last layers of all tasks as y and as z, (2, T·w, e + 1).
+        `heads` has the last layers of all tasks as y and as z, (2, T·w, e + 1).
         """
         head, along = heads
         label = records.label[part]
@@ -323,7 +320,7 @@ class MetaLearning(Ridged, Problem):
             slope = self.tasks.slope(chances, along @ phi.T, label).reshape(len(head), -1)
             add_sum("lower_jvp", slope.T @ upstream + residual.T @ along[:, :-1], clip.x)
             sums["lower_hvp"] += (linear.clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
-        # Last, since clipping scales the residual in place.
+        # This comes last, since clipping scales the residual in place.
         term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)
         sums[term] += (linear.clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
 
@@ -335,7 +332,7 @@ class MetaLearning(Ridged, Problem):
     ) -> dict[str, Array]:
         """Average ∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l takes a backward pass per column.
 
-        As of `Problem.matrices`.
+        See `Problem.matrices` for the arguments.
         """
         names = matrices_read(matrix_names, READS_RECORDS)
         sums: dict[str, Array] = {}
@@ -385,9 +382,9 @@ class MetaLearning(Ridged, Problem):
     def accuracy(self, x: Array, y: Array, records: MetaRecords) -> Array:
         """Return the mean over tasks of the share of records whose class has the largest score within the task.
 
-        Tasks without records are left out; NaN if all are.
+        Tasks without records are left out. The result is NaN if no task has records.
 
-        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        See `Problem.accuracy` for the arguments.
         """
         asked_of = (self.tasks.share[records.label] > 0.0).sum(axis=0)
         right = np.zeros((len(y), len(asked_of)))
@@ -410,13 +407,13 @@ class MetaLearning(Ridged, Problem):
         ]
 
     def _scores(self, x: Array, y: Array, records: MetaRecords, part: slice) -> tuple[Array, NDArray[np.int64]]:
-        """Return scores of some records, (T·w, n), and their labels."""
+        """Return the scores of some records, (T·w, n), and their labels."""
         phi, _ = self.network.forward(x, records.features[part], keep=False)
         return y.reshape(-1, phi.shape[1] + 1) @ linear.with_intercept(phi).T, records.label[part]
 
 
 def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
-    """Return φ̃ (n, e + 1) and its norms (n,); all zeros, constant feature included, for a non-finite embedding."""
+    """Return φ̃ (n, e + 1) and its norms (n,). A non-finite embedding gives zeros, including the constant feature."""
     parameters = linear.with_intercept(phi)
     parameters[~np.isfinite(phi).all(axis=1)] = 0.0
     return parameters, linear.feature_norms(parameters)[0 if norm == "l1" else 1]

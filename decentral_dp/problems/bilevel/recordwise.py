@@ -57,10 +57,10 @@ class RecordwiseProblem:
     """Problem from custom per-record formulas.
 
     Args:
-        author: object with the methods at the top of this module.
+        author: object with the methods in the module docstring.
         p, q: dimensions of x and y.
-        n_features: columns of the records.
-        n_classes: classes of the labels, 0 if labels are numbers.
+        n_features: number of columns of the records.
+        n_classes: number of classes of the labels, 0 if labels are numbers.
         name: name in messages.
     """
 
@@ -96,9 +96,9 @@ class RecordwiseProblem:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, matrix_names: Collection[str]
     ) -> dict[str, Array]:
-        """Average matrices, column by column; each record's matrix is formed, and clipped as a whole.
+        """Average matrices, column by column. Each record's matrix is formed, and clipped as a whole.
 
-        As of `Problem.matrices`.
+        See `Problem.matrices` for the arguments.
         """
         out = {}
         for name in matrices_read(matrix_names, self.reads_records):
@@ -192,12 +192,12 @@ class RecordwiseProblem:
                 try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", trial_records, has_labels=False)
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
-        """Return the rows of a term, (n, width), not clipped."""
+        """Return the unclipped rows of a term, (n, width)."""
         point = (x, y, z) if term in DIRECTED else (x, y)
         return self._call_author(term, (len(records.features), *term_shapes(self.p, self.q)[term]), records, *point)
 
     def _call_author(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
-        """Call a method for these records; rows on which it raises are NaN."""
+        """Call a method for these records. Rows on which it raises are NaN."""
         call = getattr(self.author, name)
         with np.errstate(all="ignore"):
             return evaluate(lambda some: call(*point, *some), tuple(records), shape)
@@ -209,7 +209,7 @@ class RecordwiseProblem:
 
 
 def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-    """Return the rows (n, …) of a custom formula; rows on which it raises are NaN, which clipping sets to 0."""
+    """Return the rows (n, …) of a custom formula. Rows on which it raises are NaN, which clipping sets to 0."""
 
     def rows(*some: Array) -> dict[str, Array]:
         return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}
@@ -222,9 +222,9 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     """Build the problem from custom formulas, and test it on synthetic records.
 
     Args:
-        author: object with the methods at the top of this module.
-        n_features: columns of the records.
-        n_classes: classes of the labels, 0 if labels are numbers.
+        author: object with the methods in the module docstring.
+        n_features: number of columns of the records.
+        n_classes: number of classes of the labels, 0 if labels are numbers.
         name: name in messages.
 
     Raises:
@@ -248,7 +248,7 @@ def check_has(author: Any, members: Sequence[str], name: str, noun: str) -> None
         author: custom object.
         members: names of the methods.
         name: name of the object in the message.
-        noun: class that needs the methods, in the message.
+        noun: noun for the class that needs the methods, in the message.
 
     Raises:
         InputError: a method is missing.

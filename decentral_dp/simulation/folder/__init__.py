@@ -1,1 +1,1 @@
-"""Run folders: layout, journal of an unfinished run, states and released values."""
+"""Run folders: layout, journal of an unfinished run, states, and released values."""

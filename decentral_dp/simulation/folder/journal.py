@@ -1,4 +1,4 @@
-"""The journal of an unfinished run, in which every release is logged before it is sent.
+"""Journal of an unfinished run, in which every release is logged before it is sent.
 
 During a run, its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`, which only
 its owner can read:
@@ -9,7 +9,7 @@ journal.jsonl   one JSON object a line (`journal_lines`), appended and synced. T
                 run resumed from there. {"machines": […]}: for each block of agents, a digest of the libraries and the
                 processor. {"part": [A, B], …}: a file of released values, with its digest. {"unkept": REASON}: no
                 state can be saved.
-noise_root.json the noise key, its generator and the digest of what it was drawn for; removed when the run is complete.
+noise_root.json the noise key, its generator and the digest of its run's inputs; removed when the run is complete.
 saved-K.npz     the last state (`states`). metrics-K.parquet: the metrics since the previous state. Agents that hold
                 their records keep their states (`AgentStates`), and their receipts are here.
 releases-A-B.parquet: released values, with `run.keep_releases` (`releases`).
@@ -69,18 +69,18 @@ ROOT, LOCK, SCENARIO = "noise_root.json", "lock", "scenario.toml"
 
 @dataclass(frozen=True)
 class Interruption:
-    """The content of the folder of a run that is not complete.
+    """Content of the folder of a run that is not complete.
 
     Args:
-        root: the noise key.
-        input_digest: digest of the scenario and of the records that the key was drawn for.
-        versions: of the machine and the packages that computed the run.
+        root: noise key.
+        input_digest: digest of the scenario and the records for which the key was drawn.
+        versions: versions of the machine and the packages that computed the run.
         leased_rounds: rounds that may have been released.
         saved_state: round and bytes of the last state; None for the start.
         state_number: number of that state's file; 0 for the start.
-        rows: the metrics up to there.
+        rows: metrics up to that round.
         releases: digests of the parts of the released values.
-        machines: digests of what the last bits of each block depend on.
+        machines: digest, for each block, of the machine facts on which its last bits depend.
     """
 
     root: Root
@@ -94,10 +94,10 @@ class Interruption:
     machines: tuple[str, ...]
 
     def state(self, job: PlannedJob) -> SavedState | None:
-        """Return the state that the run resumes from; None for its start.
+        """Return the state from which the run resumes; None for its start.
 
         Raises:
-            InputError: the state is of another version of the algorithm, or of other blocks of agents.
+            InputError: the state is from a different version of the algorithm or from different blocks of agents.
         """
         if self.saved_state is None:
             return None
@@ -129,10 +129,10 @@ def lock_folder(folder: Path) -> IO[bytes]:
 
 
 def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
-    """Return the progress of the run in a folder, and remove a run that ended before its first release.
+    """Return the progress of the run in a folder, removing a run that ended before its first release.
 
     Raises:
-        InputError: a process runs it.
+        InputError: a process is running it.
     """
     place = folder / IN_PROGRESS
     if not place.is_dir():
@@ -155,7 +155,7 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
     """Read the folder of an incomplete run, and lock it.
 
     Raises:
-        InputError: the folder has no run, the run is under way or complete, or a file is not the run's.
+        InputError: the folder has no run, the run is in progress or complete, or a file is not the run's.
     """
     place = folder / IN_PROGRESS
     if place.is_dir():
@@ -267,12 +267,12 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
 
 
 def device_of(job: PlannedJob) -> str:
-    """Return the device that the problem of a job computes on."""
+    """Return the device on which the problem of a job computes."""
     return str(getattr(job.problem, "device", job.scenario.run.device))
 
 
 def machine_of(job: PlannedJob) -> dict[str, str]:
-    """Return the libraries and the processor of this process, which decide the last bits of a job's values."""
+    """Return the libraries and the processor of this process, which determine the last bits of a job's values."""
     return machine(device_of(job))
 
 
@@ -281,18 +281,18 @@ _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
 
 
 class RunInProgress:
-    """The journal of a run under way.
+    """Journal of a run in progress.
 
     Args:
-        folder: of the run.
-        job: of the run.
-        lock: the open lock file.
-        interruption: the interrupted run to resume; default None, a new run.
+        folder: run folder.
+        job: job of the run.
+        lock: open lock file.
+        interruption: interrupted run to resume; None (the default) starts a new run.
 
     Attributes:
         states: name of the run, under which agents keep their states.
-        begun: digest of the journal's first line.
-        releases: the writer of released values; None if they are not kept.
+        begun: digest of the first line of the journal.
+        releases: writer of released values; None if they are not kept.
     """
 
     def __init__(
@@ -323,13 +323,13 @@ class RunInProgress:
     # --- during rounds ----------------------------------------------------------------------------------------------
 
     def due(self, t: int) -> bool:
-        """Return whether to write before round t + 1."""
+        """Return whether the journal must be written before round t + 1."""
         self._reached = max(self._reached, t)
         full = self.releases is not None and self.releases.due(t)
         return t < self._job.rounds and (t >= self._leased or full or time.monotonic() >= self._next_save)
 
     def check_machines(self, machines: Sequence[str]) -> None:
-        """Log the machines of blocks of agents, before their first release.
+        """Log the machines of blocks of agents before their first release.
 
         Raises:
             InputError: rounds may have been released, and a block is on a machine that rounds differently.
@@ -348,9 +348,9 @@ class RunInProgress:
         """Write released values, a state and a lease if they are due.
 
         Args:
-            s: the snapshot of the round.
-            rows: all metrics so far.
-            ends: whether the run ends before its last round; default False.
+            s: snapshot of the round.
+            rows: metrics of all rounds so far.
+            ends: whether the run ends before its last round, default False.
         """
         self._reached = max(self._reached, s.round)
         ending = s.round == self._job.rounds or ends
@@ -407,13 +407,13 @@ class RunInProgress:
         return max(self._before, min(self._leased, self._reached + 1))
 
     def write_interruption(self, status: str, reason: str, is_planned: bool = True, is_adaptive: bool = False) -> None:
-        """Write result.json of an incomplete run: the reason, the released rounds, and their privacy cost.
+        """Write result.json of an incomplete run, with the reason, the released rounds, and their privacy cost.
 
         Args:
-            status: "interrupted" or "failed".
-            reason: a sentence.
-            is_planned: whether all releases were planned; else no ε holds.
-            is_adaptive: whether the round of the end may depend on released values, so that only ε of the plan holds.
+            status: status "interrupted" or "failed".
+            reason: reason in a sentence.
+            is_planned: whether all releases were planned; if not, no ε holds.
+            is_adaptive: whether the last round may depend on released values, so that only the plan's ε holds.
         """
         try:
             # A full disk must not hide why the run ended.
@@ -432,7 +432,7 @@ class RunInProgress:
         return True
 
     def complete(self) -> None:
-        """Remove the files of a run under way, the noise key among them."""
+        """Remove the files of a run in progress, including the noise key."""
         self.close()
         shutil.rmtree(self._place)
 
@@ -448,12 +448,12 @@ def begin(folder: Path, job: PlannedJob) -> RunInProgress:
     """Create the folder of a run.
 
     Args:
-        folder: new or empty.
-        job: to run.
+        folder: run folder, new or empty.
+        job: job to run.
 
     Raises:
-        InputError: another run writes it.
-        OSError: it cannot be written, and was removed.
+        InputError: another run writes to the folder.
+        OSError: the folder cannot be written; it is removed.
     """
     place = folder / IN_PROGRESS
     folder.mkdir(parents=True, exist_ok=True)
@@ -501,7 +501,7 @@ def _mode(job: PlannedJob) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of a run without a release, and parent folders that are empty then."""
+    """Remove the folder of a run without a release, and parent folders that become empty."""
     for name in (IN_PROGRESS, TENSORBOARD, CODE, INPUTS):
         shutil.rmtree(folder / name, ignore_errors=True)
     for path in folder.iterdir():

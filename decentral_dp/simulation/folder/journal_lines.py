@@ -2,7 +2,7 @@
 
 A changed, missing, moved or foreign line breaks the chain of digests, as in SQLite's write-ahead log. The first line
 binds the scenario and the noise key by their digests. A process that is killed during a write leaves an incomplete last
-line. It released nothing yet, and the line is dropped.
+line. Nothing was released for it yet, so the line is dropped.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _CHAIN = "chain"
 
 
 class Lines(NamedTuple):
-    """The whole lines of a journal.
+    """Complete lines of a journal.
 
     Args:
-        entries: each without its digest.
-        chain: the digest of the last line; the next one continues it.
-        size: bytes of all lines.
+        entries: entries of the lines, without their digests.
+        chain: digest of the last line, which the next line continues.
+        size: size of all lines in bytes.
     """
 
     entries: list[dict[str, Any]]
@@ -39,8 +39,8 @@ def next_line(chain: str, entry: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return the bytes of the next line, and its digest.
 
     Args:
-        chain: digest of the line before; "" for the first.
-        entry: JSON values by key.
+        chain: digest of the previous line; "" for the first line.
+        entry: JSON values of the line by key.
 
     Example:
         >>> first, chain = next_line("", {"format": FORMAT, "scenario": "a", "noise_key": "b"})
@@ -57,7 +57,7 @@ def read_lines(path: Path) -> Lines:
     """Read a journal.
 
     Raises:
-        InputError: it is of another version of the package.
+        InputError: a different version of the package wrote the journal.
         ValueError: a line was changed.
         OSError: the file cannot be read.
     """
@@ -101,10 +101,10 @@ def first_digest(path: Path) -> str | None:
     """Return the digest of a journal's first line, which identifies the run by its scenario and noise key.
 
     Args:
-        path: of the journal.
+        path: path of the journal.
 
     Returns:
-        The digest; None without a journal.
+        The digest; None if there is no journal.
 
     Raises:
         ValueError: the line was changed, or the path is not a regular file.
@@ -117,15 +117,15 @@ def first_digest(path: Path) -> str | None:
 
 
 def read_bound(path: Path, folder: Path, expected: str) -> bytes:
-    """Read a file by the digest in the journal.
+    """Read a file and verify its digest in the journal.
 
     Args:
-        path: of the file.
-        folder: of the run.
-        expected: the digest.
+        path: path of the file.
+        folder: run folder.
+        expected: digest in the journal.
 
     Raises:
-        InputError: the file is missing or has another digest.
+        InputError: the file is missing or has a different digest.
     """
     content = intact(own(path, folder, "resume"), expected)
     if content is None:

@@ -1,13 +1,13 @@
-"""Run folders: the inputs that make a run repeatable elsewhere, and the upload of a finished folder by fsspec.
+"""Run folders: the inputs that make a run repeatable on another machine, and the upload of a finished folder by fsspec.
 
     code/…              Python files that the scenario names
     inputs/…            public ranges, and the graph's file
 
-`scenario.toml` names them relative to the folder. Records are not copied, and neither is code that reads files next to
-it; both are named by a path. Copies do not change the noise of a seeded run, which is keyed by the content of files.
+`scenario.toml` names them relative to the folder. Records are not copied, and neither is code that reads neighbouring
+files; both are named by a path. Copies do not change the noise of a seeded run, which is keyed by the content of files.
 
-The URL of an upload is given on the command line, and never by a scenario: no credential follows a name in a file.
-Noiseless values stay here: a copy of `state.npz` without them is uploaded.
+The URL of an upload is given on the command line and never by a scenario, so that no credential is sent to a name in a
+file. Noiseless values are not uploaded: the copy of `state.npz` omits them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse, before a run, a folder that cannot be written; no file is left there. Raises InputError."""
+    """Refuse, before a run, a folder that cannot be written, without leaving a file there. Raises InputError."""
     problem = ""
     try:
         if is_url(str(folder).replace(":/", "://", 1)):
@@ -94,10 +94,10 @@ def require_new(option: str, file: Path) -> None:
 
     Args:
         option: name of the option.
-        file: to write.
+        file: file to write.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     problem = "" if file.parent.is_dir() else f"there is no folder {file.parent}"
     if os.path.lexists(file):
@@ -110,9 +110,9 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     """Return the text of a scenario with all defaults and the seed, never with a secret noise key.
 
     Args:
-        c: the names of the scenario, looked up.
-        topology: its graph; default None.
-        folder: of the run, which has copies of files; default None, files by absolute paths.
+        c: components of the scenario.
+        topology: graph of the run, default None.
+        folder: run folder with copies of files; None (the default) means absolute paths.
     """
     scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
@@ -141,9 +141,9 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
     """Name every file of a scenario relative to its run folder.
 
     Args:
-        content: of the scenario, changed in place.
-        c: the names of the scenario, looked up.
-        folder: of the run; None for absolute paths.
+        content: content of the scenario, changed in place.
+        c: components of the scenario.
+        folder: run folder; None means absolute paths.
     """
     scenario, copies = c.scenario, {} if folder is None else _copies(c, folder)
 
@@ -162,7 +162,7 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
 
 
 def copy_inputs(c: Components, folder: Path) -> None:
-    """Copy the files that a run folder holds."""
+    """Copy the files that belong in a run folder."""
     for path, name in _copies(c, folder).items():
         target = folder / name
         if not target.exists():
@@ -177,7 +177,7 @@ def inputs_in(folder: Path) -> list[str]:
 
 
 def _copies(c: Components, folder: Path) -> dict[Path, str]:
-    """Return the files with a copy in the run folder: resolved path → name in the folder."""
+    """Return the files with a copy in the run folder, as resolved path → name in the folder."""
     copies: dict[Path, str] = {}
     home = folder.resolve()
     # Modules first, which keep their names.
@@ -196,9 +196,9 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
 
 
 def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
-    """Return the names of a Python file and of those in its folder that it imports.
+    """Return the names of a Python file and of the files in its folder that it imports.
 
-    They are not copied if one of them reads `__file__`, or if a name is taken. The result is empty then.
+    The result is empty, and nothing is copied, if one of them reads `__file__` or a name is taken.
     """
     names = {file: f"{CODE}/{file.name}" for file in (*imports_of_folder(path), path)}
     owners = {name: file for file, name in copies.items()}
@@ -238,11 +238,11 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
     """Copy a finished run folder, result.json last.
 
     Args:
-        folder: of a complete run.
-        store: of `open_store`.
+        folder: folder of a complete run.
+        store: store that `open_store` returned.
 
     Raises:
-        OSError: a file could not be written there.
+        OSError: a file could not be written to the store.
     """
     system, path = store
     result = read_result(folder)

@@ -1,11 +1,11 @@
-"""The folder of published models: all that an adversary of `privacy.adversary` may receive, and nothing else.
+"""Folder of published models, which contains exactly what an adversary of `privacy.adversary` may receive.
 
     model.npz           named weights, and x and y: the centre of features and the weights as the agents send them
     metadata.json       features, classes and ranges of the model
     scenario.toml       the scenario of the run
     statement.json      the privacy statement: ε of the published models and of all messages
 
-All other files of a run folder show more than the published models.
+All other files of a run folder reveal more than the published models.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write_published(result: RunResult, model: TrainedModel, published: Mapping[s
         result: result of the run.
         model: trained model of the run.
         published: channel → released values of each agent.
-        place: folder in which `published/` is made; it contains `scenario.toml`.
+        place: folder in which `published/` is created; it contains `scenario.toml`.
 
     Returns:
         The names of the written files, relative to the folder.

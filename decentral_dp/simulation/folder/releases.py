@@ -1,14 +1,14 @@
-"""The released values of a run: `releases.parquet`, one row for each agent, channel and release.
+"""Released values of a run: `releases.parquet`, one row for each agent, channel and release.
 
-agent     its number; empty for the releases of a trusted coordinator
-channel   its name
+agent     agent number; empty for the releases of a trusted coordinator
+channel   channel name
 round     the round at whose end the value is released
-release   its index, as in the ledger; 0 is the data-independent start
+release   index of the release, as in the ledger; 0 is the data-independent start
 values    the released coordinates
 
-Rows are in the order of the releases. During the run they are in parts, `in_progress/releases-A-B.parquet`, with the
-indices A to B − 1. The journal has a digest of each part. At the end the parts are joined, in row groups that do not
-depend on the parts, so that interruptions do not change the file.
+Rows are in the order of the releases. During the run the rows are in parts, `in_progress/releases-A-B.parquet`, with
+the indices A to B − 1. The journal has a digest of each part. At the end the parts are joined, in row groups that do
+not depend on the parts, so that interruptions do not change the file.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class KeptReleases:
     """Writer of released values.
 
     Args:
-        place: the folder `in_progress`.
-        job: of the run.
-        after: the round from which the run resumes; 0 for a new run.
-        digests: of the existing parts.
+        place: folder `in_progress`.
+        job: job of the run.
+        after: round from which the run resumes; 0 for a new run.
+        digests: digests of the existing parts.
     """
 
     def __init__(self, place: Path, job: PlannedJob, after: int, digests: Digests) -> None:
@@ -72,10 +72,10 @@ class KeptReleases:
 
         Args:
             t: number of completed rounds.
-            values: the released values.
+            values: released values.
 
         Returns:
-            The first index and the end of each written part, and the digest of its file.
+            The first index, the end, and the digest of the file of each written part.
         """
         self._collected = t
         # A run that resumes here repeats the last release, which is therefore a separate part.
@@ -124,14 +124,14 @@ class KeptReleases:
 
 
 def join(place: Path, job: PlannedJob, ledger: Ledger, digests: Digests, path: Path) -> None:
-    """Join the parts, with one part and one row group in memory.
+    """Join the parts, with one part and one row group in memory at a time.
 
     Args:
-        place: the folder `in_progress`.
-        job: of the run.
-        ledger: the recorded releases.
-        digests: of the parts.
-        path: of the file to write.
+        place: folder `in_progress`.
+        job: job of the run.
+        ledger: recorded releases.
+        digests: digests of the parts.
+        path: path of the file to write.
 
     Raises:
         InputError: a part was changed.
@@ -174,7 +174,7 @@ def _batches(place: Path, digests: Digests) -> Iterator[pa.RecordBatch]:
 
 
 def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Yield tables of a fixed number of rows; the last one may be shorter."""
+    """Yield tables of a fixed number of rows; the last table may be shorter."""
     import pyarrow as pa
 
     buffer: list[Any] = []

@@ -1,13 +1,13 @@
-"""Files of states of runs: numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them, without code.
+"""State files of runs: numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them, without code.
 
 A file is an .npz archive of a JSON text with the nesting of values, and the arrays. Named tuples and frozen dataclasses
-are identified by module and class. Classes are looked up in this package and in the algorithm's module only, so that a
+are identified by module and class. Classes are looked up only in this package and in the algorithm's module, so that a
 file cannot choose code to call.
 
-Agents that hold their records keep their states next to them, and these files are never sent. If a block of agents
-reads `/data/agent-3.npz`, its states are `/data/states/RUN-3-ROUND.npz`, which only the owner can read. The driver
-receives a receipt: the round, and a digest that leaks nothing of the state, because the file has random bits. The last
-two states are kept, so that blocks that are interrupted during a write have a common round.
+Agents that hold their records keep their states next to the records, and these files are never sent. If a block of
+agents reads `/data/agent-3.npz`, its states are `/data/states/RUN-3-ROUND.npz`, which only the owner can read. The
+driver receives a receipt: the round, and a digest that leaks nothing of the state, because the file has random bits.
+The last two states are kept, so that blocks that are interrupted during a write have a common round.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _KINDS = "biufc"
 
 
 class UnreadableError(ValueError):
-    """The file has no saved values, or names an unknown class."""
+    """Error of a file that has no saved values or names an unknown class."""
 
 
 class AuthorModule(NamedTuple):
-    """The module of a custom algorithm, whose classes may occur in a state.
+    """Module of a custom algorithm, whose classes may occur in a state.
 
     Args:
-        name: of the module.
-        names: its definitions.
+        name: name of the module.
+        names: definitions of the module.
     """
 
     name: str
@@ -58,7 +58,7 @@ class AuthorModule(NamedTuple):
 def module_of(algorithm: Any) -> AuthorModule:
     """Return the module of an algorithm.
 
-    A user's file may not be an imported module. Its definitions are then the globals of its functions.
+    If a user's file is not an imported module, its definitions are the globals of its functions.
     """
     while isinstance(algorithm, Wrapper):
         algorithm = algorithm.program
@@ -75,10 +75,10 @@ def to_bytes(value: Any, module: AuthorModule) -> bytes:
 
     Args:
         value: nested values; arrays keep their memory layout, on which the last bits of sums may depend.
-        module: the module of the algorithm.
+        module: module of the algorithm.
 
     Returns:
-        An .npz archive.
+        The .npz archive.
 
     Raises:
         TypeError: an object cannot be saved.
@@ -110,7 +110,7 @@ def from_bytes(content: bytes, module: AuthorModule) -> Any:
 
 
 def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule) -> Any:
-    """Describe a value in JSON, and put its arrays into `arrays`."""
+    """Describe a value in JSON, adding its arrays to `arrays`."""
     inner = partial(_describe, arrays=arrays, module=module)
     if value is None or type(value) in (bool, int, str):
         return {"value": value}
@@ -151,10 +151,10 @@ def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
 
 
 def _name(kind: type, module: AuthorModule) -> list[str]:
-    """Return the module and the name by which the class of a value is found again.
+    """Return the module and the name by which the class of a value can be found.
 
     Raises:
-        TypeError: it is not found there.
+        TypeError: the class cannot be found there.
     """
     name = [_ALGORITHM_MODULE if kind.__module__ == module.name else kind.__module__, kind.__qualname__]
     try:
@@ -168,7 +168,7 @@ def _name(kind: type, module: AuthorModule) -> list[str]:
 
 
 def _class(name: list[str], module: AuthorModule) -> Any:
-    """Look a class of values up, in this package and in the algorithm's module only."""
+    """Look up a class of values, only in this package and in the algorithm's module."""
     module_name, class_name = name
     is_ours = module_name.split(".")[0] == __package__.split(".")[0] and module_name in sys.modules
     names = module.names if module_name == _ALGORITHM_MODULE else vars(sys.modules[module_name]) if is_ours else {}
@@ -210,13 +210,13 @@ _LAST, _SALT = 2, 16
 
 @dataclass
 class AgentStates:
-    """The states of one block of agents in one run.
+    """States of one block of agents in one run.
 
     Args:
-        folder: of the files.
-        name: prefix of the files' names.
-        module: the module of the algorithm.
-        receipts: of the states that this run has kept; default none.
+        folder: folder of the files.
+        name: prefix of the file names.
+        module: module of the algorithm.
+        receipts: receipts of the states that this run has kept, default none.
 
     Example:
         >>> import tempfile
@@ -237,10 +237,10 @@ class AgentStates:
         """Write the state after a round.
 
         Returns:
-            The receipts for the driver: the rounds that are kept, and a digest of each file.
+            The receipts for the driver, which map each kept round to the digest of its file.
 
         Raises:
-            TypeError: the state cannot be saved or written; the run continues.
+            TypeError: the state cannot be saved or written. The run continues.
         """
         content = to_bytes({"salt": os.urandom(_SALT).hex(), "state": dict(state)}, self.module)
         try:
@@ -263,7 +263,7 @@ class AgentStates:
         return state
 
     def forget(self, later_than: int = -1) -> None:
-        """Remove the states of later rounds, by default of all, and the folder if it is empty."""
+        """Remove the states of later rounds (by default all rounds), and the folder if it is empty."""
         self.receipts = [receipt for receipt in self.receipts if 0 < receipt[0] <= later_than]
         self._remove_others()
 
@@ -271,7 +271,7 @@ class AgentStates:
         return self.folder / f"{self.name}-{t}.npz"
 
     def _read_state(self, t: int) -> Any:
-        """Read a file; None if it was changed."""
+        """Read a file; return None if it was changed."""
         try:
             content = intact(self._path(t), dict(self.receipts)[t])
             return None if content is None else from_bytes(content, self.module)

@@ -1,1 +1,1 @@
-"""From a scenario to a job: components, plan, noise, and the three settings."""
+"""Planned jobs of scenarios: components, plan, noise, and the three settings."""

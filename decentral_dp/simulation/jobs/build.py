@@ -1,4 +1,4 @@
-"""Planned jobs from scenarios: objects, ledger and ε, the noise key, and the digest by which a run is resumed."""
+"""Planned jobs from scenarios: objects, ledger and ε, the noise key, and the digest that a resumed run must match."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from decentral_dp.simulation.summary import setting_of
 
 
 def run_digest(job: PlannedJob) -> str:
-    """Hash everything that decides what a job releases, so that a run is resumed on identical inputs only.
+    """Hash everything that determines the releases of a job, so that a run is resumed on identical inputs only.
 
-    Equal noise on other records or at other scales would cancel in a difference. The digest covers the scenario, the
-    files that it names, the records as loaded, and the sources of custom components. It does not depend on defaults.
+    Equal noise on different records or at different scales would cancel in a difference. The digest covers the
+    scenario, the files that it names, the records as loaded, and the sources of custom components. It does not depend
+    on default values.
     """
     c, shards, mechanism = job.components, job.shards, job.mechanism
     s = c.scenario
@@ -67,26 +68,26 @@ def run_digest(job: PlannedJob) -> str:
 
 
 def build_job(scenario: Source, **objects: Unpack[Objects]) -> PlannedJob:
-    """Load a scenario, and plan its job.
+    """Load a scenario and plan its job.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **objects: Python objects instead of the components that it names.
+        scenario: name of a shipped scenario, path, dict of the same shape, or loaded scenario.
+        **objects: Python objects that replace the components that the scenario names.
 
     Raises:
-        InputError: as of `load_components` and `plan_job`.
+        InputError: `load_components` or `plan_job` refuses the scenario.
     """
     return plan_job(load_components(scenario, **objects))
 
 
 def plan_job(c: Components) -> PlannedJob:
-    """Make every object that a scenario names, plan all releases, and compute their ε.
+    """Build every object that a scenario names, plan all releases, and compute their ε.
 
     Args:
-        c: the names of the scenario, looked up.
+        c: components of the scenario.
 
     Returns:
-        The job, of the class of its setting, with its noise key. Its `budget` is the privacy cost of a run.
+        The job, an instance of the class of its setting, with its noise key. Its `budget` is the privacy cost of a run.
 
     Raises:
         InputError: the scenario does not fit its components, or has no proof.
@@ -111,7 +112,7 @@ def plan_job(c: Components) -> PlannedJob:
 def with_blocks(job: PlannedJob) -> PlannedJob:
     """Replace `run.agents_per_actor = "auto"` by a number.
 
-    The number is ⌈m / cores⌉, so that no core has two actors, or 1 if each agent has a machine or a file. The run
+    The number is ⌈m / cores⌉, so that no core has two actors, or 1 if each agent has its own machine or file. The run
     folder stores it, so that `resume` makes the same blocks on any cluster. Releases do not depend on it.
 
     Raises:
@@ -139,7 +140,7 @@ def requested_measures(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_probabilities(job: PlannedJob) -> None:
-    """Refuse metrics of probabilities if the problem has no probabilities; no record is read."""
+    """Refuse metrics of probabilities if the problem has no probabilities, without reading a record."""
     if not job.requested or job.scenario.run.measures is None or job.components.problem_type.make_evaluator:
         return
     problem, classes = job.problem, 0

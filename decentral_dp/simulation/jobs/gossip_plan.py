@@ -1,4 +1,4 @@
-"""Plan of a gossip job from public numbers only: noise, ledger and ε, before anything runs."""
+"""Plan of a gossip job from public numbers only: its noise, ledger and ε."""
 
 from __future__ import annotations
 
@@ -50,19 +50,21 @@ from decentral_dp.simulation.jobs.settings import (
 _LARGEST_INTEGER = 2.0**52
 # Largest ratio of the noise of a second calibration to that of the first.
 _LARGEST_NOISE_RATIO = 1.25
+# Ratio of the agents' numbers of records above which weights of records are advised.
+_UNEQUAL = 1.5
 # Exponential variates of float64 samplers are below 45 means.
 _LARGEST_VARIATE = 45.0
 
 
 class PlannedNoise(NamedTuple):
-    """The noise of a plan.
+    """Noise of a plan.
 
     Args:
-        mechanism: of the charged releases.
+        mechanism: mechanism of the charged releases.
         schedules: channel → schedule of all agents, for each charged channel; empty without noise.
-        pairs: pairwise correlated noise of neighbours; default none.
-        factor: of noise that is correlated over rounds; default None, fresh noise in each round.
-        is_final: whether the noise is calibrated; default True.
+        pairs: pairwise correlated noise of neighbours, default none.
+        factor: factor of noise that is correlated over rounds; None (the default) means fresh noise in each round.
+        is_final: whether the noise is calibrated, default True.
     """
 
     mechanism: Mechanism
@@ -88,27 +90,27 @@ def plan_releases(
     """Plan all releases of T rounds.
 
     Agents with equal counts, self-weight and noise share a column from the start, so that 10⁵ agents are planned as
-    one. If the algorithm decides which agents send, each agent is planned, and agents with equal releases share a
-    column afterwards.
+    one. If the algorithm decides which agents send, each agent is planned separately, and agents with equal releases
+    are then merged into one column.
 
     Args:
         algorithm: the gossip program.
-        problem: of the agents.
-        counts: split → (m,) numbers of records.
-        stream: the records that a round reads.
-        neighbour_weight: (m,) total weight of the neighbours.
+        problem: problem of the agents.
+        counts: split → numbers of records, (m,).
+        stream: rule for the records that a round reads.
+        neighbour_weight: total weight of the neighbours, (m,).
         clip: bounds on every record's contribution.
-        rounds: T.
-        noise: of the charged releases.
-        network: the public network; default None, agents without neighbours.
-        unit: the difference of neighbouring data sets; default one replaced record.
-        weights: split → (m,) public factors of the means, functions of the counts; default none, agents count equally.
+        rounds: number of rounds T.
+        noise: noise of the charged releases.
+        network: public network; None (the default) means agents without neighbours.
+        unit: difference of neighbouring data sets, default one replaced record.
+        weights: split → public factors of the means, functions of the counts, (m,); by default agents count equally.
 
     Returns:
         The ledger.
 
     Raises:
-        InputError: too many releases to account, or noise that cannot be added exactly in float64.
+        InputError: there are too many releases to account, or noise cannot be added exactly in float64.
     """
     m = neighbour_weight.size
     network = network or Network(sp.csr_array((m, m)))
@@ -214,7 +216,7 @@ def _channel(
 
 
 def _check_in_time(channel: str, plan: Planned, scale: Array, dimension: int, factor: TimeFactor, reach: float) -> None:
-    """Refuse channels whose noise, correlated over rounds, is outside of proof 40. Raises InputError."""
+    """Refuse channels with noise correlated over rounds that proof 40 does not cover. Raises InputError."""
 
     def changes(sizes: Array) -> bool:
         return bool((sizes != sizes[:1]).any())
@@ -237,7 +239,7 @@ def _check_in_time(channel: str, plan: Planned, scale: Array, dimension: int, fa
 def _check_noise(
     channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int, variate: float
 ) -> None:
-    """Refuse noise near the ends of float64, or too small for a query, whose grid integers would not be exact."""
+    """Refuse noise near the limits of float64, or so small for a query that its grid integers would not be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     if usable:
         reach = np.where(np.isfinite(largest), largest, 0.0) + variate * scale
@@ -253,7 +255,7 @@ def _check_noise(
 
 
 def schedules(r: Resolved) -> dict[str, NoiseSchedule]:
-    """Return channel → noise schedule of the charged channels, of scale 1 if it is calibrated to a target ε."""
+    """Return channel → noise schedule of the charged channels, with scale 1 if it is calibrated to a target ε."""
     m = r.topology.n_agents
 
     def schedule_of(table: NoiseTable) -> NoiseSchedule:
@@ -272,15 +274,15 @@ def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
     The channels of a family split its share evenly.
 
     Args:
-        r: the scenario, with epsilon, delta and share of its [privacy] table.
+        r: scenario, with epsilon, delta and share in its [privacy] table.
         noise: channel → schedule to scale.
-        ledger: the releases planned with this noise.
+        ledger: ledger of the releases planned with this noise.
 
     Returns:
-        Channel → schedule; schedules of channels that are not charged are unchanged.
+        Channel → schedule. Schedules of channels that are not charged are unchanged.
 
     Raises:
-        InputError: a family without its share, no release that reads a record, or a target that no noise meets.
+        InputError: a family has no share, no release reads a record, or no noise meets the target.
     """
     # In few rounds, some channels are never sent.
     charges = {c.channel: r.charged[c.channel] for c in ledger.charged_channels}
@@ -307,18 +309,18 @@ def calibrated_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger
 def multiplied_schedules(r: Resolved, noise: Mapping[str, NoiseSchedule], ledger: Ledger) -> dict[str, NoiseSchedule]:
     """Scale the schedules so that every release has the noise multiplier privacy.noise_multiplier.
 
-    Pairwise correlated noise has one scale, for which this is the least noise multiplier of any agent.
+    Pairwise correlated noise has one scale, at which the least noise multiplier of any agent has this value.
 
     Args:
-        r: the scenario.
+        r: scenario.
         noise: channel → schedule to scale.
-        ledger: the releases planned with this noise.
+        ledger: ledger of the releases planned with this noise.
 
     Returns:
         Channel → schedule.
 
     Raises:
-        InputError: the contribution of a record changes over the rounds, and no constant noise has this multiplier.
+        InputError: the contribution of a record changes over the rounds, so no constant noise has this multiplier.
     """
     scaled_noise = dict(noise)
     batch = r.sampling.batch if r.sampling.kind == "fixed_batch" else None
@@ -345,10 +347,10 @@ def largest_contribution(
     """Compute the largest contribution of one record to each release of a channel, (R, g).
 
     Args:
-        c: the releases.
-        counts: split → (m,) records of each agent.
+        c: releases of the channel.
+        counts: split → number of records of each agent, (m,).
         unit: privacy unit of the sensitivities.
-        batch: records of a batch of fixed size, if they are drawn.
+        batch: size of a fixed batch, if batches are drawn.
         is_central: whether a coordinator releases one value for all agents.
     """
     first, largest = np.unique(c.group, return_index=True)[1], np.zeros_like(c.scale)
@@ -359,19 +361,21 @@ def largest_contribution(
 
 
 def clips_of_record(c: ChannelLedger, n: Any, unit: Unit, batch: int | None) -> Any:
-    """Return how many contributions of one record the sensitivity of a release has."""
+    """Return the number of contributions of one record in the sensitivity of a release."""
     sampled = sampled_unit(c.sampling)
     if sampled is not None or unit == RECORD:
         return 2 if sampled is None else sampled.steps
     return unit.clips(n if batch is None else np.minimum(n, batch))
 
 
-def _unused_text(r: Resolved, budget: AgentCosts) -> str:
-    """Name the agent that sets the shared noise, if one of twice its records spends less than half; "" otherwise."""
+def _weights_text(r: Resolved, budget: AgentCosts) -> str:
+    """Advise weights of records if agents with few records add more noise, or set the shared noise; "" otherwise."""
     target, counts = r.privacy.epsilon, r.shards.train_counts
-    # Noise that is not shared has a scale for each agent.
-    if target is None or r.pairs is None or r.weights or unweighted_reason(r):
+    if not r.is_private or target is None or r.weights or unweighted_reason(r):
         return ""
+    if r.pairs is None:
+        text = 'Small agents add more noise. Fix: set problem.weights = "records".'
+        return text if counts.max() > _UNEQUAL * counts.min() else ""
     epsilon = budget.epsilon
     most, least = int(epsilon.argmax()), int(epsilon.argmin())
     if not (epsilon[least] < 0.5 * target and counts[most] == counts.min() <= 0.5 * counts[least]):
@@ -444,7 +448,7 @@ def gossip_job(c: Components) -> GossipJob:
             pools_records=r.pools,
             weights=r.weights,
             settings_text=text,
-            setting_warnings=tuple(filter(None, (*warnings, _unused_text(r, budget)))),
+            setting_warnings=tuple(filter(None, (*warnings, _weights_text(r, budget)))),
         )
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))

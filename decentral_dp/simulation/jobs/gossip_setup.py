@@ -1,4 +1,4 @@
-"""Objects of a gossip scenario, correlated noise included, and the table of refused scenarios."""
+"""Objects of a gossip scenario, including correlated noise, and the table of refused scenarios."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
     """Return the factor of noise that is correlated over rounds; None if noise is fresh in every round.
 
     Args:
-        d: the scenario, checked against the rows that need no record.
-        counts: split → (m,) numbers of records.
+        d: scenario, checked against the rows that need no record.
+        counts: split → numbers of records, (m,).
 
     Raises:
-        InputError: a custom factor has another number of rounds.
+        InputError: a custom factor has a different number of rounds.
     """
     rounds, factor = d.s.algorithm.rounds, d.correlation.over_rounds
     if factor is None:
@@ -84,7 +84,7 @@ def pair_noise_of(d: Setup) -> PairNoise | None:
     """Return the noise that neighbours share; None if all noise is independent between agents.
 
     Args:
-        d: the scenario, checked against the rows that need no record.
+        d: scenario, checked against the rows that need no record.
     """
     across, ratio, network = d.correlation.between_agents, d.correlation.ratio, d.network
     rounds, colluders = d.s.algorithm.rounds, d.privacy.colluders
@@ -118,16 +118,17 @@ def _mixing_weights(network: Network) -> tuple[Array, sp.csr_matrix]:
 
 @dataclass(frozen=True)
 class Setup:
-    """A gossip scenario before a record is read.
+    """Gossip scenario before a record is read.
 
     Args:
-        components: the names of the scenario, looked up.
-        declared_topology: the graph of the [topology] table.
-        topology: the graph of the run: isolated agents or one server, if the algorithm or topology.pooled requires it.
-        network: the public part of it.
-        sampling: the records that a round reads.
-        unit: the difference of neighbouring data sets.
-        mechanism: of the charged releases.
+        components: components of the scenario.
+        declared_topology: graph of the [topology] table.
+        topology: graph of the run, which is isolated agents or one server if the algorithm or topology.pooled requires
+            it.
+        network: public part of that graph.
+        sampling: rule for the records that a round reads.
+        unit: difference of neighbouring data sets.
+        mechanism: mechanism of the charged releases.
     """
 
     components: Components
@@ -162,30 +163,30 @@ class Setup:
 
     @property
     def correlation(self) -> CorrelationTable:
-        """Correlation of noise between agents or over rounds; empty if noise is independent, or there is none."""
+        """Correlation of noise between agents or over rounds; empty if noise is independent or absent."""
         return (self.is_private and self.privacy.correlation) or _INDEPENDENT
 
     @property
     def unit_key(self) -> str:
-        """The key of a unit other than one replaced record."""
+        """Key of a unit other than one replaced record."""
         return "privacy.neighbours" if self.unit.records == 1 else "privacy.unit"
 
 
 @dataclass(frozen=True)
 class Resolved(Setup):
-    """A gossip scenario with every name resolved to an object, and every default settled.
+    """Gossip scenario with every name resolved to an object and every default filled in.
 
     Args:
-        shards: the public facts of the records, and the records unless agents keep them.
-        elsewhere: the place of the records if agents keep them.
-        problem: built from public facts of the data.
-        algorithm: the program of the agents.
+        shards: public facts of the records, and the records unless agents keep them.
+        elsewhere: place of the records if agents keep them.
+        problem: problem, built from public facts of the data.
+        algorithm: program of the agents.
         channels: channel → its releases.
         clip: bounds on every record's contribution.
         pairs: noise that neighbours share; None if noise is independent between agents.
-        factor: of noise that is correlated over rounds; None if it is fresh in every round.
-        not_centred: why features are not centred although the scenario asks for it; "" if they are.
-        weights: split → (m,) factors m·N_i/N of the agents' means; empty unless problem.weights is "records".
+        factor: factor of noise that is correlated over rounds; None if noise is fresh in every round.
+        not_centred: reason why features are not centred although the scenario asks for it, or "".
+        weights: split → factors m·N_i/N of the agents' means, (m,); empty unless problem.weights is "records".
     """
 
     shards: Shards
@@ -201,7 +202,7 @@ class Resolved(Setup):
 
     @property
     def charged(self) -> dict[str, str]:
-        """Channel → family, of the releases that depend on records."""
+        """Channel → family, for releases that depend on records."""
         return {name: c.family for name, c in self.channels.items() if _terms_of_records(c, self.problem)}
 
     @property
@@ -212,8 +213,8 @@ class Resolved(Setup):
     def follows_from_releases(self) -> bool:
         """Whether each release, given the releases before it, is a sum of clipped means at public points.
 
-        Custom algorithms are held to their recorded sums: unbounded sums are infinite, and a release that was not
-        planned is refused.
+        Custom algorithms are checked against their recorded sums. The sensitivity of unbounded sums is infinite, and a
+        release that was not planned is refused.
         """
         return self.algorithm.protocol == "released" and (
             self.algorithm.memoryless or not self.components.algorithm.proved
@@ -226,13 +227,13 @@ class Resolved(Setup):
 
 
 def resolve_gossip(c: Components) -> Resolved:
-    """Make every object that a gossip scenario names, once, and settle the defaults of training.
+    """Build every object that a gossip scenario names once, and fill in the defaults of training.
 
     Args:
-        c: the names of the scenario, looked up.
+        c: components of the scenario.
 
     Raises:
-        InputError: an object cannot be made, a scenario has no proof, or a key would have no effect.
+        InputError: an object cannot be built, the scenario has no proof, or a key would have no effect.
     """
     d = _setup_of(c)
     refuse(d, _BEFORE_RECORDS)
@@ -292,7 +293,7 @@ def resolve_gossip(c: Components) -> Resolved:
 
 
 def _setup_of(c: Components) -> Setup:
-    """Make the parts of a gossip scenario that need no record."""
+    """Build the parts of a gossip scenario that need no record."""
     s, full = c.scenario, c.topology.make()
     topology = full
     if c.algorithm.network == "pooled" or s.topology.pooled:
@@ -326,7 +327,7 @@ def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[
 
 
 def _clip_key(r: Resolved, family: str) -> str:
-    """Return the key of a family's clip: training has one number."""
+    """Return the key of a family's clip. Training has only one number."""
     is_training = all(term in ONE_LEVEL for channel in r.channels.values() for term in channel.terms)
     return "clip" if is_training and family == "y" and not r.privacy.clips else f"clip.{family}"
 
@@ -336,7 +337,7 @@ def _terms_of_records(channel: Channel, problem: Problem) -> list[str]:
 
 
 def _kinds_with(fact: str) -> str:
-    """Name the algorithms of this package that set a fact to another value than its default, for a refusal."""
+    """Name the algorithms of this package that set a fact to a value other than its default, for a refusal."""
     default = getattr(Algorithm, fact)
     return ", ".join(
         f'"{kind}"' for kind, e in ALGORITHMS.items() if getattr(e.algorithm, fact, default) is not default
@@ -344,7 +345,7 @@ def _kinds_with(fact: str) -> str:
 
 
 def _first(keys: Mapping[str, Any]) -> str:
-    """Return the first key whose value is true, or ""."""
+    """Return the first key whose value is true, or "" if there is none."""
     return next((key for key, value in keys.items() if value), "")
 
 
@@ -610,9 +611,9 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it",
     ),
     Refusal(
-        lambda r: r.algorithm.conserves_mass and r.privacy.domain,
+        lambda r: (r.algorithm.conserves_mass or isinstance(r.algorithm, AdaSsp)) and r.privacy.domain,
         "privacy.box",
-        "{of.kind} sends numerators, which a box for their ratios does not bound",
+        "{of.kind} sends numerators or statistics, which a box for the model does not bound",
         "remove the box",
     ),
     Refusal(

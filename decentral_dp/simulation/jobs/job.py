@@ -1,4 +1,4 @@
-"""Jobs: planned scenarios with the records of their agents, here or in the processes that host the agents."""
+"""Jobs: planned scenarios with the records of their agents, in this process or in those that host the agents."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ from decentral_dp.topology.compression import Compression
 
 @dataclass(frozen=True)
 class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
-    """Records that agents hold; a read in this process is refused.
+    """Records that agents hold, which this process must not read.
 
     Args:
-        shards: the place of the records.
+        shards: place of the records.
     """
 
     shards: AgentShards
@@ -85,7 +85,7 @@ def require_records(records: Mapping[Split, Any], command: str) -> None:
     """Refuse a command that reads the records of all agents in one process, if agents hold their records.
 
     Args:
-        records: of a job.
+        records: records of a job.
         command: name of the command.
 
     Raises:
@@ -102,10 +102,10 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     """Prepare records for a problem.
 
     Args:
-        problem: of the job.
-        shards: of the agents `first`, `first` + 1, ….
-        norm: of the clips.
-        first: number of the first agent of the shards; default 0.
+        problem: problem of the job.
+        shards: shards of the agents `first`, `first` + 1, ….
+        norm: norm of the clips.
+        first: number of the first agent of the shards, default 0.
 
     Returns:
         Split → records of each agent.
@@ -123,7 +123,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
 def records_of(
     problem: Any, shards: Shards, agent_shards: AgentShards | None, norm: Norm
 ) -> Mapping[Split, Sequence[Any]]:
-    """Return the records of a job: prepared here, with their agents, or empty if no records were drawn."""
+    """Return the records of a job: prepared in this process, held by their agents, or empty if none were drawn."""
     if agent_shards is not None:
         return RecordsElsewhere(agent_shards)
     return records_in(problem, shards, norm) if shards.has_records else {}
@@ -151,14 +151,14 @@ def read_shards(
     """Read the files of agents.
 
     Args:
-        agents: (b,) their numbers.
-        shards: the place of their files.
-        problem: of the job.
-        norm: of the clips.
-        with_tests: whether to return test records; default False.
+        agents: agent numbers, (b,).
+        shards: place of the agents' files.
+        problem: problem of the job.
+        norm: norm of the clips.
+        with_tests: whether to return test records, default False.
 
     Returns:
-        Split → prepared records of each agent; the test records of each agent, None unless scored.
+        Split → prepared records of each agent, and the test records of each agent or None.
 
     Raises:
         InputError: a file differs from the manifest.
@@ -178,13 +178,13 @@ class ShardReader:
     """Reader of the records of a block of agents, in the process that hosts the block.
 
     Args:
-        agents: (b,) their numbers.
-        shards: the place of their files.
-        problem: of the job.
-        program: of the agents.
-        dataset_of: records → their data set, with the clip and the streams of minibatches.
-        scored: whether the agents send scores of their records, which nothing protects.
-        is_secret: whether noise is secret. Secret noise is drawn with the secrets in the files of the records, so that
+        agents: agent numbers, (b,).
+        shards: place of the agents' files.
+        problem: problem of the job.
+        program: program of the agents.
+        dataset_of: function records → data set, with the clip and the streams of minibatches.
+        scored: whether the agents send scores of their records, without protection.
+        is_secret: whether noise is secret. Secret noise also depends on secrets in the files of the records, so that
             the noise key does not suffice to draw it.
     """
 
@@ -197,7 +197,7 @@ class ShardReader:
     is_secret: bool
 
     def read(self) -> Hosted:
-        """Read the records. Raises InputError if a file cannot be read, or is not the manifest's."""
+        """Read the records. Raises InputError if a file cannot be read or differs from the manifest."""
         bound = self.dataset_of.keywords
         records, tests = read_shards(self.agents, self.shards, self.problem, bound["clip"].norm, with_tests=self.scored)
         dataset = self.dataset_of(records=records, batches=self._with_secrets(bound["batches"]))
@@ -211,7 +211,7 @@ class ShardReader:
     def make_releaser(
         self, mechanism: Mechanism, schedules: Any, streams: Streams, *arguments: Any
     ) -> ScheduledReleaser:
-        """Make the releaser of the block; arguments as of `ScheduledReleaser`."""
+        """Make the releaser of the block. The arguments are those of `ScheduledReleaser`."""
         return ScheduledReleaser(mechanism, schedules, self._with_secrets(streams), *arguments)
 
     def _with_secrets(self, streams: Streams) -> Streams:
@@ -231,28 +231,29 @@ LARGEST_PLAN = 3e7
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class PlannedJob(Protocol):
-    """A scenario that is ready to run: every release is planned, and its ε is computed.
+    """Scenario that is ready to run: every release is planned, and its ε is computed.
 
-    A job holds records and the noise key. Therefore it has no `vars`, and cannot be pickled or copied.
+    A job holds records and the noise key. Therefore it has no `vars` and cannot be pickled or copied.
 
     Attributes:
-        components: the names of the scenario, looked up.
-        problem: of the agents.
-        algorithm: of the agents or the coordinator.
-        topology: of the agents.
-        shards: the public facts of the records.
+        components: components of the scenario.
+        problem: problem of the agents.
+        algorithm: algorithm of the agents or the coordinator.
+        topology: topology of the agents.
+        shards: public facts of the records.
         records: split → records of each agent.
-        test: the test records; None if there are none.
-        stream: the records that a round reads.
+        test: test records; None if there are none.
+        stream: rule for the records that a round reads.
         clip: bounds on every record's contribution.
-        mechanism: of the charged releases.
-        rounds: to run.
-        ledger: the planned releases.
+        mechanism: mechanism of the charged releases.
+        rounds: number of rounds.
+        ledger: ledger of the planned releases.
         budget: ε at privacy.delta.
-        settings_text: hyper-parameters of training in a sentence.
-        setting_warnings: of learning rates that may be unstable on this graph, and of features that are not centred.
-        requested: metrics that are computed on request: of probabilities, and of the reference solution.
-        root: the noise key; secret without a seed.
+        settings_text: hyper-parameters of training, in a sentence.
+        setting_warnings: warnings of learning rates that may be unstable on this graph, and of features that are not
+            centred.
+        requested: requested metrics of probabilities and of the reference solution.
+        root: noise key, which is secret without a seed.
 
     Example:
         >>> import decentral_dp
@@ -302,7 +303,7 @@ class PlannedJob(Protocol):
 
     @property
     def solves(self) -> str:
-        """The type of problem."""
+        """Type of the problem."""
         return self.components.algorithm.solves
 
     @property
@@ -312,7 +313,7 @@ class PlannedJob(Protocol):
 
     @property
     def reference_key(self) -> str:
-        """Key of the reference solution: the problem and the agents' records; "" for a custom problem."""
+        """Key of the reference solution, from the problem and the agents' records; "" for a custom problem."""
         c, s = self.components, self.scenario
         if c.problem_entry is None:
             return ""
@@ -322,12 +323,12 @@ class PlannedJob(Protocol):
 
     @property
     def posed_problem(self) -> Any:
-        """The problem of the scenario, whose metrics are computed and whose weights predict."""
+        """Problem of the scenario, whose metrics are computed and whose weights predict."""
         return self.problem
 
     @property
     def honest(self) -> NDArray[np.int64] | None:
-        """Numbers of the agents that are evaluated, if some are Byzantine; else None."""
+        """Numbers of the honest agents, which are evaluated; None if no agent is Byzantine."""
         return None
 
     @property
@@ -336,7 +337,7 @@ class PlannedJob(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """The difference of neighbouring data sets."""
+        """Difference of neighbouring data sets."""
         return unit_of(self.scenario.privacy.unit, self.scenario.privacy.neighbours)
 
     @property
@@ -345,7 +346,7 @@ class PlannedJob(Protocol):
 
     @property
     def holds_records(self) -> bool:
-        """Whether this process has the records, and not the agents in theirs."""
+        """Whether this process has the records, rather than the agents' processes."""
         return not isinstance(self.records, RecordsElsewhere)
 
     def first_release(self, after: int) -> int:
@@ -359,17 +360,17 @@ class PlannedJob(Protocol):
     def central(self) -> bool: ...  # whether agents answer a server, and send no messages to neighbours
 
     def with_root(self, root: Root) -> Self:
-        """Return the job with another key of noise, batches and Bernoulli draws."""
+        """Return the job with a different key of noise, batches and Bernoulli draws."""
         return replace(self, root=root)
 
     def with_record(self, split: Split, agent: int, record: Any, times: int = 1) -> Self:
         """Return the job with the first records of an agent replaced.
 
         Args:
-            split: of the records.
-            agent: its number.
-            record: a prepared record, as of `problem.prepare`.
-            times: number of records that it replaces; default 1.
+            split: split of the records.
+            agent: agent number.
+            record: record that `problem.prepare` returned.
+            times: number of records that it replaces, default 1.
         """
         before = self.records[split][agent]
         fields = zip(record, before, strict=True)
@@ -381,9 +382,9 @@ class PlannedJob(Protocol):
         """Run all rounds.
 
         Args:
-            engine: that hosts the agents.
-            control: observer, and the state to resume from.
-            strict: whether an unplanned release of a custom algorithm ends the run; default True.
+            engine: engine that hosts the agents.
+            control: observer, and the state from which to resume.
+            strict: whether an unplanned release of a custom algorithm ends the run, default True.
         """
         ...
 
@@ -393,18 +394,18 @@ class PlannedJob(Protocol):
 
     @property
     def sites(self) -> Sites | None:
-        """The held-out records of each agent; None if no record has an owner, or the problem predicts nothing."""
+        """Held-out records of each agent; None if no record has an owner or the problem does not predict."""
         return None
 
     @property
     def scored_sites(self) -> Sites | None:
-        """The sites, if the records have owners or a measure of sites is requested."""
+        """Sites, if the records have owners or a measure of sites is requested."""
         by_column = getattr(self.scenario.problem.partition, "kind", None) == "column" or self.shards.by_owner
         return self.sites if by_column or set(SITE_MEASURES) & set(self.requested) else None
 
     @property
     def evaluated_on(self) -> EvaluatedOn:
-        """The values that are evaluated."""
+        """Name of the values that are evaluated."""
         ...
 
     def covers(self, ledger: Ledger) -> bool:
@@ -439,15 +440,15 @@ _LARGE, _CACHED = 2**14, 2**19
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class GossipJob(PlannedJob):
-    """A job of agents that trust no coordinator.
+    """Job of agents that trust no coordinator.
 
     Attributes:
         noise: channel → schedule of all agents.
         pairs: pairwise correlated noise; None if noise is independent between agents.
-        factor: of noise that is correlated over rounds; None if noise is fresh in each round.
+        factor: factor of noise that is correlated over rounds; None if noise is fresh in each round.
         pools_records: whether a trusted server has the records of all agents.
-        weights: split → (m,) factors m·N_i/N of the agents' means; empty unless problem.weights is "records".
-        published: (m,) ε against an adversary that receives only the models of privacy.adversary; None if it observes
+        weights: split → factors m·N_i/N of the agents' means, (m,); empty unless problem.weights is "records".
+        published: ε against an adversary that receives only the models of privacy.adversary, (m,); None if it observes
             all messages.
     """
 
@@ -492,12 +493,12 @@ class GossipJob(PlannedJob):
 
     @property
     def public_network(self) -> Network:
-        """The public part of the network."""
+        """Public part of the network."""
         return public_network(self.topology, self.scenario.public_seed)
 
     @property
     def attack(self) -> Attack | None:
-        """The Byzantine agents; None if all are honest."""
+        """Byzantine agents; None if all agents are honest."""
         table = self.scenario.attack
         if table is None:
             return None
@@ -510,7 +511,7 @@ class GossipJob(PlannedJob):
 
     @property
     def aggregation(self) -> Aggregation | None:
-        """The robust aggregation of messages; None for weighted sums."""
+        """Robust aggregation of messages; None for weighted sums."""
         table = self.scenario.topology.aggregation
         if table is None:
             return None
@@ -519,7 +520,7 @@ class GossipJob(PlannedJob):
 
     @property
     def compression(self) -> Compression | None:
-        """The compression of messages; None if messages are sent whole."""
+        """Compression of messages; None if messages are not compressed."""
         table = self.scenario.topology.compression
         if table is None:
             return None
@@ -531,14 +532,15 @@ class GossipJob(PlannedJob):
 
     @property
     def public_scale(self) -> float:
-        """Compute the length of released values by all noise and all clipped steps, from public numbers.
+        """Compute the norm that released values can reach by all noise and all clipped steps, from public numbers.
 
         With channels c, their widths d_c, noise σ_c,t and sensitivities Δ_c,t, it is
 
             S = 1 + Σ_c Σ_t (σ_c,t √d_c g + N Δ_c,t)/(1 − β),
 
-        N the largest number of records of an agent, β the momentum, g the growth of correlated noise. A release
-        without a clip counts 1. The scale is a threshold for divergence with the margin `MOST_OF_SCALE`, and no bound.
+        with N the largest number of records of an agent, β the momentum, and g the growth of correlated noise. A
+        release without a clip counts 1. With the margin `MOST_OF_SCALE` the scale is a threshold for divergence, not a
+        bound.
         """
         growth = max(1.0, 1.0 if self.pairs is None else self.pairs.reach())
         growth *= max(1.0, 1.0 if self.factor is None else self.factor.growth)
@@ -553,11 +555,11 @@ class GossipJob(PlannedJob):
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
     ) -> list[AgentNode]:
-        """Cut the job into blocks of agents.
+        """Divide the job into blocks of agents.
 
         Args:
-            sizes: number of agents of each block; default by the [run] table.
-            members: numbers of the agents of each block, ascending; default consecutive agents.
+            sizes: number of agents of each block, default from the [run] table.
+            members: numbers of the agents of each block, ascending, default consecutive agents.
         """
         mixing = self.public_network.mixing
         if sizes is None:
@@ -579,7 +581,7 @@ class GossipJob(PlannedJob):
         ]
 
     def node_of_runs(self, roots: Sequence[Root], agents: NDArray[np.int64]) -> AgentNode:
-        """Return one block with some agents of several runs, without edges between runs.
+        """Return one block with selected agents of several runs, without edges between runs.
 
         It reads the messages of all agents of all runs, run after run. The network must not change.
 

@@ -1,9 +1,10 @@
-"""ε of D-SGD against adversaries that receive published models only.
+"""Privacy cost of D-SGD against adversaries that receive published models only.
 
 The default ε holds against an adversary that observes every message. If the agents keep their messages to themselves
-and publish one average of their last models, or their last models, the noise of earlier rounds hides what one record
-changed, and ε is smaller. `privacy.accounting.hidden_states` has the theorem. This module has its public numbers for a
-job. With ω = I + W, η the learning rate, L the largest curvature of a record's loss, m the ridge and h = `step_factor`,
+and publish one average of their last models, or their last models, the noise of earlier rounds hides the change by one
+record, and ε is smaller. `privacy.accounting.hidden_states` has the theorem. This module computes its public numbers
+for a job. With ω = I + W, η the learning rate, L the largest curvature of a record's loss, m the ridge and h =
+`step_factor`,
 
     dp_dsgd            R_ij = h(1) |ω_ij|
     ldp_single_level   R_ij = |ω_ij| for j ≠ i,     R_ii = h(ω_ii)
@@ -11,23 +12,24 @@ job. With ω = I + W, η the learning rate, L the largest curvature of a record'
 
 A step must not move two models farther apart: the model is linear in clipped features, and its loss is convex. A secret
 minibatch is accounted as if the record were read in every round, without amplification. On a time-varying network, ω
-and R are those of the edges of a round. An agent that is offline in the next round does not send. Its neighbours keep
+and R depend on the edges of the round. An agent that is offline in the next round does not send. Its neighbours keep
 its last message, so R_i = e_i and s_i = D_i = 0. All graphs and losses are public before the run.
 
-With `centring`, the means of the agents' features count as seen by the adversary, at μ_x. Given their value, the
+With `centring`, the means of the agents' features count as observed by the adversary, at μ_x. Given their value, the
 centres are fixed, in the ball that contains all features, so that μ² = μ_x² + μ_y² (`add_release`). Features and the
-intercept of a model with one output are then clipped apart, and h is that of `apart_factor`. Pairwise noise of the
+intercept of a model with one output are then clipped separately, and `apart_factor` gives h. Pairwise noise of the
 means counts at its effective scale.
 
-If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models is that
-of one agent with noise s/√m and movement D/m.
+If every weight of dp_dsgd is 1/m, every agent takes its step at the same mixture, and the average of the models equals
+the model of one agent with noise s/√m and movement D/m.
 
-With `privacy.colluders` = q, the adversary also receives the messages to q agents. ε is that of the worst set, by
-enumeration. On a constant network every agent has a neighbour that receives all its messages, and ε is that of all.
+With `privacy.colluders` = q, the adversary also receives the messages to q agents. ε is the largest over all sets of q
+agents, by enumeration. On a constant network every agent has a neighbour that receives all its messages, so ε is that
+of all messages.
 
 ε includes the rounding of float64. Messages are multiples of a grid g, and an average is published as an exact sum,
-divided once: the last shift of a message is a multiple of g, too, which adds √q g to the distances of the last round.
-Pairwise noise is a multiple of g, and its draws add to those of the samplers.
+divided once. The last shift of a message is also a multiple of g, which adds √q g to the distances of the last round.
+Pairwise noise is a multiple of g, and its draws add to the samplers' draws.
 """
 
 from __future__ import annotations
@@ -70,24 +72,24 @@ LARGEST_VARIATE = 45.0
 
 
 class Steps(NamedTuple):
-    """T rounds of training in public numbers.
+    """Public numbers of T rounds of training.
 
     Args:
-        mixing: ω = I + W of every round, (m, m) mixing weights each.
-        visible: whether agent i may receive the message of round t from agent j, or is j; (m, m) each.
-        factors: (K, m, m) different R: Lipschitz factors of a step in l2.
-        factor_index: (T,) the R of each round.
-        movement: D, (T, m) l2 movement of the victim's noiseless message by its replaced record.
-        noise: s, (T, m) standard deviations of the noise; 0 without a message; σ for pairwise correlated noise.
-        rounding: (T, m) addition by float64 to the l2 distance of two noiseless messages; +inf if messages may leave
+        mixing: mixing weights ω = I + W of every round, (m, m) each.
+        visible: masks of the rounds, true if agent i is j or may receive the round's message from agent j, (m, m) each.
+        factors: distinct R, the Lipschitz factors of a step in l2, (K, m, m).
+        factor_index: index of the R of each round, (T,).
+        movement: D, the l2 change of the victim's noiseless message by its replaced record, (T, m).
+        noise: standard deviations s of the noise, (T, m); 0 without a message, σ for pairwise correlated noise.
+        rounding: increase of the l2 distance of two noiseless messages by float64, (T, m); +inf if messages may leave
             their grid.
-        grid: (T, m) grids of the messages; 0 without a message.
+        grid: grids of the messages, (T, m); 0 without a message.
         largest: bound on |coordinate| of a last message.
-        dimension: q, of a message.
-        covariance: (m, m) over σ², of pairwise correlated noise; None for independent noise.
+        dimension: dimension q of a message.
+        covariance: covariance of pairwise correlated noise divided by σ², (m, m); None for independent noise.
 
     References:
-        docs/proofs/37 and 38.
+        Proofs in docs/proofs/37 and 38.
     """
 
     mixing: tuple[Array, ...]
@@ -104,7 +106,7 @@ class Steps(NamedTuple):
 
 
 def compute_steps(job: GossipJob) -> Steps:
-    """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` and a linear model of bounded features."""
+    """Compute the public numbers of a job of `LdpSingleLevel` or `DpDsgd` with a linear model of bounded features."""
     algorithm, problem = cast(LdpSingleLevel | DpDsgd, strip_centring(job.algorithm)), cast(Training, job.problem)
     features, intercept = cast("tuple[float, float]", gradient_lengths(job))
     rounds, m = np.arange(job.rounds), job.n_agents
@@ -112,7 +114,16 @@ def compute_steps(job: GossipJob) -> Steps:
     averaged = np.asarray(job.sampling.averaged_counts(rounds[:, None], job.counts["train"]), dtype=np.float64)
     clip = job.clip.bounds("y", rounds)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixing, visible = _compute_weights(job)
+    # ω of every round, and the agents that may receive its messages.
+    changes, identity = job.topology.over_time, np.eye(m)
+    if changes is None:
+        mixed = identity + job.topology.mixing.toarray()
+        mixing, visible = (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
+    else:
+        received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
+        sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
+        mixing = tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received)
+        visible = tuple((w != 0.0) | (identity > 0.0) for w in sent)
     curvatures, sends = [problem.loss.curvature * length**2 for length in (features, intercept)], sent_messages(job)
     # Envelopes are convex, and the gradient of a record of two classes or a number is φ'(aᵀy) a.
     scalar = job.clip.envelope or not isinstance(problem.loss, CrossEntropy)
@@ -133,7 +144,7 @@ def compute_steps(job: GossipJob) -> Steps:
             np.fill_diagonal(factor, own_factor)
         else:
             factor = factor * own_factor
-        factors[keys[-1]] = np.where(senders[:, None], factor, np.eye(m))
+        factors[keys[-1]] = np.where(senders[:, None], factor, identity)
     number = {key: place for place, key in enumerate(factors)}
     index, stacked = np.array([number[key] for key in keys], dtype=np.int64), np.stack([*factors.values()])
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
@@ -145,9 +156,9 @@ def compute_steps(job: GossipJob) -> Steps:
 
 
 def gradient_lengths(job: GossipJob) -> tuple[float, float] | None:
-    """Bound the parts of ∇φ of features minus any centre that training may read, and of the intercept.
+    """Bound the parts of ∇φ for features minus any centre that training may read, and for the intercept.
 
-    None for a network.
+    The result is None for a network.
     """
     problem, centre = cast(Training, job.problem), 0.0
     if isinstance(job.algorithm, Centring):
@@ -158,25 +169,11 @@ def gradient_lengths(job: GossipJob) -> tuple[float, float] | None:
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
-    """Return (T, m) whether an agent sends the message of a round, in the next round."""
+    """Return whether an agent sends the message of a round in the next round, (T, m)."""
     senders = senders_of(job.algorithm, job.public_network)
     if senders is None:
         return np.ones((job.rounds, job.n_agents), dtype=np.bool_)
     return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
-
-
-def _compute_weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
-    """Return ω of every round, and the agents that may receive its messages."""
-    changes, identity = job.topology.over_time, np.eye(job.n_agents)
-    if changes is None:
-        mixed = identity + job.topology.mixing.toarray()
-        return (mixed,) * job.rounds, ((mixed != 0.0) | (identity > 0.0),) * job.rounds
-    received = [changes.received_weights(t).toarray() for t in range(job.rounds)]
-    sent = [changes.sent_weights(t + 1).toarray() for t in range(job.rounds)]
-    return (
-        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in received),
-        tuple((w != 0.0) | (identity > 0.0) for w in sent),
-    )
 
 
 def step_factor(weight: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
@@ -187,12 +184,12 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
         else                                       |u| + ηL
 
     Args:
-        weight: w, of the point.
-        curvature: L, the largest curvature of a record's loss.
-        step: η.
-        ridge: m.
+        weight: weight w of the point.
+        curvature: largest curvature L of a record's loss.
+        step: learning rate η.
+        ridge: ridge m.
         scalar: whether every record's gradient is φ'(aᵀy) a with φ convex, as for logistic, squared and Huber losses,
-            or that of an envelope (`models.envelope`).
+            or the gradient of an envelope (`models.envelope`).
 
     Returns:
         The bound, with the shape of `weight`.
@@ -219,17 +216,17 @@ def step_factor(weight: float | Array, curvature: float, step: float, ridge: flo
 
 
 def apart_factor(weight: float | Array, features: float, intercept: float, step: float, ridge: float) -> float | Array:
-    """Bound the factor of a step whose gradients of features and intercept are clipped apart, as `step_factor`.
+    """Bound the factor of a step, like `step_factor`, if gradients of features and intercept are clipped separately.
 
         max(|u|, |u − X_1 − X_2|, e(X_1), e(X_2)),     u = w − ηm,     X_1 = ηL_1,  X_2 = ηL_2,  Y = √(X_1 X_2)
         e(X) = ½ (√(X² + Y²) + √((2u − X)² + Y²))
 
     Args:
-        weight: w, of the point.
-        features: L_1, the largest curvature of a record's loss in the weights of features.
-        intercept: L_2, in the intercept.
-        step: η.
-        ridge: m.
+        weight: weight w of the point.
+        features: largest curvature L_1 of a record's loss in the weights of features.
+        intercept: largest curvature L_2 in the intercept.
+        step: learning rate η.
+        ridge: ridge m.
 
     Returns:
         The bound, with the shape of `weight`.
@@ -253,9 +250,9 @@ def _bound_rounding(
     job: GossipJob, mixing: tuple[Array, ...], factors: Array, step: Array, noise: Array, averaged: Array, clip: Array,
     own_point: bool,
 ) -> tuple[Array, Array, float]:  # fmt: skip
-    """Return (T, m) bounds on the rounding of a step, (T, m) grids of the messages, and the largest last coordinate.
+    """Return bounds on the rounding of a step (T, m), grids of the messages (T, m), and the largest last coordinate.
 
-    Messages are multiples of a grid g: two at distance d before noise are at most d + √q g apart on it.
+    Messages are multiples of a grid g. Two messages at distance d before noise are at most d + √q g apart on the grid.
     """
     problem = cast(Training, job.problem)
     q, outputs, length = (
@@ -316,13 +313,13 @@ NO_DELTA: Refusal[Any] = Refusal(
 
 
 def is_unbounded(job: Any) -> bool:
-    """Return whether a step of training may move two models apart without a bound."""
+    """Return whether a step of training may move two models apart without bound."""
     lengths = gradient_lengths(job) if isinstance(job.problem, Training) else None
     return lengths is None or not math.isfinite(math.hypot(*lengths))
 
 
 def _seconds_of_colluders(job: GossipJob) -> float:
-    """Return the approximate seconds for ε against every set of colluders."""
+    """Return the approximate time, in seconds, to compute ε against every set of colluders."""
     m = job.n_agents
     return math.comb(m, job.scenario.privacy.colluders) * m * job.rounds * (PER_ROUND + m**3 * PER_CUBE)
 
@@ -428,14 +425,14 @@ def has_published_epsilon(job: GossipJob) -> bool:
 
 
 def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], view: View) -> GossipJob:
-    """Return the job with ε of each agent against an adversary that receives the published models only.
+    """Return the job with ε of each agent against an adversary that receives only the published models.
 
-    With a target ε, its noise is that for which the worst agent spends the target.
+    With a target ε, its noise is calibrated so that the worst agent spends the target.
 
     Args:
-        job: planned, for which `refuse_hidden` raises nothing.
-        with_noise: c → the job with the noise of its models times c.
-        view: the published models.
+        job: planned job that `refuse_hidden` accepts.
+        with_noise: function c → job with the noise of its models times c.
+        view: published models.
     """
     mu = _hidden_mu(job, view)
     if job.scenario.privacy.epsilon is not None:
@@ -444,7 +441,7 @@ def account_published(job: GossipJob, with_noise: Callable[[float], GossipJob], 
 
 
 def _epsilon(job: GossipJob, mu: Array, total_epsilon: Array | float) -> Array:
-    """Compute ε for these μ and the float64 noise of all agents, at most ε of all messages."""
+    """Compute ε for these μ and the float64 noise of all agents, capped at ε of all messages."""
     privacy, q, pairs = job.scenario.privacy, job.problem.q, job.pairs
     p = job.problem.p if isinstance(job.algorithm, Centring) else 0
     variates, bits = job.n_agents, max(GAUSSIAN.bits(q), GAUSSIAN.bits(max(p, 1)))
@@ -462,9 +459,9 @@ def _calibrate(
 ) -> tuple[GossipJob, Array]:
     """Return the job with the noise for its target ε, and μ of its models.
 
-    μ is nearly A/c + B for the noise of models times c, B from the rounding of float64. Each step solves this for the
-    last two c. The mean of features keeps its noise, and so its share of the target. The noise for all messages, c = 1,
-    meets the target. With large rounding B no other noise is tried.
+    μ is nearly A/c + B for the noise of models times c, with B from the rounding of float64. Each step solves this for
+    the last two c. The mean of features keeps its noise and therefore its share of the target. The noise for all
+    messages, c = 1, meets the target. If B is large, no other noise is tried.
     """
     aim = math.sqrt(max(0.0, _largest_mu(job) ** 2 - float(_centre_mu(job).max()) ** 2)) * (1.0 - 2.0**-40)
     factors, reached = [1.0], [float(mu.max())]
@@ -495,7 +492,7 @@ def _calibrate(
 
 
 def _largest_mu(job: GossipJob) -> float:
-    """Return the largest μ with which a job meets its target ε; 0 if none does."""
+    """Return the largest μ at which a job meets its target ε; 0 if there is none."""
     target = cast(float, job.scenario.privacy.epsilon)
     low, high = 0.0, largest_mu(target, job.scenario.privacy.delta)
     while high - low > 1e-10 * high and high > 1e-12:
@@ -505,7 +502,7 @@ def _largest_mu(job: GossipJob) -> float:
 
 
 def _centre_mu(job: GossipJob) -> Array:
-    """Return (m,) μ of the release of each agent's mean of features; 0 without one."""
+    """Return μ of the release of each agent's mean of features, (m,); 0 without such a release."""
     if not isinstance(job.algorithm, Centring):
         return np.zeros(job.n_agents)
     release = next(c for c in job.ledger.channels if c.channel == "x")
@@ -513,7 +510,7 @@ def _centre_mu(job: GossipJob) -> Array:
 
 
 def _hidden_mu(job: GossipJob, view: View) -> Array:
-    """Return (m,) μ of each agent's models, at any centre of features, for the worst set of colluders."""
+    """Return μ of each agent's models, (m,), at any centre of features, for the worst set of colluders."""
     steps, m, colluders = compute_steps(job), job.n_agents, job.scenario.privacy.colluders
     rounds = published_rounds(steps, view)
     if colluders:
@@ -524,7 +521,10 @@ def _hidden_mu(job: GossipJob, view: View) -> Array:
                 mu[outside], hidden_mu(add_members(rounds, steps, members), outside, steps.movement)
             )
         return mu
-    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and _is_complete(steps):
+    different = {id(omega): omega for omega in steps.mixing}.values()
+    # Every weight of every round is 1/m, up to rounding that `rounding` covers.
+    is_complete = (steps.noise > 0.0).all() and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
+    if view == "final_average" and isinstance(strip_centring(job.algorithm), DpDsgd) and is_complete:
         # One agent, whose noise and movement are those of the average.
         chain = HiddenRounds(
             rounds.factors.sum(axis=2, keepdims=True)[:, :1],
@@ -540,7 +540,7 @@ def _hidden_mu(job: GossipJob, view: View) -> Array:
 
 
 def _own_noise(steps: Steps) -> Array:
-    """Return (T, m) standard deviations of the noise without pairs, which cancel in a sum, rounded down."""
+    """Return the standard deviations (T, m) of the noise without pairs, which cancel in a sum, rounded down."""
     if steps.covariance is None:
         return steps.noise
     sizes = np.abs(steps.covariance).sum(axis=1)
@@ -549,11 +549,11 @@ def _own_noise(steps: Steps) -> Array:
 
 
 def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> HiddenRounds:
-    """Return the rounds of a job without observed messages, except those of published models.
+    """Return the rounds of a job, in which only messages of published models are observed.
 
     Args:
-        steps: of the job.
-        view: the published models; "all_messages" if none are published.
+        steps: the job's steps.
+        view: published models; "all_messages" if none are published.
     """
     noise, m = steps.noise, steps.noise.shape[1]
     weights, seen = np.zeros(m), np.zeros(noise.shape, dtype=np.bool_)
@@ -575,18 +575,11 @@ def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> Hidd
 
 
 def add_members(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> HiddenRounds:
-    """Return rounds whose adversary also has members, and observes all that they receive."""
+    """Return rounds whose adversary also has these members and observes everything that they receive."""
     is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
     noise = rounds.noise.copy()
     noise[:, list(members)] = np.inf
     return rounds._replace(noise=noise, observed=rounds.observed | is_received)
-
-
-def _is_complete(steps: Steps) -> bool:
-    """Return whether every weight of every round is 1/m, up to rounding that `rounding` covers."""
-    different = {id(omega): omega for omega in steps.mixing}.values()
-    m = steps.noise.shape[1]
-    return bool((steps.noise > 0.0).all()) and all(np.abs(omega * m - 1.0).max() < m * 2.0**-50 for omega in different)
 
 
 def epsilon_in_float64(
@@ -597,22 +590,22 @@ def epsilon_in_float64(
     total_epsilon: Array | float,
     target: float | None = None,
 ) -> Array:
-    """Compute ε of Gaussian pairs whose noise is drawn by float64 samplers, at most ε of all messages.
+    """Compute ε of Gaussian pairs with noise drawn by float64 samplers, capped at ε of all messages.
 
     The distributions of both data sets are within e^{±τ} of the ideal ones except for δ_n (`float_slack.noise_alone`),
     so
 
         δ(ε' + 2τ) ≤ δ_n + e^τ (δ'(ε') + e^{ε'} δ_n),
 
-    where an assumed bound on ε' gives the share δ_n of δ.
+    where an assumed bound on ε' determines the share δ_n of δ.
 
     Args:
-        mu: μ.
-        draws: number of normal variates outside the adversary; broadcasts with μ.
-        bits: of the grid of the noise.
-        delta: δ.
+        mu: parameter μ of the Gaussian pairs.
+        draws: number of normal variates that the adversary does not draw; broadcasts with μ.
+        bits: number of bits of the grid of the noise.
+        delta: δ of the guarantee.
         total_epsilon: ε of all messages; broadcasts with μ.
-        target: a bound to try in addition to one near the result.
+        target: bound to try in addition to one near the result.
     """
     shape = np.broadcast(mu, draws, total_epsilon).shape
     pairs = np.stack([np.broadcast_to(part, shape).ravel() for part in (mu, draws, total_epsilon)])

@@ -1,23 +1,23 @@
 """Hyper-parameters of training from public numbers only: default learning rate and clip, and stability on a graph.
 
 T rounds of noisy steps with learning rate λ and momentum β cover the time τ = T λ/(1 − β) of gradient flow. A target
-(ε, δ) corresponds to μ-Gaussian DP. With N records of each of m agents, the noise of all rounds moves every weight of
-the average model, without curvature, by the standard deviation
+(ε, δ) corresponds to μ-Gaussian DP. With N records of each of m agents, the noise of all rounds gives every weight of
+the average model, without curvature, the standard deviation
 
     D = C τ ν,      ν = 2/(N μ √m).
 
-A replaced record moves a clipped mean by 2C/N, T releases share the budget, so that each has the standard deviation
-2C √T/(N μ), and the draws of m agents are averaged. D does not depend on T: many small steps cost time, and no noise.
-Pairwise correlated noise has the average of independent noise of more agents, and m counts these
-(`PairNoise.gain_of_average`). With problem.weights = "records", N is the mean of the agents' numbers of records,
-and the largest weight multiplies L; without, N is the fewest. The benefit of a clip and of a time depends on the
+A replaced record moves a clipped mean by 2C/N, T releases share the budget, so that each has the standard deviation 2C
+√T/(N μ), and the draws of m agents are averaged. D does not depend on T: many small steps cost time but add no noise.
+The average of pairwise correlated noise equals that of independent noise of more agents, and m counts these
+(`PairNoise.gain_of_average`). With problem.weights = "records", N is the mean of the agents' numbers of records, and
+the largest weight multiplies L. Otherwise N is the smallest number. The benefit of a clip and of a time depends on the
 records, and the tolerable noise D on public numbers only. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature for all records of the declared ranges;    C within the range below.
 
 If one of λ and C is set, the other follows from it. With `algorithm.centring`, linear models read privately centred
-features: agents release the mean of the features first. The mean has a default share of the budget (`share_of_centre`),
-and μ is computed from the rest. Without noise, too, gradient descent is faster if curvatures are equal.
+features: agents first release the mean of the features. The mean has a default share of the budget (`share_of_centre`),
+and μ is computed from the rest. Gradient descent without noise is also faster if curvatures are equal.
 
 A squared error that is clipped far below its usual size is an absolute error, which learns the median. For regression
 the clip therefore grows with the budget, in units of half the label range, from 0.02 to 0.5, once τ is 2000, when
@@ -31,9 +31,9 @@ the standard deviation of these weights: 1.4 for classes, and 0.2 for numbers, s
 
 D and the ranges of C were chosen on synthetic data: 24 tables of 3 to 50 features (independent, correlated, of low
 rank, heavy-tailed, binary, mixed, centred or not) with 2, 3, 5 and 10 classes or numbers, declared ranges up to 1.3
-times the largest value, N = 640, m = 5 and ε from 0.4 to 8. Those of networks were chosen on seven tables of 6 to 64
-features that no linear model fits (products, spheres, clusters, a network, low rank, sums of waves), of 2, 3, 4 and 10
-classes or numbers, and on one that a linear model fits, with 64 and 128 hidden units at ε = 1 and 8. No table of a user
+times the largest value, N = 640, m = 5 and ε from 0.4 to 8. The values for networks were chosen on seven tables of 6 to
+64 features that no linear model fits (products, spheres, clusters, a network, low rank, sums of waves), of 2, 3, 4 and
+10 classes or numbers, and on one that a linear model fits, with 64 and 128 hidden units at ε = 1 and 8. No user's table
 is read.
 """
 
@@ -84,11 +84,11 @@ class Rule(NamedTuple):
     """Ranges of the default hyper-parameters.
 
     Args:
-        displacement: D.
-        smallest_clip: of C.
-        largest_clip: of C.
-        longest_time: of τ.
-        first_time: τ at which the clip begins to grow, before τ grows further; default infinite.
+        displacement: displacement D.
+        smallest_clip: smallest C.
+        largest_clip: largest C.
+        longest_time: largest τ.
+        first_time: τ at which the clip begins to grow, before τ grows further, default infinite.
     """
 
     displacement: float
@@ -113,16 +113,16 @@ class TrainingFacts(NamedTuple):
 
     Args:
         classes: number of classes; 0 for regression.
-        records: train records of an agent: the fewest, or N/m if every record counts equally.
-        agents: m, whose noise is averaged.
-        mu: μ; infinite without noise.
-        rounds: T.
-        momentum: β.
-        curvature: L.
-        step: λ, if the scenario sets it.
-        clip: C, if the scenario sets it.
-        sensitivity_in_clips: sensitivity of a sum in units of C (`Unit.clips`); default 2, one replaced record.
-        start: root mean square of the random start weights of a network; default 0, a linear model.
+        records: smallest number of train records of an agent, or N/m if every record counts equally.
+        agents: number m of agents whose noise is averaged.
+        mu: parameter μ; infinite without noise.
+        rounds: number of rounds T.
+        momentum: momentum β.
+        curvature: bound L on the curvature.
+        step: learning rate λ, if the scenario sets it.
+        clip: clip C, if the scenario sets it.
+        sensitivity_in_clips: sensitivity of a sum in units of C (`Unit.clips`), default 2 for one replaced record.
+        start: root mean square of the random start weights of a network, default 0 for a linear model.
     """
 
     classes: int
@@ -142,9 +142,9 @@ class StepAndClip(NamedTuple):
     """Default hyper-parameters.
 
     Args:
-        step: λ.
-        clip: C; infinite without noise.
-        noise: D; 0 without noise.
+        step: learning rate λ.
+        clip: clip C; infinite without noise.
+        noise: accumulated noise D; 0 without noise.
     """
 
     step: float
@@ -159,7 +159,7 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
         facts: public numbers.
 
     Returns:
-        The learning rate, the clip, and the accumulated noise per weight. Values of the scenario are unchanged.
+        The learning rate, the clip, and the accumulated noise per weight. Values that the scenario sets are unchanged.
 
     Example:
         >>> few = default_hyperparameters(TrainingFacts(2, 640, 5, 0.27, 1000, 0.9, 0.26))
@@ -190,10 +190,10 @@ def records_and_clips(unit: Unit, counts: NDArray[np.int64], weights: Array | No
     """Return the records of an agent that set the noise, and the sensitivity of their sum in units of C.
 
     Args:
-        unit: of privacy.
+        unit: privacy unit.
         counts: train records of each agent, (m,).
-        weights: (m,) factors of the agents; None if agents count equally, and the one with the fewest records has the
-            most noise.
+        weights: factors of the agents, (m,); None if agents count equally, so that the agent with the fewest records
+            has the most noise.
 
     Example:
         >>> counts = np.array([10, 20, 30])
@@ -211,12 +211,12 @@ def stable_momentum(topology: Topology, kind: str) -> float:
     """Return β of the default hyper-parameters: 0.9, or 0 if momentum of mixed models is not stable.
 
     Along an eigenvector of W with the eigenvalue w, without a gradient, dp_dsgd has c⁺ = w((1 + β) c − β c⁻), which is
-    stable if −w (1 + 2β) < 1. On a torus the smallest w is −0.6 under Metropolis weights, and momentum is not stable.
-    Stability is not guaranteed if weights change, or messages are late or compressed.
+    stable if −w (1 + 2β) < 1. On a torus with Metropolis weights the smallest w is −0.6, and momentum is not stable.
+    Stability is not guaranteed if weights change or messages are late or compressed.
 
     Args:
-        topology: of the agents.
-        kind: name of the algorithm; those with a server or without edges do not mix.
+        topology: topology of the agents.
+        kind: name of the algorithm; algorithms with a server or without edges do not mix.
     """
     if kind != "dp_dsgd":
         return MOMENTUM
@@ -225,7 +225,7 @@ def stable_momentum(topology: Topology, kind: str) -> float:
 
 
 def _has_target(c: Components) -> bool:
-    """Return whether the noise is Gaussian and follows from ε and δ, or from the noise multiplier."""
+    """Return whether the noise is Gaussian and follows from ε and δ or from the noise multiplier."""
     privacy = c.scenario.privacy
     is_set = privacy.noise_multiplier is not None or (privacy.epsilon is not None and privacy.delta > 0.0)
     return is_set and c.mechanism == GAUSSIAN
@@ -264,19 +264,19 @@ def with_settings(
     sampling: Sampling,
     weights: Array | None = None,
 ) -> tuple[Components, str]:
-    """Fill in the learning rate, the clip and the share of centring that the scenario leaves out.
+    """Fill in the learning rate, the clip and the share of centring that the scenario does not set.
 
     Args:
-        c: the components.
-        problem: of the agents.
-        shards: the public facts of the records.
-        topology: of the agents.
-        noise_average: number of agents with independent noise whose average has the noise of this average.
-        sampling: the records that a round reads.
-        weights: (m,) factors of the agents' gradients; default None, all 1.
+        c: components of the scenario.
+        problem: problem of the agents.
+        shards: public facts of the records.
+        topology: topology of the agents.
+        noise_average: number of agents with independent noise whose average is as noisy as this average.
+        sampling: rule for the records that a round reads.
+        weights: factors of the agents' gradients, (m,); None (the default) means all ones.
 
     Returns:
-        The components, and the reason why features are not centred although the scenario asks for it, else "".
+        The components, and the reason why features are not centred although the scenario asks for it, or "".
 
     Raises:
         InputError: a missing key has no default.
@@ -365,18 +365,18 @@ def with_settings(
 
 
 def share_of_centre(features: int, noise: float) -> float:
-    """Compute the share of μ² for which noise of the features' mean is a tenth of a record's norm, within 2 and 5 %.
+    """Compute the share of μ², between 2 and 5 %, for which noise of the features' mean is a tenth of a record's norm.
 
-    At ε = 1, on tables that were not used to choose the learning rate and the clip, features that are not centred in
-    their ranges, or binary, gain up to 0.14 in AUC, 0.12 in accuracy and 0.2 in R². If the noise is about as large as
-    the mean, the centre is shrunk to almost 0 (`gossip.centring`), and only the share is lost.
+    At ε = 1, on tables that were not used to choose the learning rate and the clip, centring features that are binary
+    or not centred in their ranges gains up to 0.14 in AUC, 0.12 in accuracy and 0.2 in R². If the noise is about as
+    large as the mean, the centre is shrunk to almost 0 (`gossip.centring`), and only the share is lost.
 
     Args:
-        features: d; 0 for models without a centre.
-        noise: standard deviation per coordinate of the mean over agents, if it had the whole budget.
+        features: number d of features; 0 for models without a centre.
+        noise: standard deviation per coordinate of the mean over agents if it had the whole budget.
 
     Returns:
-        The share; 0 if the noise would exceed half a record's norm.
+        The share; 0 if the noise would exceed half of a record's norm.
 
     Example:
         >>> round(share_of_centre(10, 2 / (640 * 0.27 * 5**0.5)), 3), share_of_centre(64, 0.1), share_of_centre(0, 0.1)
@@ -402,19 +402,19 @@ def with_centring(
     clip: Clip,
     weights: Array | None = None,
 ) -> Any:
-    """Return the algorithm within a centring step of enough rounds for agents to agree on the mean of the features.
+    """Return the algorithm within a centring step with enough rounds for agents to agree on the mean of the features.
 
     Args:
         algorithm: the gossip program.
-        privacy: the [privacy] table.
-        total_rounds: T.
-        problem: of the agents.
-        shards: the public facts of the records.
-        topology: of the agents.
-        noise_average: as of `with_settings`.
-        reach: ratio of the norm of an agent's noise to that of its independent part.
+        privacy: [privacy] table.
+        total_rounds: number of rounds T.
+        problem: problem of the agents.
+        shards: public facts of the records.
+        topology: topology of the agents.
+        noise_average: number of agents whose independent noise has an equally noisy average.
+        reach: ratio of the norm of an agent's noise to the norm of its independent part.
         clip: bounds on every record's contribution.
-        weights: as of `with_settings`.
+        weights: factors of the agents' gradients, (m,), or None.
     """
     rounds, noise = 2, 0.0
     if 0.0 < topology.rho < 1.0 and len(topology.edges):
@@ -441,7 +441,7 @@ def with_statistics(
     clip: Clip,
     weights: Array | None = None,
 ) -> AdaSsp:
-    """Return the algorithm with K, σ and the ridge and intercept of the problem; arguments as of `with_centring`."""
+    """Return the algorithm with K, σ and the problem's ridge and intercept. For arguments see `with_centring`."""
     rounds, noise, privacy = s.algorithm.rounds, 0.0, s.privacy
     if privacy.guarantee == "certified" and privacy.epsilon is not None and privacy.delta:
         share = 1.0 / (1.0 + LABEL_FACTOR**2)
@@ -477,10 +477,10 @@ def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts:
     """Return the reason why features cannot be centred, or "".
 
     Args:
-        s: the scenario.
-        topology: of the agents.
-        sampling: the records that a round reads.
-        model_facts: of the model; default None, any model.
+        s: scenario.
+        topology: topology of the agents.
+        sampling: rule for the records that a round reads.
+        model_facts: facts of the model; None (the default) means any model.
     """
     if model_facts is not None and not model_facts.features:
         return "the model is not linear"
@@ -531,7 +531,7 @@ _BEFORE_MIXING = ("ldp_single_level", "ldp_dsbo")
 
 
 def largest_weight(weights: Array | None) -> float:
-    """Return the largest factor of an agent's gradient, and so of its curvature. weights: (m,), or None for 1."""
+    """Return the largest factor, from weights (m,) or None for ones, of an agent's gradient and so of its curvature."""
     return 1.0 if weights is None else float(weights.max())
 
 
@@ -539,7 +539,7 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
     """Compute L, a bound on the curvature in y for every possible record; infinite if unknown.
 
     Args:
-        problem: of one level, or of two levels with x at its start.
+        problem: problem of one level, or of two levels with x at its start.
         radius: bound on ‖a‖₂ of every possible record; None if there is none.
         start: channel → constant start.
     """
@@ -559,23 +559,23 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
 def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature: float) -> float:
     """Compute the largest learning rate of y that is stable on a graph; 0 if momentum is unstable.
 
-    Let P be the matrix of all weights with the diagonal, λ_min its smallest eigenvalue, and L a certified bound on the
-    curvature of every agent's objective in y. Near a minimum, along an eigenvector of P with the eigenvalue w and the
-    curvature h ≤ L:
+    Let P be the matrix of all weights, including the diagonal, λ_min its smallest eigenvalue, and L a certified bound
+    on the curvature of every agent's objective in y. Near a minimum, along an eigenvector of P with the eigenvalue w
+    and the curvature h ≤ L:
 
     - gradients before mixing, c⁺ = w c − λ h c, are stable if λL < 1 + λ_min.
     - gradients after mixing with momentum β, c⁺ = w((1 + β − λh) c − β c⁻), are stable, by the criterion of Jury, if
       λL < 2 (1 + β) for w = 1, and for w = −u < 0 if u (1 + 2β) < 1 and λL < (1 + u)/u.
 
-    For agents without edges, a server, and networks that change, the condition is that of w = 1, λL < 2 (1 + β). L
-    holds for all records of the declared ranges. A larger learning rate may be stable on the actual records. A clip
-    bounds the speed of divergence, and does not prevent it.
+    For agents without edges, a server, and networks that change, the condition is λL < 2 (1 + β), as for w = 1. L holds
+    for all records of the declared ranges. A larger learning rate may be stable on the actual records. A clip bounds
+    the speed of divergence but does not prevent it.
 
     Args:
         kind: name of the algorithm.
         algorithm: the gossip program.
-        topology: of its agents.
-        curvature: L.
+        topology: topology of the agents.
+        curvature: bound L on the curvature.
 
     Example:
         >>> from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
@@ -600,11 +600,11 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
 
 
 def mixing_text(topology: Topology, rounds: int) -> str:
-    """Warn of fewer rounds than noise of other agents needs to hide a record; "" if there are enough.
+    """Warn of fewer rounds than the noise of other agents needs to hide a record; return "" if there are enough.
 
     Args:
-        topology: of the agents.
-        rounds: T.
+        topology: topology of the agents.
+        rounds: number of rounds T.
     """
     least = math.ceil(5.0 / topology.spectral_gap - 1e-9) if topology.spectral_gap > 0.0 else 0
     if rounds >= least or topology.over_time is not None:
@@ -616,14 +616,14 @@ def mixing_text(topology: Topology, rounds: int) -> str:
 
 
 def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
-    """Warn of a learning rate that is unstable on a graph, with the largest stable one; "" if it is stable.
+    """Warn of a learning rate that is unstable on a graph, naming the largest stable one; return "" if it is stable.
 
     Args:
         kind: name of the algorithm.
         algorithm: the gossip program.
-        topology: of its agents.
-        curvature: L.
-        rounds: T, over which the largest learning rate is taken.
+        topology: topology of the agents.
+        curvature: bound L on the curvature.
+        rounds: number of rounds T, over which the largest learning rate is taken.
     """
     algorithm = strip_centring(algorithm)
     names = ("learning_rate", "y", "z") if kind in _BEFORE_MIXING else ("learning_rate", "y")

@@ -245,6 +245,7 @@ def test_records_that_are_not_finite_count_as_zero() -> None:
     [
         ({"problem": {"loss": "huber"}}, "algorithm.kind: adassp is not supported here: it solves linear regression"),
         ({"problem": {"model": {"kind": "mlp", "hidden": [2]}}}, "algorithm.kind: adassp"),
+        ({"privacy": {"box": {"y": 1.0}}}, "privacy.box: adassp sends numerators or statistics"),
         ({"privacy": {"epsilon": None, "y": {"scale": 1.0}}}, "algorithm.kind: adassp .* its ridge"),
         ({"privacy": {"mechanism": "laplace", "delta": None}}, "algorithm.kind: adassp .* its ridge"),
         ({"problem": {"sampling": {"kind": "streaming", "batch_size": 2}}}, "records come in a public order"),

@@ -165,7 +165,7 @@ def test_commands_that_need_all_records_are_refused(shards: Path, command: Any, 
     ("override", "message"),
     [
         ("problem.scale='standard'", "problem.scale: got 'standard'"),
-        ("topology.agents=5", "problem.manifest: number of agents differs from the topology (got 4"),
+        ("topology.agents=5", "problem.manifest: number of agents differs from topology.agents (got 4"),
     ],
 )
 def test_keys_without_effect_on_shards_are_refused(shards: Path, override: str, message: str) -> None:
