@@ -1999,9 +1999,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a negative multiple of a negative sensitivity",
         "bounded.py",
-        "        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
+        "return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
         "    size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)\n",
-        "        return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
+        "return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
         "    size = np.asarray(factor, dtype=np.float64).reshape(-1)\n",
         (f"{_GUARDS}::test_a_negative_multiple_moves_as_far_as_a_positive_one",),
     ),
