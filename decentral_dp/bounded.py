@@ -38,12 +38,14 @@ class Sensitivity(NamedTuple):
         rate: sampling rate of the batch, (b,); 1 if all records take part.
         batch: round of the fresh batch; None without sampling; MIXED for several batches.
         sampling: kind of sampling of the batch, as in a ledger, such as "fixed" or "poisson".
+        largest: largest norm of the part of the value that reads the split, (b,) or 0 (`split_rounding`).
     """
 
     sensitivity: Array
     rate: Array
     batch: int | None
     sampling: str = "fixed"
+    largest: Array | float = 0.0
 
 
 _LINEAR = (
@@ -131,11 +133,17 @@ class Bounded:
                 union[split] = s
                 continue
             first = union[split]
-            total = first.sensitivity + s.sensitivity
+            total, largest = first.sensitivity + s.sensitivity, first.largest + s.largest
             if first.batch == s.batch:
-                union[split] = first._replace(sensitivity=total)
+                union[split] = first._replace(sensitivity=total, largest=largest)
             else:
-                union[split] = Sensitivity(total, np.ones_like(total), MIXED)
+                union[split] = Sensitivity(total, np.ones_like(total), MIXED, largest=largest)
+        if len(union) > 1:
+            one, two = self.sensitivities, other.sensitivities
+            for split, s in union.items():
+                # Only for parts that were not yet in one sum, so that the order of a sum does not matter.
+                added = _added_to(split, one, two) + _added_to(split, two, one)
+                union[split] = s._replace(sensitivity=s.sensitivity + split_rounding(added))
         return union
 
     def __mul__(self, factor: float | Array) -> Bounded:
@@ -194,7 +202,7 @@ class Bounded:
             return self
         # The second factor covers the rounding of the root and of the products.
         factor = math.sqrt(self.private.shape[1]) * (1.0 + 1e-12)
-        wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in self.sensitivities.items()}
+        wider = {k: _scale_sensitivity(s, factor) for k, s in self.sensitivities.items()}
         return Bounded(self.public, self.private, wider, "l1")
 
 
@@ -255,14 +263,39 @@ def _scale_sensitivities(base: Mapping[Split, Sensitivity], factor: float | Arra
 def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
     """Multiply a sensitivity by a public number or by one number per agent, (b, 1)."""
     if isinstance(factor, float) and factor != 0.0:
-        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)
+        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling, s.largest * abs(factor))
     size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)
     with np.errstate(invalid="ignore"):
         # A factor of 0 gives 0, also for an infinite sensitivity.
-        return s._replace(sensitivity=np.where(size == 0.0, 0.0, s.sensitivity * size))
+        sensitivity, largest = (np.where(size == 0.0, 0.0, bound * size) for bound in (s.sensitivity, s.largest))
+    return s._replace(sensitivity=sensitivity, largest=largest)
 
 
-def summation_slack(records: NDArray[np.int64] | Array | int, dimension: Array | float) -> Array:
+def _added_to(split: Split, one: Mapping[Split, Sensitivity], other: Mapping[Split, Sensitivity]) -> Array | float:
+    """Return the largest norm of the other splits of a summand, (b,), if only the first summand reads `split`."""
+    if split not in one:
+        return 0.0
+    is_new = one[split].sensitivity > 0.0
+    if split in other:
+        is_new &= other[split].sensitivity == 0.0
+    return np.where(is_new, sum(s.largest for k, s in other.items() if k != split), 0.0)
+
+
+def split_rounding(largest: Array | float) -> Array | float:
+    """Bound the change of the float64 rounding of a sum by its part that reads the other split.
+
+    The other part is equal in neighbouring data sets, but a sum is rounded in proportion to both parts.
+
+    Args:
+        largest: largest norm L of the other part, any shape.
+
+    Returns:
+        16.16·2⁻⁵³·L, for eight operations on the sum in each of two data sets (docs/proofs/01).
+    """
+    return 16.16 * 2.0**-53 * largest
+
+
+def summation_slack(records: NDArray[np.int64] | Array | int, dimension: int) -> Array:
     """Bound the rounding error of float64 summation and clipping relative to 2C/N, for any order and any FMA.
 
     One replaced record changes the rounding errors of a sum, so the exact bound 2C/N is false in floating point.

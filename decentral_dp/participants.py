@@ -884,7 +884,6 @@ class Batch:
         rates = np.ones(self._rows)
         if self._weights:
             clip = clip * self._weights[split]
-        rounded = width + 2.0 * other_weight(self._weights, split)
         if self._draw_number is not None and self._make_groups is not None:
             # Stated sampling rates.
             for group in self._groups(split):
@@ -893,9 +892,9 @@ class Batch:
             rates = np.array([rate for _, rate in self._records(split)])
         amplification = np.ones(self._rows) if self._draw_number == MIXED else rates
         if self._client_block is not None:
-            sensitivity = self._unit.sampled_sensitivity(clip, counts, rounded, rates)
-            return Sensitivity(sensitivity, amplification, self._draw_number, self._unit.sampling)
-        return mean_sensitivity(clip, counts, rounded, amplification, self._draw_number, self._unit)
+            sensitivity = self._unit.sampled_sensitivity(clip, counts, width, rates)
+            return Sensitivity(sensitivity, amplification, self._draw_number, self._unit.sampling, clip / rates)
+        return mean_sensitivity(clip, counts, width, amplification, self._draw_number, self._unit)
 
     def _groups(self, split: Split) -> list[Group]:
         """Return all rows in groups, drawn once."""
@@ -913,7 +912,7 @@ class Batch:
 def mean_sensitivity(
     bound: float | Array,
     counts: NDArray[np.int64],
-    width: Array | float,
+    width: int,
     rates: Array,
     n_drawn: int | None,
     unit: Unit = RECORD,
@@ -928,7 +927,7 @@ def mean_sensitivity(
         n_drawn: number of the batch, or `MIXED`; None without sampling.
         unit: unit of privacy, by default one replaced record.
     """
-    return Sensitivity(unit.sensitivity(bound, counts, width), unit.rate(rates), n_drawn)
+    return Sensitivity(unit.sensitivity(bound, counts, width), unit.rate(rates), n_drawn, largest=bound)
 
 
 def _plain_value(value: Value) -> Array:

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, Planned, Public
-from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split, split_rounding
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.exchange import Response
-from decentral_dp.participants import Network, other_weight
+from decentral_dp.participants import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, READS_AS
 from decentral_dp.problems.statistics import statistics_width
 from decentral_dp.user_code import USER_ERRORS, blame
@@ -62,20 +62,24 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     shape = (index.size, public.neighbour_weight.size)
     sensitivity: dict[Split, Array] = {}
     rate: dict[Split, Array] = {}
-    largest, coins, unit = np.zeros(shape), public.sampling == "poisson", public.unit
+    largest: dict[Split, Array] = {}
+    coins, unit = public.sampling == "poisson", public.unit
     for split in SPLITS:
         reading_uses = [u for u in uses if _kind(public, u.term) == split]
         if not reading_uses:
             continue
-        bound = np.zeros(shape)
+        sensitivity[split], largest[split] = np.zeros(shape), np.zeros(shape)
         for use in reading_uses:
             step, reach = use_sensitivity(public, split, use)
-            bound += step
-            largest = largest + reach
-        sensitivity[split] = bound
+            sensitivity[split] += step
+            largest[split] += reach
         batch_rate = public.rate[split] if coins else unit.rate(public.rate[split])
         rate[split] = np.ones(shape) if kept else np.broadcast_to(batch_rate, shape)
-    return Planned(sensitivity, rate, largest, index, unit.sampling if coins else public.sampling)
+    for split, bound in sensitivity.items():
+        added = split_rounding(sum((v for k, v in largest.items() if k != split), np.zeros(shape)))
+        bound += np.where(bound > 0.0, added, 0.0)
+    total = sum(largest.values(), np.zeros(shape))
+    return Planned(sensitivity, rate, total, index, unit.sampling if coins else public.sampling)
 
 
 def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:
@@ -128,7 +132,7 @@ def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Arra
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
     reach = np.broadcast_to(reach, (len(use.t), n.shape[1])) * public.weights.get(split, 1.0)
-    width = _width(public, use.term) + 2.0 * other_weight(public.weights, split)
+    width = _width(public, use.term)
     if public.sampling == "poisson":
         rate = public.rate[split]
         return public.unit.sampled_sensitivity(reach, n, width, rate), reach / rate

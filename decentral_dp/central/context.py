@@ -107,7 +107,10 @@ class _Context:
             public = np.zeros_like(mean) if centre is None else centre[None]
             bound, rate = np.array([self.sensitivity_of(query, mean.shape[1])]), np.array([query.rate])
             is_sampled = query.rate < 1.0
-            sensitivity = Sensitivity(bound, rate, number if is_sampled else None, "poisson" if is_sampled else "fixed")
+            # A contribution is at most one change of a record.
+            largest = bound * self.counts[split]
+            batch, sampling = (number, "poisson") if is_sampled else (None, "fixed")
+            sensitivity = Sensitivity(bound, rate, batch, sampling, largest)
             out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 

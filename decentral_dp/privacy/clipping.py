@@ -172,7 +172,7 @@ class Unit(NamedTuple):
         members = n if self.records is None else np.minimum(float(self.records), n)
         return members if self.zeroed else 2.0 * members
 
-    def sensitivity(self, clip: float | Array, counts: Array | NDArray[np.int64] | int, width: Array | float) -> Array:
+    def sensitivity(self, clip: float | Array, counts: Array | NDArray[np.int64] | int, width: int) -> Array:
         """Bound the sensitivity of a mean of clipped contributions, float64 included.
 
         Args:
@@ -195,7 +195,7 @@ class Unit(NamedTuple):
         return (self.records or 0) * (1 if self.zeroed else 2)
 
     def sampled_sensitivity(
-        self, clip: float | Array, pool: Array | NDArray[np.int64], width: Array | float, rate: Array
+        self, clip: float | Array, pool: Array | NDArray[np.int64], width: int, rate: Array
     ) -> Array:
         """Bound the sensitivity of a sum over a Poisson sample, divided by qN; ∞ for an agent.
 

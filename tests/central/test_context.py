@@ -238,6 +238,31 @@ def test_answers_carry_their_sensitivity() -> None:
     assert worst > 0.999
 
 
+def test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other_split() -> None:
+    problem, clip, shards = LogisticHyperparameter(D), Clip("l2", y=0.5, z=0.5), records()
+    counts: dict[Split, int] = {"train": sum(COUNTS), "validation": sum(COUNTS)}
+    context = CoordinatorContext(problem, counts, len(COUNTS), clip, Domain())
+    questions = {term: ClippedSum(term, np.zeros(D), np.zeros(D)) for term in ("lower_grad_y", "upper_grad_y")}
+
+    def total(train: list[Any]) -> Bounded:
+        client_block = ClientBlock(
+            np.arange(3), problem, {**shards, "train": train}, clip, Streams(ROOT, "coins", range(3))
+        )
+        answer = context.combine(1, questions, client_block.answer(1, questions))
+        return 1e-10 * answer.lower_grad_y + answer.upper_grad_y
+
+    shares = []
+    for row in 100.0 * np.random.default_rng(4).normal(size=(20, D)):
+        features, label = np.tile(row, (COUNTS[1], 1)), np.ones(COUNTS[1])
+        pair = []
+        for sign in (1.0, -1.0):
+            changed = problem.prepare(features, np.array([sign, *label[1:]]), "l2")
+            pair.append(total([shards["train"][0], changed, *shards["train"][2:]]))
+        distance = float(np.linalg.norm(pair[0].private - pair[1].private))
+        shares.append(distance / float(pair[0].sensitivities["train"].sensitivity[0]))
+    assert 0.99 < max(shares) <= 1.0
+
+
 class Dice(NamedTuple):
     """A selection mechanism that returns its scale."""
 

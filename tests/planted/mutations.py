@@ -277,11 +277,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_TWO_WEIGHTS}::test_the_solution_is_that_of_all_records",),
     ),
     Mutation(
-        "sums of both splits that round as means of equal weight",
+        "sums of both splits without the rounding of the other part",
+        "bounded.py",
+        "return 16.16 * 2.0**-53 * largest",
+        "return 0.0 * largest",
+        (f"{_TWO_WEIGHTS}::test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other",),
+    ),
+    Mutation(
+        "a plan without the rounding of the other split",
+        "algorithms/plans.py",
+        "bound += np.where(bound > 0.0, added, 0.0)",
+        "bound += 0.0 * added",
+        (f"{_TWO_WEIGHTS}::test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other",),
+    ),
+    Mutation(
+        "pooled means without the norm that rounds sums with them",
+        "central/context.py",
+        "largest = bound * self.counts[split]",
+        "largest = 0.0 * bound",
+        ("tests/central/test_context.py::test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other_split",),
+    ),
+    Mutation(
+        "means without the norm that rounds sums with them",
         "participants.py",
-        "rounded = width + 2.0 * other_weight(self._weights, split)",
-        "rounded = width",
-        (f"{_TWO_WEIGHTS}::test_every_term_has_the_weight_of_its_split",),
+        "unit.rate(rates), n_drawn, largest=bound)",
+        "unit.rate(rates), n_drawn)",
+        (f"{_TWO_WEIGHTS}::test_sums_of_both_splits_round_by_the_other_part_in_any_order",),
     ),
     Mutation(
         "noiseless states that round as means of equal weight",
@@ -891,8 +912,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two batches in one value amplified as one batch",
         "bounded.py",
-        "            union[split] = Sensitivity(total, np.ones_like(total), MIXED)\n",
-        "            union[split] = first._replace(sensitivity=total)\n",
+        "union[split] = Sensitivity(total, np.ones_like(total), MIXED, largest=largest)",
+        "union[split] = first._replace(sensitivity=total, largest=largest)",
         (f"{_BATCH}::test_two_fresh_batches_in_one_value_are_not_amplified",),
     ),
     Mutation(
@@ -972,8 +993,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the maximum cost of a release's uses instead of their sum",
         "algorithms/plans.py",
-        "            bound += step\n",
-        "            bound = np.maximum(bound, step)\n",
+        "            sensitivity[split] += step\n",
+        "            sensitivity[split] = np.maximum(sensitivity[split], step)\n",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
@@ -1978,9 +1999,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a negative multiple of a negative sensitivity",
         "bounded.py",
-        "        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)\n"
+        "return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
         "    size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)\n",
-        "        return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling)\n"
+        "return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling, s.largest * abs(factor))\n"
         "    size = np.asarray(factor, dtype=np.float64).reshape(-1)\n",
         (f"{_GUARDS}::test_a_negative_multiple_moves_as_far_as_a_positive_one",),
     ),

@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.bounded import SPLITS, Array, Bounded, Sensitivity, Split, memory_slack, summation_slack
+from decentral_dp.bounded import SPLITS, Array, Bounded, Sensitivity, Split, memory_slack, split_rounding
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.data import Sampling
 from decentral_dp.errors import InputError
@@ -29,6 +29,7 @@ COUNTS: Mapping[Split, tuple[int, ...]] = {"train": (12, 6, 3, 2, 1), "validatio
 AGENTS, D, CLASSES = 5, 3, 3
 CLIP = {"x": 0.4, "y": 0.5, "z": 0.3}
 BATCH = 3
+FULL = Sampling("full")
 FIXED = {"kind": "fixed_batch", "batch_size": BATCH}
 ALONE = ("spdb", "vrdsbo")
 KINDS = ("adasdbo", "bsa", "dsbo_jhip", "dsoba", "f2sa", "gbdsbo", "ldp_dsbo", "ma_dsbo")
@@ -199,7 +200,7 @@ def test_neighbours_reach_the_planned_sensitivity_and_not_more(
 # Terms ----------------------------------------------------------------------------------------------------------------
 
 
-def dataset(weights: Mapping[Split, Array]) -> Any:
+def dataset(weights: Mapping[Split, Array], sampling: Sampling = FULL) -> Any:
     """All five terms of the problem, and its difference of gradients, read records."""
     draw, problem = np.random.default_rng(2), Crossed(D)
     records = {
@@ -207,12 +208,12 @@ def dataset(weights: Mapping[Split, Array]) -> Any:
         for k, counts in COUNTS.items()
     }
     places, streams = np.arange(AGENTS), Streams(seeded_root(1, b"weights"), "batch", range(AGENTS))
-    clip, sampling = Clip("l2", CLIP["x"], CLIP["y"], CLIP["z"]), Sampling("full")
+    clip = Clip("l2", CLIP["x"], CLIP["y"], CLIP["z"])
     return LocalDataset(places, problem, records, np.zeros(AGENTS), sampling, clip, streams, weights=weights)
 
 
 def test_every_term_has_the_weight_of_its_split() -> None:
-    """Weights, sensitivities and the rounding of a sum of both splits, which adds 2·(other weight) to d."""
+    """Values and sensitivities of single terms."""
     weights = record_weights({k: np.array(n) for k, n in COUNTS.items()})
     x, y, z = np.random.default_rng(3).normal(size=(3, AGENTS, D))
     means = []
@@ -221,17 +222,63 @@ def test_every_term_has_the_weight_of_its_split() -> None:
         means.append([*batch.directions(x, y, z), batch.lower_grad_x_change(x, y, z), batch.upper_grad_x(x, y)])
     for weighted, plain in zip(*means, strict=True):
         (split,) = plain.sensitivities
-        w, other = weights[split], weights[next(k for k in SPLITS if k != split)]
+        w = weights[split]
         np.testing.assert_array_equal(weighted.public, plain.public)
         np.testing.assert_allclose(weighted.private, w[:, None] * plain.private, rtol=1e-14)
-        n, exact = np.array(COUNTS[split]), w * plain.sensitivities[split].sensitivity
-        slack = summation_slack(n, D + 2.0 * other / w) / summation_slack(n, D)
-        np.testing.assert_allclose(weighted.sensitivities[split].sensitivity, exact * slack, rtol=1e-15)
+        exact = w * plain.sensitivities[split].sensitivity
+        np.testing.assert_allclose(weighted.sensitivities[split].sensitivity, exact, rtol=1e-15)
     # A term at a private point has the weight of its split, and no bound.
     private = replace(means[0][0], private=y, public=np.zeros_like(y))
     batch = dataset(weights).batch(0)
     moved = batch.upper_grad_y(x, private).value, batch.upper_grad_y(x, y).value
     np.testing.assert_array_equal(*moved)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5], ids=["full", "poisson"])
+def test_sums_of_both_splits_round_by_the_other_part_in_any_order(share: float) -> None:
+    """The sensitivity to a split has 16·2⁻⁵³ of the largest norm of the other split, however the sum is computed."""
+    sampling = FULL if share == 1.0 else Sampling("poisson", share=share)
+    weights = record_weights({k: np.array(n) for k, n in COUNTS.items()})
+    batch = dataset(weights, sampling).batch(0)
+    x, y, z = np.random.default_rng(3).normal(size=(3, AGENTS, D))
+    a, b, v = batch.lower_grad_y(x, y), batch.lower_hvp(x, y, z), batch.upper_grad_y(x, y)
+    big = 1e9
+    sums = (
+        (a + big * v) + b,
+        a + (big * v + b),
+        (b + a) - (-big) * v,
+        -(0.5 * (2.0 * (big * v) + 2.0 * a) + b),
+        (a + 0.5 * big * v) + (b + 0.5 * big * v),
+        (0.0 * v + a) + (big * v + b),
+    )
+    norms = {"train": CLIP["y"] + CLIP["z"], "validation": big * CLIP["z"]}
+    reads: dict[Split, tuple[Any, ...]] = {"train": (a, b), "validation": (big * v,)}
+    for split, other in (SPLITS, SPLITS[::-1]):
+        own = sum(part.sensitivities[split].sensitivity for part in reads[split])
+        expected = own + split_rounding(weights[other] * norms[other] / share)
+        for total in sums:
+            np.testing.assert_allclose(total.sensitivities[split].sensitivity, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("weights", ["sites", "records"])
+@pytest.mark.parametrize(("penalty", "split"), [(1e8, "validation"), (1e-8, "train")])
+def test_a_mean_with_a_small_factor_changes_by_the_rounding_of_the_other(
+    penalty: float, split: Split, weights: str
+) -> None:
+    """In f2sa, y = … − β ∇_y g − (β/λ) ∇_y f: the larger mean rounds the smaller one."""
+    source = content("f2sa", weights=weights, penalty=penalty)
+    job = built(source)
+    said, agent = [m | {"y": np.full_like(m["y"], 0.1)} for m in transcript(job)], 4
+    (channel,) = (c for c in job.ledger.charged_channels if c.channel == "y")
+    found: list[float] = []
+    for seed in range(20):
+        row = 1e3 * np.random.default_rng(seed).normal(size=D)
+        one, other = (network_replay(with_record(job, split, agent, r), said).wanted for r in (row, -row))
+        for place, index in enumerate(channel.rounds):
+            moved = np.linalg.norm((one[index]["y"].private - other[index]["y"].private)[agent])
+            found.append(moved / channel.sensitivity[split][place, channel.group[agent]])
+    assert 0.9 < max(found) <= 1.0
+    assert decentral_dp.run(source, data=frame()).records.same_releases(job.ledger)
 
 
 def test_a_state_that_sums_both_splits_rounds_by_the_larger_weight() -> None:
