@@ -1,4 +1,4 @@
-"""Figures of experiments: each panel's curves, their means with the range of repetitions, and the fitted slopes."""
+"""Figures of experiments: means of each curve, ranges over repetitions, and fitted slopes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MARKERS = "os^DvPX*<>"
 _WIDTH, _HEIGHT, _COLUMNS = 4.3, 3.5, 3
-# From this factor between largest and smallest on, an axis is logarithmic; zeros would not be seen on it.
+# Smallest ratio of the largest to the smallest value for a logarithmic axis, without and with zeros.
 _DECADES, _DECADES_WITH_ZEROS = 5.0, 1e3
 _MOST_TICKS, _MOST_AMONG, _MOST_INSIDE = 6, 3, 8
 _TITLE_LETTERS, _NAME_LETTERS = 46, 30
@@ -36,7 +36,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
     """Draw a figure with a plot for each panel.
 
     Args:
-        finding: see `papers.run`.
+        finding: result of `papers.run`.
         path: path of a .png file.
 
     Returns:
@@ -65,7 +65,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
 
 
 def _curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
-    """A line for each series over the axis, with the power law that was fitted to it."""
+    """Plot a line for each series, with the fitted power law."""
     slopes = {check.curve: check for check in finding.checks if check.curve}
     for k, series in enumerate(dict.fromkeys(rows["series"])):
         colour, marker = SERIES_COLOURS[k % len(SERIES_COLOURS)], MARKERS[k % len(MARKERS)]
@@ -100,7 +100,7 @@ def _curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
 
 
 def _names(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
-    """One point of the axis only: a mark for each repetition of each series, side by side."""
+    """Plot the repetitions of each series side by side, for a panel with a single point."""
     names = list(dict.fromkeys(rows["series"]))
     for k, series in enumerate(names):
         numbers = curve(rows, panel, series)["value"].to_numpy(dtype=np.float64)

@@ -32,14 +32,14 @@ _MEASURE = "RMSE of the gradient"
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
@@ -103,13 +103,13 @@ def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> 
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     names = [s for s in dict.fromkeys(rows["series"]) if s.startswith("d_y")]
     checks = [

@@ -66,14 +66,14 @@ def root_log(records: int) -> float:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     for claimed, period in CLAIMED.items():
@@ -185,7 +185,7 @@ def shown(rng: np.random.Generator, gap: float, trials: int) -> float:
     Another record has h = 0. A release is N(0, 1), or N(gap, 1) where the record with h = 1 is drawn.
 
     Args:
-        rng: whose bits are drawn.
+        rng: random bits.
         gap: gap in standard deviations.
         trials: transcripts of each.
     """
@@ -198,13 +198,13 @@ def shown(rng: np.random.Generator, gap: float, trials: int) -> float:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
 
     def at(panel: str, series: str, place: float) -> float:

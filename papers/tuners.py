@@ -49,14 +49,14 @@ Role = tuple[Array, Array]
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     n = 20_000
     train, validation = (_records(generator("e11", seed, k), n) for k in (1, 2))
@@ -190,13 +190,13 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     at = sorted(set(rows[rows["panel"] == STEP]["at"]))
     kept = [w for w in at if w >= 0.03]
