@@ -106,7 +106,7 @@ SPOILT = {
     "lowy_liu_lemma_b6_calibration": [tilted(0.3), scaled(5.0, e5.SHARE)],
     "lowy_liu_theorem_3_9_walks": [
         scaled(2.0, walks.PARTS["distance"]),
-        scaled(0.9, walks.PARTS["conductance"], "worst"),
+        scaled(0.9, walks.PARTS["conductance"], "smallest"),
     ],
     "kornowski_theorem_11_batches": [tilted(-0.5), scaled(1e-6, e7.PRIVACY, e7.SHOWN)],
     "kornowski_theorem_18_lower_solvers": [tilted(0.4), tilted(-0.4)],

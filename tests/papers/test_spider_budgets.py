@@ -74,6 +74,6 @@ def test_one_record_in_s() -> None:
     assert deviations == pytest.approx(356.0, abs=0.5)
     probability = 1.0 - (1.0 - 1.0 / 60_000) ** 2344
     assert probability == pytest.approx(0.038, abs=5e-4)
-    computed = [e16.shown(generator("t", k), deviations, 1000) for k in range(8)]
+    computed = [e16.empirical_delta(generator("t", k), deviations, 1000) for k in range(8)]
     assert np.mean(computed) == pytest.approx(probability, abs=4.0 * math.sqrt(probability / 8000))
-    assert max(e16.shown(generator("u", k), 0.02, 500) for k in range(2)) == 0.0
+    assert max(e16.empirical_delta(generator("u", k), 0.02, 500) for k in range(2)) == 0.0
