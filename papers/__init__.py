@@ -138,7 +138,7 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "e13",
             "An attack on the penalty method",
             f"{_FIRST}, Algorithm 1",
-            "The optimal attack on transcripts gives a lower bound close to the certified ε, and never above it.",
+            "The optimal attack on transcripts attains nearly all of the certified μ, and never exceeds it.",
             "attack",
         ),
         "zhang_theorem_5_attack": Entry(
@@ -152,7 +152,7 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "e15",
             "Privacy cost of published noise for minimax problems",
             "Zhang et al. 2025, Theorem 1 and Remark 5.1",
-            "The true ε of DP-SGDA is below half its claim. That of PrivateDiff would be twice as large.",
+            "The true ε of DP-SGDA is below half its claim. The true ε of PrivateDiff would be twice as large.",
             "claimed_noise",
         ),
         "xu_theorem_1_noise": Entry(
