@@ -83,11 +83,11 @@ def print_finding(finding: Finding, quick: bool) -> None:
 
 def _table_of_means(rows: pd.DataFrame) -> Table:
     """Format the means over repetitions in one panel: one line for each series, one column for each point."""
-    means = rows.pivot_table("value", "series", "at", "mean", sort=False).sort_index(axis=1)
+    means = rows.pivot_table("value", "series", "point", "mean", sort=False).sort_index(axis=1)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(Text(str(rows["axis"].iloc[0])))
-    for at in means.columns.to_numpy(dtype=np.float64):
-        table.add_column(short(at), justify="right")
+    for point in means.columns.to_numpy(dtype=np.float64):
+        table.add_column(short(point), justify="right")
     for series, numbers in zip(means.index, means.to_numpy(), strict=True):
         table.add_row(Text(str(series)), *("–" if np.isnan(v) else short(v) for v in numbers))
     return table

@@ -27,7 +27,7 @@ from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 from papers.published.bilevel import published_score
 
-CORRECTED, PRINTED = "corrected scale", "scale as published"
+CORRECTED, PUBLISHED = "corrected scale", "scale as published"
 AGREE, OPTIMAL = "excess of draws over closed form", "closed form over d_x·s/ε"
 _RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 _AXIS = "n·ε"
@@ -47,11 +47,11 @@ def measure(seed: int, quick: bool) -> list[Row]:
     for d in (1, 2) if quick else (1, 2, 3):
         for n in _RECORDS[:3] if quick else _RECORDS:
             mean = 0.5 * np.resize([1.0, -0.8, 0.6], d) / math.sqrt(d)
-            oscillation, printed = scales(d, n)
-            for panel, s in ((CORRECTED, oscillation), (PRINTED, 2.0 * printed)):
+            oscillation, published = scales(d, n)
+            for panel, s in ((CORRECTED, oscillation), (PUBLISHED, 2.0 * published)):
                 draw = sampler(mean, s)
                 for repeat in range(8 if quick else 10):
-                    rng = generator("e4", seed, d, n, repeat, int(panel == PRINTED))
+                    rng = generator("e4", seed, d, n, repeat, int(panel == PUBLISHED))
                     excess = float(np.mean([draw(rng) for _ in range(80 if quick else 100)]))
                     rows.append(Row(panel, f"d_x = {d}", _AXIS, n * EPSILON, "excess of Φ", repeat, excess))
                     if panel == CORRECTED:
@@ -115,12 +115,12 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """
     names = list(dict.fromkeys(rows["series"]))
     share = float(rows[rows["panel"] == OPTIMAL]["value"].max())
-    least = float(rows[(rows["panel"] == OPTIMAL) & (rows["at"] == rows["at"].max())]["value"].min())
+    least = float(rows[(rows["panel"] == OPTIMAL) & (rows["point"] == rows["point"].max())]["value"].min())
     agree = over_seeds(rows[rows["panel"] == AGREE].groupby("seed")["value"].mean().to_numpy())
     checks = [
         *(slope_check(rows, f"{name}, corrected: 1/(nε)", (CORRECTED, name), around(-1.0, -0.5)) for name in names),
         *(
-            slope_check(rows, f"{name}, as published: no decrease", (PRINTED, name), around(0.0, -1.0))
+            slope_check(rows, f"{name}, as published: no decrease", (PUBLISHED, name), around(0.0, -1.0))
             for name in names
         ),
         Check("excess of draws over its closed form", agree, (0.9, 1.1)),
@@ -128,7 +128,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         Check("closed form over its bound d_x·s/ε: largest ratio", exactly(share), (0.0, 1.0 + 1e-9)),
         Check("closed form over its bound at the largest n: smallest ratio", exactly(least), (0.9, 1.0 + 1e-9)),
     ]
-    largest = rows["at"].max()
+    largest = rows["point"].max()
     excess = {name: float(values(rows, CORRECTED, name, largest).mean()) for name in names}
     ratios = [excess[name] / (2.0 * math.sqrt(d) * d / largest) for d, name in enumerate(names, start=1)]
     return checks, [

@@ -22,7 +22,7 @@ from decentral_dp.simulation.statistics import Interval, over_seeds
 WIDEST = 0.1
 # Numbers of significant digits to try until the rounded numbers are on the correct side of the window's ends.
 _DIGITS = (3, 6, 9, 12, 17)
-COLUMNS = ("panel", "series", "axis", "at", "measure", "seed", "value")
+COLUMNS = ("panel", "series", "axis", "point", "measure", "seed", "value")
 
 
 class Row(NamedTuple):
@@ -32,7 +32,7 @@ class Row(NamedTuple):
         panel: plot that contains the measurement.
         series: curve of the plot.
         axis: name of the independent variable.
-        at: value of the independent variable.
+        point: value of the independent variable.
         measure: name of the measured quantity.
         seed: repetition, 0 for an exact number.
         value: the measured number.
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     panel: str
     series: str
     axis: str
-    at: float
+    point: float
     measure: str
     seed: int
     value: float
@@ -150,7 +150,7 @@ def around(exponent: float, *rivals: float) -> tuple[float, float]:
 
 
 def slope(rows: pd.DataFrame, panel: str, series: str) -> Interval:
-    """Fit the exponent of `value` as a power of `at` along one curve, for each seed.
+    """Fit the exponent of `value` as a power of `point` along one curve, for each seed.
 
     Args:
         rows: see `table`.
@@ -164,7 +164,7 @@ def slope(rows: pd.DataFrame, panel: str, series: str) -> Interval:
 
 
 def fit(rows: pd.DataFrame) -> tuple[float, float]:
-    """Fit log `value` linearly in log `at`.
+    """Fit log `value` linearly in log `point`.
 
     Args:
         rows: rows of one curve and one seed, see `table`.
@@ -172,7 +172,7 @@ def fit(rows: pd.DataFrame) -> tuple[float, float]:
     Returns:
         (slope, intercept). NaN if a value is not positive or there is only one point.
     """
-    x, y = rows["at"].to_numpy(dtype=np.float64), rows["value"].to_numpy(dtype=np.float64)
+    x, y = rows["point"].to_numpy(dtype=np.float64), rows["value"].to_numpy(dtype=np.float64)
     if np.unique(x).size < 2 or not bool((np.isfinite(y) & (y > 0.0) & (x > 0.0)).all()):
         return math.nan, math.nan
     inclination, intercept = np.polyfit(np.log(x), np.log(y), 1)
@@ -190,34 +190,34 @@ def curve(rows: pd.DataFrame, panel: str, series: str) -> pd.DataFrame:
     return rows[(rows["panel"] == panel) & (rows["series"] == series)]
 
 
-def values(rows: pd.DataFrame, panel: str, series: str, at: float | None = None) -> Array:
+def values(rows: pd.DataFrame, panel: str, series: str, point: float | None = None) -> Array:
     """Return the values of one curve for all seeds.
 
     Args:
         rows: see `table`.
         panel: panel of the plot.
         series: name of the curve.
-        at: one point of the curve; None (the default) means all points.
+        point: one point of the curve; None (the default) means all points.
 
     Returns:
         Values (n,) in the order of the table.
     """
     selected = curve(rows, panel, series)
-    if at is not None:
-        selected = selected[np.isclose(selected["at"], at)]
+    if point is not None:
+        selected = selected[np.isclose(selected["point"], point)]
     return selected["value"].to_numpy(dtype=np.float64)
 
 
-def slope_check(rows: pd.DataFrame, statement: str, place: tuple[str, str], window: tuple[float, float]) -> Check:
+def slope_check(rows: pd.DataFrame, statement: str, curve_name: tuple[str, str], window: tuple[float, float]) -> Check:
     """Compare the exponent of a curve with a window.
 
     Args:
         rows: see `table`.
         statement: the claim in words.
-        place: panel and series of the curve.
+        curve_name: panel and series of the curve.
         window: low and high end of the window.
     """
-    return Check(statement, slope(rows, *place), window, place)
+    return Check(statement, slope(rows, *curve_name), window, curve_name)
 
 
 def _window(window: tuple[float, float]) -> str:

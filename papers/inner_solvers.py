@@ -201,7 +201,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     Returns:
         A check for each claim, and sentences about the results.
     """
-    least = float(rows[rows["panel"] == RECORDS]["at"].min())
+    least = float(rows[rows["panel"] == RECORDS]["point"].min())
     # √K = √log n of DP-GD and √log T of DP-Loc-GD add 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T) to the exponent.
     slack = {OUTPUT: 0.0, DESCENT: 0.5 / math.log(least * mu_of() / 3.0), LOCALISED: 1.0 / (1.0 + math.log(least))}
     checks = []
@@ -209,7 +209,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         low, high = around(-1.0, -0.5)
         checks.append(slope_check(rows, f"{name}: 1/n", (RECORDS, name), (low, high + slack[name])))
         checks.append(slope_check(rows, f"{name}: √d", (DIMENSION, name), around(0.5, 0.0, 1.0)))
-    last = rows[(rows["panel"] == RECORDS) & (rows["at"] == rows[rows["panel"] == RECORDS]["at"].max())]
+    last = rows[(rows["panel"] == RECORDS) & (rows["point"] == rows[rows["panel"] == RECORDS]["point"].max())]
     errors = last.groupby("series")["value"].mean()
     ratio = {name: float(errors[name] / errors[OUTPUT]) for name in SOLVERS}
     return checks, [

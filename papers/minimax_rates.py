@@ -102,7 +102,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         A check for each claim, and sentences about the results.
     """
     half, two_thirds = around(0.5, 2.0 / 3.0), around(2.0 / 3.0, 0.5)
-    least = float(rows["at"].min())
+    least = float(rows["point"].min())
     checks = [
         slope_check(rows, f"{SGDA}: s^(1/2)", (PANEL, SGDA), half),
         slope_check(rows, f"{DIFFERENCES}: s^(1/2), not the published s^(2/3)", (PANEL, DIFFERENCES), half),

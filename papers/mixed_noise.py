@@ -8,8 +8,8 @@ agent and coordinate,
     E = (1/m) Σ_{s,s'} G_{s,s'} (C⁻¹C⁻ᵀ)_{s,s'},      G_{s,s'} = Σ_t tr(W^{t−s+1} (W^{t−s'+1})ᵀ),
 
 and factors are compared by E · sens²(C), at equal μ. The official code (github.com/dimiarbre/MFDL, commit c852929)
-builds the mT × mT matrix of all W^{t−s+1} for G, about 200 GB according to its documentation. Of the paper, the
-abstract and the introduction were read, and not the figures. Here W is reversible, π_i w_ij = π_j w_ji. With the
+builds the mT × mT matrix of all W^{t−s+1} for G, about 200 GB according to its documentation. The abstract and the
+introduction of the paper were read, but not its figures. Here W is reversible, π_i w_ij = π_j w_ji. With the
 eigenvalues λ and eigenvectors U of the symmetric Π^{1/2} W Π^{−1/2},
 
     tr(W^a (W^b)ᵀ) = Σ_{k,l} λ_k^a K_kl λ_l^b,      K = (Uᵀ Π U) ∘ (Uᵀ Π⁻¹ U),
@@ -284,11 +284,11 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     Returns:
         A check for each claim, and sentences about the results.
     """
-    longest = int(rows[rows["axis"] == "rounds"]["at"].max())
+    longest = int(rows[rows["axis"] == "rounds"]["point"].max())
     best = max(
         float(value / min(values(rows, place, other, at)[0] for other in (FRESH, CENTRAL, ROOT)))
         for place in GRAPHS
-        for at, value in rows[(rows["panel"] == place) & (rows["series"] == GRAPH)][["at", "value"]].to_numpy()
+        for at, value in rows[(rows["panel"] == place) & (rows["series"] == GRAPH)][["point", "value"]].to_numpy()
     )
     statement = "error of the optimal factor of the graph over the smallest other error: largest ratio of all graphs"
     largest = [*GRAPHS][-1]

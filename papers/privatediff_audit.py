@@ -42,7 +42,7 @@ from papers.findings import Check, Row, values
 from papers.published.minimax import PublishedPrivateDiff
 from papers.rounds import finish_round
 
-PRINTED, SAMPLED, SOUND = "as published, all records", "as published, samples of 250", "with a private y"
+PUBLISHED, SAMPLED, SOUND = "as published, all records", "as published, samples of 250", "with a private y"
 PANEL, CERTIFIED, OF_Y = "lower bound on ε", "certified ε", "certified ε of the releases of y"
 RECORDS, DELTA = 1000, 5e-4
 # Claimed ε and rounds as published, and certified ε and rounds with a private y.
@@ -255,13 +255,13 @@ def measure(seed: int, quick: bool) -> list[Row]:
     Returns:
         One row for each measurement, with the columns `findings.COLUMNS`.
     """
-    trials = {PRINTED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PRINTED: 6000, SAMPLED: 6000, SOUND: 3000}
+    trials = {PUBLISHED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PUBLISHED: 6000, SAMPLED: 6000, SOUND: 3000}
     # The mean of the first release is C or −C, or 0 if the record was not sampled. Thresholds are halfway between.
-    thresholds = {PRINTED: 0.0, SAMPLED: 0.5}
+    thresholds = {PUBLISHED: 0.0, SAMPLED: 0.5}
     # The batch of the remark, n√(ε/(8T)) with T = 2.
     batch = math.sqrt(CLAIMED / 16.0)
     rows = []
-    for name, rate in ((PRINTED, 1.0), (SAMPLED, batch)):
+    for name, rate in ((PUBLISHED, 1.0), (SAMPLED, batch)):
         audit = as_published(rate)
 
         def first(sign: float, root: bytes, audit: Audit = audit) -> float:
@@ -322,7 +322,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     Returns:
         A check for each claim, and sentences about the results.
     """
-    published = {name: float(values(rows, PANEL, name)[0]) for name in (PRINTED, SAMPLED)}
+    published = {name: float(values(rows, PANEL, name)[0]) for name in (PUBLISHED, SAMPLED)}
     checks = [
         Check(f"{name}, claimed ε = {CLAIMED:g}: lower bound on ε", exactly(empirical), (6.0, math.inf))
         for name, empirical in published.items()

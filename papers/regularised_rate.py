@@ -27,7 +27,7 @@ from papers.findings import Check, Row, around, slope_check, values
 from papers.published.bilevel import published_lipschitz
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over its bound √2·S·R√d_x/m"
-CURVE, PRINTED, PROVEN = "true ε at δ = 1e-6, calibrated to ε = 1", "by Lemma B.6", "by the proved sensitivity"
+CURVE, PUBLISHED, PROVEN = "true ε at δ = 1e-6, calibrated to ε = 1", "by Lemma B.6", "by the proved sensitivity"
 SERIES = "truncated Gaussian"
 RADIUS, RIDGE = 1.0, 1.0
 _LEMMA_RECORDS = 1_000
@@ -110,7 +110,7 @@ def _privacy(quick: bool) -> list[Row]:
     rows, n, strength = [], _LEMMA_RECORDS, 5.0
     for kappa in (2.9, 5.0, 10.0, 50.0) if quick else (1.5, 2.0, 2.9, 3.5, 5.0, 10.0, 20.0, 50.0):
         slopes = np.array([1.0, n / (n - 1.0 + kappa)])
-        for series, sensitivity in ((PRINTED, published_lipschitz(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
+        for series, sensitivity in ((PUBLISHED, published_lipschitz(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
             rate = rate_for(mu_of(), sensitivity, strength)
             epsilon = true_epsilon(slopes, rate, strength, DELTA)
             rows.append(Row(CURVE, series, "condition number κ", kappa, "ε", 0, epsilon))
@@ -170,8 +170,8 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     Returns:
         A check for each claim, and sentences about the results.
     """
-    true = {k: float(values(rows, CURVE, PRINTED, k)[0]) for k in (2.9, 5.0, 10.0, 50.0)}
-    shares = rows[rows["panel"] == SHARE].groupby("at")["value"]
+    true = {k: float(values(rows, CURVE, PUBLISHED, k)[0]) for k in (2.9, 5.0, 10.0, 50.0)}
+    shares = rows[rows["panel"] == SHARE].groupby("point")["value"]
     share = max((over_seeds(each.to_numpy()) for _, each in shares), key=lambda mean: mean.high)
     proven = float(values(rows, CURVE, PROVEN).max())
     # Without truncation, μ would be (κ − 1)/(2(1 + (κ − 1)/n)) times the claimed μ.

@@ -30,9 +30,9 @@ LONGEST = 1.0
 
 
 class EqualRecords(NamedTuple):
-    """Equal records. count: number of records, (1,)."""
+    """Equal records. total: number of records, (1,)."""
 
-    count: Array
+    total: Array
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class HardSaddle(Minimax):
     def sums(
         self, records: EqualRecords, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        return [float(records.count[0]) * self._clipped(asked) for asked in queries]
+        return [float(records.total[0]) * self._clipped(asked) for asked in queries]
 
     def _clipped(self, asked: ClippedQuery) -> Array:
         v = self.gradient(asked.term, asked.x, asked.y)

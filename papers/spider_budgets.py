@@ -35,7 +35,7 @@ SIX, ONE = "Theorem 6, N = 128", "Theorem 1, N = 128"
 CHANGES, ENOUGH = "only σ_2, N = 1024", "max{1/N, √R/n}, N = 1024"
 CONSTANT, NEEDED = "constant required for the claim", SIX
 CUT, MEANS = "sensitivity of a clipped mean over its noise", "anchor of y"
-ANCHORS, PRINTED, ROOT = "ε of the anchors of Recursive-SPIDER, claimed ε = 1", "q in the noise", "√q in the noise"
+ANCHORS, PUBLISHED, ROOT = "ε of the anchors of Recursive-SPIDER, claimed ε = 1", "q in the noise", "√q in the noise"
 S, GAP, SHOWN = "one record in s of Recursive-SPIDER", "change of s over its noise", "empirical δ at ε = 1"
 
 RECORDS, ROUNDS = 25_500, 6000
@@ -85,7 +85,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         distance = separation(records, 128, rounds=100, period=6, epsilon=1.0)
         rows.append(Row(CUT, MEANS, "records n", records, "standard deviations", 0, distance))
     for period in (1, 5, 20, 100):
-        for series, power in ((PRINTED, 1.0), (ROOT, 0.5)):
+        for series, power in ((PUBLISHED, 1.0), (ROOT, 0.5)):
             epsilon = recursive_anchors(period, power)
             rows.append(Row(ANCHORS, series, "period q", period, "ε at δ = n^(−1.1)", 0, epsilon))
     return [*rows, *_one_record(seed, quick)]
@@ -227,7 +227,9 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         ),
         Check("clipped mean, n = 25 500: change over its noise", exactly(at(CUT, MEANS, RECORDS)), _around(3739.0)),
         *(
-            Check(f"anchors with q = {period} in the noise: ε", exactly(at(ANCHORS, PRINTED, period)), _around(epsilon))
+            Check(
+                f"anchors with q = {period} in the noise: ε", exactly(at(ANCHORS, PUBLISHED, period)), _around(epsilon)
+            )
             for period, epsilon in ((1, 3.54), (5, 9.19), (20, 22.3), (100, 70.5))
         ),
         Check(

@@ -39,7 +39,7 @@ STEP, RUNS, SIGN = (
 )
 TEN, HUNDRED, SECOND = "penalty, λ = 10", "penalty, λ = 100", "exact minimiser, analytic sensitivity"
 PRODUCT, IMPLICIT, TRUTH = "implicit, H⁻¹b released", "implicit, derivative released", "|dF/dlog w|"
-RIGHT, PRINTED = "derivative subtracted", "derivative added, as published"
+RIGHT, PUBLISHED = "derivative subtracted", "derivative added, as published"
 WEIGHTS = (0.01, 0.03, 0.1, 0.3)
 _D, _ROUNDS, _UPDATES = 20, 15, 8
 _PROBLEM, _LOSS = logistic_regularisation(_D, (-1.0, 1.0)), logistic_loss(1.0)
@@ -152,7 +152,7 @@ def _signs(train: Records, validation: Records, seed: int, quick: bool) -> Itera
     before = _loss(pool, start)
     for private in (False, True):
         for repeat in range((3 if quick else 10) if private else 1):
-            for series, sign in ((RIGHT, -1.0), (PRINTED, 1.0)):
+            for series, sign in ((RIGHT, -1.0), (PUBLISHED, 1.0)):
                 rng, weight = generator("e11", seed, 4, repeat), start
                 each = mu_of() / math.sqrt(2.0 * _ROUNDS) if private else math.inf
                 for _ in range(_UPDATES):
@@ -200,9 +200,9 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     Returns:
         A check for each claim, and sentences about the results.
     """
-    at = sorted(set(rows[rows["panel"] == STEP]["at"]))
+    at = sorted(set(rows[rows["panel"] == STEP]["point"]))
     kept = [w for w in at if w >= 0.03]
-    # Ratios are computed for each repetition. Of several ratios, the one closest to 1 is checked.
+    # Ratios are computed for each repetition. The check uses the ratio closest to 1.
     rivals = [_ratio(rows, IMPLICIT, rival, w) for w in kept for rival in (TEN, HUNDRED, SECOND)]
     best = max(rivals, key=lambda ratio: ratio.high)
     penalties = min((_ratio(rows, HUNDRED, TEN, w) for w in kept), key=lambda ratio: ratio.low)
@@ -224,10 +224,12 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
             (0.5, 2.0),
         ),
         Check(f"{RIGHT}: ratio of F after and before", exactly(changes[RIGHT].value), (0.0, 1.0)),
-        Check(f"{PRINTED}: ratio of F after and before", exactly(changes[PRINTED].value), (1.0, math.inf)),
+        Check(f"{PUBLISHED}: ratio of F after and before", exactly(changes[PUBLISHED].value), (1.0, math.inf)),
         Check(f"{RIGHT}, with noise: ratio of F after and before", changes[f"{RIGHT}, with noise"], (0.0, 1.0)),
         Check(
-            f"{PRINTED}, with noise: ratio of F after and before", changes[f"{PRINTED}, with noise"], (1.0, math.inf)
+            f"{PUBLISHED}, with noise: ratio of F after and before",
+            changes[f"{PUBLISHED}, with noise"],
+            (1.0, math.inf),
         ),
         *(
             # The penalty method only has a claim about its noise.

@@ -150,20 +150,20 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     share = float(part["value"].max())
     kept = values(rows, PARTS["conductance"], "smallest")
     bound = values(rows, PARTS["conductance"], "e^(−2ζ)")
-    printed = values(rows, PARTS["conductance"], "e^(−6ζ), as published")
+    published = values(rows, PARTS["conductance"], "e^(−6ζ), as published")
     slower = rows[(rows["panel"] == PARTS["steps"]) & rows["series"].str.contains("dimension")]
-    longest = float((slower["value"] / np.exp(4.0 * slower["at"])).max())
+    longest = float((slower["value"] / np.exp(4.0 * slower["point"])).max())
     last = rows[(rows["panel"] == PARTS["last"]) & (rows["series"] == "largest acceptance")]
     broken = last["value"] > 1.0 + 1e-9
     # γ = 1/(2α): the condition αγ/2 + 2ζ > 1 is ζ > 3/8.
-    agree = float((broken == (0.25 + 2.0 * last["at"] > 1.0 + 1e-9)).mean())
+    agree = float((broken == (0.25 + 2.0 * last["point"] > 1.0 + 1e-9)).mean())
     formula = values(rows, PARTS["last"], "by formula")
     distance = float(np.abs(formula - last["value"].to_numpy()).max())
     checks = [
         Check("distance of the output over 2ζ + 2ξ: largest ratio", exactly(share), (0.0, 1.0)),
         Check("conductance over e^(−2ζ): smallest ratio", exactly(float((kept / bound).min())), (1.0, 1.5)),
         Check(
-            "conductance over the published e^(−6ζ) at ζ = 1", exactly(float((kept / printed)[-1])), (10.0, math.inf)
+            "conductance over the published e^(−6ζ) at ζ = 1", exactly(float((kept / published)[-1])), (10.0, math.inf)
         ),
         Check("mixing time over e^(4ζ): largest ratio", exactly(longest), (0.0, 1.0)),
         Check("acceptance at most 1 only if αγ/2 + 2ζ ≤ 1: fraction of cases", exactly(agree), (1.0, 1.0)),
@@ -173,5 +173,5 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         "A walk within ξ of its target distribution increases ε by at most 4ζ + 4ξ. e^(4ζ) can replace the published "
         "e^(12ζ).",
         f"With cells of the published size, the acceptance reaches {last['value'].max():.3g} at "
-        f"ζ = {last['at'].max():g}, which is not a probability.",
+        f"ζ = {last['point'].max():g}, which is not a probability.",
     ]

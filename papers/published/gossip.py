@@ -214,15 +214,16 @@ class PublishedLdpDsbo(dp.Algorithm):
         weight = float(job.topology.neighbour_weight.min())
         claim = theorem_4_5(steps, job.noise, weight, job.rounds)
         endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-        proven = "The provable ε of the published protocol holds in exact arithmetic, for the boxed arguments declared."
+        proven = "The provable ε of the published protocol holds in exact arithmetic, for the declared boxes."
         if np.isinf(job.budget.epsilon).any():
             proven = (
                 "The protocol as published has certified ε = ∞ here: its state is private and unclipped, and the terms "
-                "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+                "of its updates are not Lipschitz without boxes on y and z, an upper bound on x, and a bound on the l1 "
+                "norm of records."
             )
         refuted = (
             "Theorem 4.5 as published is no certificate: its constants do not depend on the size of the gradients, and "
-            "there are losses whose exact ε exceeds it."
+            "the exact ε of some losses exceeds it."
         )
         return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source, remarks=(proven, refuted))
 

@@ -161,7 +161,7 @@ def _movements(constants: LipschitzConstants, split: Split | Literal["pair"], ra
 def _require_constants(constants: LipschitzConstants | None) -> LipschitzConstants:
     if constants is None:
         raise InputError(
-            "The private-state protocol has no certified budget without Lipschitz constants, and this problem has none "
-            "here; box z and y and cap x, bound the records' norm, or use the released-state protocol."
+            "The private-state protocol has no certified ε without Lipschitz constants, which this problem lacks. Fix: "
+            "give boxes for x, y and z and a bound on the norm of records, or use the released-state protocol."
         )
     return constants
