@@ -48,7 +48,7 @@ class PublishedGossip(dp.Algorithm, Protocol):
         return mine
 
 
-def nothing_proven(public: dp.Public, index: NDArray[np.int64], reads: NDArray[np.bool_] | bool = True) -> dp.Planned:
+def plan_unbounded(public: dp.Public, index: NDArray[np.int64], reads: NDArray[np.bool_] | bool = True) -> dp.Planned:
     """Plan releases of a private state without clipping. reads: whether it has read a record, (R,)."""
     shape = (index.size, public.neighbour_weight.size)
     bound = np.where(np.broadcast_to(np.asarray(reads).reshape(-1, 1), shape), np.inf, 0.0)
@@ -295,10 +295,10 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
         last, alpha = x_index[-1:], self.x.scale > 0.0
         z_index = d_index.reshape(rounds, self.inverse)[:, 1:].reshape(-1)
         return {
-            "x": nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
-            "y": nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
-            "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
-            "d": nothing_proven(public, d_index),
+            "x": plan_unbounded(public, x_index, (np.arange(rounds) > 0) & alpha),
+            "y": plan_unbounded(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
+            "z": plan_unbounded(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
+            "d": plan_unbounded(public, d_index),
         }
 
 
@@ -351,10 +351,10 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
         )
         unsent = dp.free_release(public, d_index)
         return {
-            "x": nothing_proven(public, x_index, self.x.scale > 0.0),
-            "y": nothing_proven(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
-            "Z": nothing_proven(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
-            "D": nothing_proven(public, d_index),
+            "x": plan_unbounded(public, x_index, self.x.scale > 0.0),
+            "y": plan_unbounded(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
+            "Z": plan_unbounded(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
+            "D": plan_unbounded(public, d_index),
         }
 
 
@@ -389,10 +389,10 @@ class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
         """
         index, averaged = np.arange(1, public.rounds + 1), self.averaging.scale > 0.0
         out = {
-            "x": nothing_proven(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
-            "y": nothing_proven(public, index, self.y.scale > 0.0),
+            "x": plan_unbounded(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
+            "y": plan_unbounded(public, index, self.y.scale > 0.0),
         }
-        estimates = dict.fromkeys(self.terms, nothing_proven(public, index[:-1], averaged))
+        estimates = dict.fromkeys(self.terms, plan_unbounded(public, index[:-1], averaged))
         return out | estimates if public.rounds > 1 else out
 
 
@@ -407,7 +407,7 @@ def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Pla
     indices = np.arange(1, public.rounds + 1)
     return {
         "x": dp.free_release(public, indices[-1:]),
-        "y": nothing_proven(public, indices, program.learning_rate.scale > 0.0),
+        "y": plan_unbounded(public, indices, program.learning_rate.scale > 0.0),
     }
 
 
@@ -487,8 +487,8 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
         """Plan infinite sensitivities after a step on records. Exchange 0 sends x and y, and the last one Z."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
         reads = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
-        trackers = nothing_proven(public, ends - 1)
-        return {**{c: nothing_proven(public, ends, r) for c, r in reads.items()}, "zf": trackers, "zg": trackers}
+        trackers = plan_unbounded(public, ends - 1)
+        return {**{c: plan_unbounded(public, ends, r) for c, r in reads.items()}, "zf": trackers, "zg": trackers}
 
 
 @final
@@ -510,7 +510,7 @@ class PublishedSpdb(PublishedGossip, spdb.Spdb):
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Plan infinite sensitivities after a step on records. The single exchange sends x and y."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
-        return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
+        return {c: plan_unbounded(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
 
 
 @final
