@@ -55,9 +55,8 @@ GRAPHS: Mapping[str, Any] = {
     "preferential attachment, 271": lambda: build_topology("preferential_attachment", 271, {"attach": 2}, seed=1),
     "preferential attachment, 919": lambda: build_topology("preferential_attachment", 919, {"attach": 2}, seed=1),
 }
-SAME, MEMORY, TIME = "ε at equal noise, after the last round", "memory for G", "time for G"
-ERROR = "error relative to independent noise"
-AT_EPSILON = f"ε with the error of independent noise at ε = {EPSILON:g}"
+SAME, MEMORY, TIME = f"ε with the error of independent noise at ε = {EPSILON:g}", "memory for G", "time for G"
+ERROR, AT_END = "error relative to independent noise", "ε after the last round"
 
 
 class Spectrum(NamedTuple):
@@ -268,7 +267,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
         mu = largest_mu(EPSILON, DELTA)
         for name in (GRAPH, CENTRAL, ROOT):
             value = float(gaussian_epsilon(mu * math.sqrt(relative[name]), DELTA))
-            rows.append(Row(SAME, name, "agents", agents, AT_EPSILON, 0, value))
+            rows.append(Row(SAME, name, "agents", agents, AT_END, 0, value))
         sizes = {"eigenvalues": float(peak), "matrix of all powers": 8.0 * (agents * longest) ** 2}
         rows += [Row(MEMORY, name, "agents", agents, "bytes", 0, value) for name, value in sizes.items()]
         rows.append(Row(TIME, "eigenvalues", "agents", agents, "seconds", 0, seconds))

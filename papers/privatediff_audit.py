@@ -43,7 +43,7 @@ from papers.published.minimax import PublishedPrivateDiff
 from papers.rounds import finish_round
 
 PUBLISHED, SAMPLED, SOUND = "as published, all records", "as published, samples of 250", "with a private y"
-PANEL, CERTIFIED, OF_Y = "lower bound on ε", "certified ε", "certified ε of the releases of y"
+PANEL, CERTIFIED, OF_Y = "lower bound on ε", "certified ε", "certified ε of y"
 RECORDS, DELTA = 1000, 5e-4
 # Claimed ε and rounds as published, and certified ε and rounds with a private y.
 CLAIMED, ROUNDS = 1.0, 100
