@@ -1,8 +1,8 @@
 """Published ε of papers on decentralised learning: claimed, certified and empirical, by setting.
 
-    DECOR          Allouah et al. 2024, arXiv:2405.01031             pair noise that cancels
+    DECOR          Allouah et al. 2024, arXiv:2405.01031             pairwise noise that cancels
     CorN-DSGD      Rodio et al. 2025, arXiv:2501.14644 (Whisper)     optimised covariance of the noise
-    PN-f-DP        Li et al. 2025, arXiv:2510.19934                  f-DP of random walks, and of pair noise
+    PN-f-DP        Li et al. 2025, arXiv:2510.19934                  f-DP of random walks, and pairwise noise
     MFDL           Bellet et al. 2025, arXiv:2510.17480              pairwise ε by matrix factorisation
     Muffliato      Cyffers et al. 2022, arXiv:2206.05091             pairwise ε of gossip averages
     Top-DP         Guo et al. 2020, arXiv:2006.07817                 noise known to the neighbour is accounted
@@ -484,11 +484,11 @@ def _mnist(claimed: float) -> Iterator[Line]:
             bounds["as accounted, passes"] = gaussian(passes), gaussian(PASSES * mu / math.sqrt(rounds))
             if claimed == 1.0:
                 last_batch = gaussian(BATCH * passes), last_batch_lower_bound(mu, 3713, PASSES, rounds)
-                bounds["as accounted, last batch of one"] = last_batch
+                bounds["as accounted, last batch"] = last_batch
                 # Pairwise noise cancels in the sum over agents and rounds. All copies can be read in one round.
                 sum_mu = COPIES * PASSES * own_mu / math.sqrt(AGENTS * rounds)
                 copies = gaussian(math.sqrt(COPIES * PASSES) * own_mu), gaussian(sum_mu)
-                bounds[f"as accounted, {COPIES} copies of a record"] = copies
+                bounds[f"as accounted, {COPIES} copies"] = copies
         bounds["as run, passes"] = gaussian(math.sqrt(PASSES) * own_mu), maximum_lower_bound(own_mu, PASSES, rounds)
         for setting, epsilons in bounds.items():
             yield Line(MNIST, f"{name}, {setting}", RECORD, ALL_MESSAGES, claimed, *epsilons)
