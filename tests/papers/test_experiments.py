@@ -1,4 +1,4 @@
-"""Experiments: each reproduces its claims in quick mode, and none would if its numbers were others."""
+"""Experiments: each reproduces its claims in quick mode, and does not with changed measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _quick(name: str) -> Finding:
 
 
 def quick(name: str) -> Finding:
-    """Measured once, whether it is asked for by its name or by its number."""
+    """Run an experiment once, by its name or its alias."""
     return _quick(resolve_name(name))
 
 
@@ -83,12 +83,12 @@ def test_the_claims_are_reproduced(name: str) -> None:
 
 
 def tilted(by: float) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Every curve's exponent changed."""
+    """Change the exponent of every curve."""
     return lambda rows: rows.assign(value=rows["value"] * rows["point"] ** by)
 
 
 def scaled(by: float, panel: str = "", series: str = "") -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """The numbers of some curves multiplied."""
+    """Multiply the values of some curves."""
 
     def change(rows: pd.DataFrame) -> pd.DataFrame:
         chosen = rows["panel"].str.contains(panel, regex=False) & rows["series"].str.contains(series, regex=False)
@@ -200,7 +200,7 @@ def test_the_attack_on_batches_finds_the_delta_of_full_ones() -> None:
 
 
 def test_the_lower_bound_is_valid() -> None:
-    """Gaussian scores at a known distance: below the exact ε, and most of it; nothing of equal data sets."""
+    """For Gaussian scores, the bound is below ε and above 0.6 ε. For equal distributions, it is close to 0."""
     rng, mu = np.random.default_rng(1), 1.5
     first, second = rng.normal(mu, 1.0, 200_000), rng.normal(0.0, 1.0, 200_000)
     exact = float(gaussian_epsilon(mu, 1e-3))

@@ -36,7 +36,7 @@ AROUND = {"complete": 16, "grid": 5, "ring": 3}
 
 
 def zeroed_out(multiplier: float) -> float:
-    """ε of Poisson samples of which a record is taken away, or added, by another accountant."""
+    """Compute ε of Poisson samples for add-or-remove adjacency by another accountant."""
     import dp_accounting
     from dp_accounting import pld
 
@@ -53,7 +53,7 @@ def zeroed_out(multiplier: float) -> float:
 def test_one_step_is_accounted_instead_of_a_thousand(
     claim: float, multiplier: float, zeroed: float, passes: float, passes_replaced: float
 ) -> None:
-    """DECOR's formula at example level, and what 1001 steps with its noise cost by every reading of the batches."""
+    """Compare DECOR's formula at example level with ε of 1001 steps with its noise, for each kind of batches."""
     assert one_step_renyi(multiplier, RATE) == pytest.approx(claim, rel=0.01)
     assert zeroed_out(multiplier) == pytest.approx(zeroed, rel=0.007)
     # The package's pair for records taken away is the same in both directions, which costs up to a fifth.
@@ -134,7 +134,7 @@ def test_a_deviation_for_a_variance(claim: float, grid: float, ring: float) -> N
 
 @pytest.mark.parametrize("alternating", [False, True])
 def test_noise_drawn_once_by_its_whole_covariance(alternating: bool) -> None:
-    """(T·m, T·m): σ²I and the same pair noise in every round, a record of agent 2 that is read in four of six."""
+    """Use the covariance (T·m, T·m) of equal pairwise noise in every round, and a record in four of six rounds."""
     agents, rounds, own, pair = 5, 6, 0.7, 1.9
     graph = laplacian("ring", agents)
     covariance = own**2 * np.eye(rounds * agents) + np.kron(np.ones((rounds, rounds)), pair**2 * graph)
@@ -169,7 +169,7 @@ def variation(p: Array, q: Array, step: float) -> float:
 
 
 def test_a_step_that_keeps_noise_apart() -> None:
-    """Total variation .383 where the lemma allows .276, and all of it without any second noise."""
+    """The total variation is 0.383, and the lemma allows 0.276. It equals that without the second noise."""
     apart = variation(*published.one_hop(kept=1.0, gain=5.0, threshold=0.5, distance=1.0))
     assert apart == pytest.approx(0.383, abs=5e-4)
     assert apart == pytest.approx(2.0 * norm.cdf(0.5) - 1.0, abs=5e-4)
@@ -177,7 +177,7 @@ def test_a_step_that_keeps_noise_apart() -> None:
 
 
 def test_a_sign_that_is_passed_on() -> None:
-    """Count: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
+    """Compare the densities with frequencies in a simulation of the forwarded sign."""
     before, after, step = published.one_hop(kept=1.0 / 3.0, gain=1.0, threshold=4.5, distance=2.0)
     bound = published.densities_lower_bound(after, before, step)
     assert gaussian(2.0 / math.sqrt(10.0)) < bound < gaussian(2.0)
@@ -191,7 +191,7 @@ def test_a_sign_that_is_passed_on() -> None:
 
 @pytest.mark.parametrize(("graph", "agents", "victim", "rounds"), [("path", 3, 2, 2), ("ring", 16, 8, 8)])
 def test_a_neighbour_solves_for_all_noised_values(graph: str, agents: int, victim: int, rounds: int) -> None:
-    """From the messages of a gossip average in float64, without anything else that is known."""
+    """Reconstruct the values only from the messages of a gossip average in float64."""
     mixing = np.eye(agents) + build_topology(graph, agents).mixing.toarray()
     rng = np.random.default_rng(7)
     noised = rng.standard_normal(agents)
