@@ -1,13 +1,12 @@
-"""An adversary against constants and sensitivities: it looks for public records that break them.
+"""Searches for counterexamples to declared constants and sensitivities.
 
-A found ratio above 1 refutes a bound. None found proves nothing: what is declared is then merely unrefuted. Only the
-public domain of records is searched, never anyone's data, and everything is computed through the problem's own oracles,
-without the formulas that led to the bounds.
+A ratio above 1 refutes a bound. A search without one proves nothing. A search covers the public domain of records and
+reads no data. It computes all terms with the problem's own oracles, independently of the formulas behind the bounds.
 
-Random instances come first, among them those that are worst in the proofs: all records pull one way, the replaced one
-the other. Then come small random changes of the best, kept where they help. Deterministic by the seed.
+The first instances are random. They include the worst cases of the proofs, in which the replaced record opposes all
+others. The next instances are small random changes of the best one. The seed determines the search.
 
-Two neighbouring small data sets are evaluated unclipped: everything that releases are made of.
+The terms of all releases are evaluated without clipping on two small neighbouring data sets.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _STEP = 1e-5
 
 @dataclass(frozen=True)
 class NeighbourPair:
-    """Two neighbouring datasets, and points at which to compare them.
+    """Two neighbouring data sets, and points at which to compare them.
 
     Args:
         problem: the bilevel problem.
-        x: (p,) first point.
-        x2: (p,) second point.
-        centre: (q,) centre of the ball of minimisers.
-        y: (q,) first point in the ball.
-        y2: (q,) second point in the ball.
-        sides: (train, validation) records of each of the two neighbours.
+        x: first upper point (p,).
+        x2: second upper point (p,).
+        centre: centre (q,) of the ball of minimisers.
+        y: first point (q,) in the ball.
+        y2: second point (q,) in the ball.
+        sides: (train, validation) records of each data set.
     """
 
     problem: Problem
@@ -69,18 +68,18 @@ class NeighbourPair:
         states: tuple[Array, Array, Array],
         records: Sequence[tuple[Array, Array]],
         counts: tuple[int, int],
-        role: Split,
+        replaced: Split,
     ) -> NeighbourPair:
-        """Make two neighbours from records.
+        """Build two neighbouring data sets from records.
 
         Args:
             problem: the bilevel problem.
             points: x and x2, (p,) each.
             states: centre, y and y2, (q,) each.
-            records: the replaced record and its replacement, other train records, other validation records; (features,
-                labels) each.
-            counts: numbers of train and validation records; the other records are repeated up to these numbers.
-            role: the kind of the replaced record.
+            records: the replaced record and its replacement, other train records, and other validation records, each
+                as (features, labels).
+            counts: numbers of train and validation records; the other records are repeated to reach them.
+            replaced: split of the replaced record.
         """
         pair, *others = records
         sides = []
@@ -89,40 +88,40 @@ class NeighbourPair:
             for split, n, (a, b) in zip(SPLITS, counts, others, strict=True):
                 index = np.arange(n) % len(a)
                 a, b = a[index], b[index]
-                if split == role:
+                if split == replaced:
                     a[0], b[0] = pair[0][which], pair[1][which]
                 built.append(_prepared(problem, a, b, split))
             sides.append((built[0], built[1]))
         return cls(problem, *points, *states, (sides[0], sides[1]))
 
-    def terms(self, x: Array, y: Array, side: int, wanted: str, clip: Clip = _UNCLIPPED) -> Array:
-        """Return one mean term over the records of one of the two data sets.
+    def terms(self, x: Array, y: Array, side: int, term: str, clip: Clip = _UNCLIPPED) -> Array:
+        """Return the mean of one term over the records of one data set.
 
         Args:
-            x: (p,).
-            y: (q,).
-            side: 0 or 1, which data set.
-            wanted: the term.
-            clip: clipping norm of each record's contribution; by default none.
+            x: upper point (p,).
+            y: lower point (q,).
+            side: data set of the pair, 0 or 1.
+            term: name of the term.
+            clip: clipping of each record's contribution, by default none.
 
         Returns:
-            (p,) or (q,); zero where it reads no record.
+            Mean (p,) or (q,), zero if the term reads no record.
         """
-        out: Terms = self.problem.terms(x, y, np.zeros_like(y), *self.sides[side], clip, (wanted,))
-        value = getattr(out, wanted)
-        return np.zeros(self.problem.p if wanted.endswith("x") else self.problem.q) if value is None else value
+        out: Terms = self.problem.terms(x, y, np.zeros_like(y), *self.sides[side], clip, (term,))
+        value = getattr(out, term)
+        return np.zeros(self.problem.p if term.endswith("x") else self.problem.q) if value is None else value
 
     def matrices(self, x: Array, y: Array, side: int, clip: Clip = _UNCLIPPED) -> tuple[Array, Array]:
         """Return the means over train records of ∇²_yy l and ∇²_xy l.
 
         Args:
-            x: (p,).
-            y: (q,).
-            side: 0 or 1, which data set.
-            clip: clipping norm of each record's contribution; by default none.
+            x: upper point (p,).
+            y: lower point (q,).
+            side: data set of the pair, 0 or 1.
+            clip: clipping of each record's contribution, by default none.
 
         Returns:
-            (q, q) and (p, q); zero where they read no record.
+            Means (q, q) and (p, q), zero if they read no record.
         """
         names = ("lower_hessian", "lower_jacobian")
         out = self.problem.matrices(x, y, None, self.sides[side][0], clip, names)
@@ -131,25 +130,25 @@ class NeighbourPair:
 
     def regulariser(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return ∇²_yy R and ∇²_xy R."""
-        whole = regulariser_matrices(self.problem, x[None], y[None], None)
-        return whole.hessian[0], whole.jacobian[0]
+        matrices = regulariser_matrices(self.problem, x[None], y[None], None)
+        return matrices.hessian[0], matrices.jacobian[0]
 
     def second(self, x: Array, y: Array, side: int) -> tuple[Array, Array]:
         """Return ∇²_yy G and ∇²_xy G."""
-        of_records, common = self.matrices(x, y, side), self.regulariser(x, y)
-        return of_records[0] + common[0], of_records[1] + common[1]
+        means, public = self.matrices(x, y, side), self.regulariser(x, y)
+        return means[0] + public[0], means[1] + public[1]
 
     def lower_gradient(self, x: Array, y: Array, side: int) -> Array:
         """Return ∇_y G, (q,)."""
-        common = self.problem.regulariser(x[None], y[None], y[None]).grad_y[0]
-        return np.asarray(self.terms(x, y, side, "lower_grad_y") + common)
+        public = self.problem.regulariser(x[None], y[None], y[None]).grad_y[0]
+        return np.asarray(self.terms(x, y, side, "lower_grad_y") + public)
 
 
 def norm(value: Array) -> float:
-    """Return the l2 norm of a vector, the spectral norm of a matrix.
+    """Return the l2 norm of a vector or the spectral norm of a matrix.
 
     Args:
-        value: (n,) or (n, k).
+        value: vector (n,) or matrix (n, k).
 
     Example:
         >>> norm(np.array([3.0, 4.0])), norm(np.diag([1.0, 2.0]))
@@ -163,7 +162,7 @@ def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
 
     Args:
         pair: pair of neighbouring data sets.
-        x: (p,).
+        x: upper point (p,).
         side: data set of the pair, 0 or 1.
     """
     return _newton(
@@ -172,7 +171,7 @@ def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
 
 
 def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
-    """Compute argmin_y G + F/λ, (q,), at the first x; the Hessian of F by differences.
+    """Compute argmin_y G + F/λ, (q,), at the first x, with the Hessian of F by differences.
 
     Args:
         pair: pair of neighbouring data sets.
@@ -198,13 +197,13 @@ def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
     """Compute ∇_x F − G_xy G_yy⁻¹ ∇_y F at y.
 
     Args:
-        pair: the two data sets and their problem.
-        x: (p,).
-        y: (q,).
-        side: 0 or 1, which data set.
+        pair: pair of neighbouring data sets.
+        x: upper point (p,).
+        y: lower point (q,).
+        side: data set of the pair, 0 or 1.
 
     Returns:
-        (p,).
+        Hypergradient (p,).
     """
     hessian, jacobian = pair.second(x, y, side)
     solved = np.linalg.solve(hessian, pair.terms(x, y, side, "upper_grad_y"))
@@ -212,19 +211,19 @@ def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
 
 
 def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
-    """Compute a − J H⁻¹ b, (p,), at the first (x, y), every record's part clipped.
+    """Compute a − J H⁻¹ b, (p,), at the first (x, y), with every record's contribution clipped.
 
     Args:
         pair: pair of neighbouring data sets.
-        clips: clipping norms of the parts.
+        clips: clipping norms of the four terms.
         side: data set of the pair, 0 or 1.
     """
     x, y = pair.x, pair.y
     a = pair.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
     b = pair.terms(x, y, side, "upper_grad_y", Clip("l2", z=clips.b))
     hessian, jacobian = pair.matrices(x, y, side, Clip("l2", x=clips.j, z=clips.h))
-    common = pair.regulariser(x, y)
-    return np.asarray(a - (jacobian + common[1]) @ np.linalg.solve(hessian + common[0], b))
+    public = pair.regulariser(x, y)
+    return np.asarray(a - (jacobian + public[1]) @ np.linalg.solve(hessian + public[0], b))
 
 
 def score(pair: NeighbourPair, x: Array, side: int) -> float:
@@ -232,7 +231,7 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
 
     Args:
         pair: pair of neighbouring data sets.
-        x: (p,).
+        x: upper point (p,).
         side: data set of the pair, 0 or 1.
     """
     validation = pair.sides[side][1]
@@ -242,7 +241,7 @@ def score(pair: NeighbourPair, x: Array, side: int) -> float:
 
 
 def _prepared(problem: Problem, features: Array, labels: Array, split: Split) -> Any:
-    """Records as the oracle reads them; where it matters who holds them, agents hold about as many each, in order."""
+    """Prepare records for the oracle. If the problem depends on their agents, partition them evenly in order."""
     records = problem.prepare(features, labels, "l2")
     if split == "validation" or not hasattr(problem, "place_records"):
         return records
@@ -253,64 +252,64 @@ def _prepared(problem: Problem, features: Array, labels: Array, split: Split) ->
 
 
 def _newton(gradient: Callable[[Array], Array], hessian: Callable[[Array], Array], start: Array) -> Array:
-    """Find the zero of the gradient of a strongly convex function; steps are halved until the gradient shrinks."""
-    y, slope = start, gradient(start)
-    enough = _TOLERANCE * max(norm(slope), 1.0)
+    """Minimise a strongly convex function by Newton steps, halved until the gradient norm decreases."""
+    y, current = start, gradient(start)
+    tolerance = _TOLERANCE * max(norm(current), 1.0)
     for _ in range(_NEWTON_STEPS):
-        if norm(slope) <= enough:
+        if norm(current) <= tolerance:
             break
-        step = np.linalg.solve(hessian(y), slope)
+        step = np.linalg.solve(hessian(y), current)
         for halving in range(_HALVINGS):
-            there = y - 0.5**halving * step
-            sensitivity = gradient(there)
-            if norm(sensitivity) < norm(slope):
+            next_y = y - 0.5**halving * step
+            next_gradient = gradient(next_y)
+            if norm(next_gradient) < norm(current):
                 break
         else:
             break
-        y, slope = there, sensitivity
+        y, current = next_y, next_gradient
     return y
 
 
-# Return the float64 error of a change that is 0.
-_NOTHING = 1e-9
-# Distinct records besides the replaced one; every other is a copy of one of them.
+# Changes below this are float64 rounding errors of 0.
+_ROUNDING = 1e-9
+# Number of distinct records in each split besides the replaced one. All others are copies of these.
 _OTHERS = 2
 
 
-class Pair(NamedTuple):
-    """The largest change that was found, relative to its bound, and that bound.
+class SearchResult(NamedTuple):
+    """A change of a release, and its bound.
 
     Example:
-        >>> Pair(found=0.5, bound=2.0).ratio
+        >>> SearchResult(change=0.5, bound=2.0).ratio
         0.25
     """
 
-    found: float
+    change: float
     bound: float
 
     @property
     def ratio(self) -> float:
-        """found/bound; 0 where both vanish, infinite where only the bound does."""
-        if self.found <= _NOTHING:
+        """The change over its bound. 0 if both are 0, infinite if only the bound is 0."""
+        if self.change <= _ROUNDING:
             return 0.0
-        return self.found / self.bound if self.bound > 0.0 else math.inf
+        return self.change / self.bound if self.bound > 0.0 else math.inf
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Public facts: the family, the domain of its records, the box of x, and the number of records.
+    """Public domain of a search: the family, its records, the box of x, and the numbers of records.
 
     Args:
         family: family with the constants that the search tries to refute.
-        n_features: d of a record.
+        n_features: number of features of a record.
         radius: bound on ‖a‖₂.
-        low: (p,) of x.
-        high: (p,) of x.
-        classes: the labels, or none where labels are numbers in [−label_bound, label_bound].
-        label_bound: default 1.
-        n_train: train records, default 3.
-        n_validation: validation records, default 3.
-        lam: λ of g + f/λ, default 1.
+        low: lower bound (p,) of x.
+        high: upper bound (p,) of x.
+        classes: labels; empty if labels are numbers in [−label_bound, label_bound].
+        label_bound: bound on numeric labels.
+        n_train: number of train records.
+        n_validation: number of validation records.
+        lam: λ of g + f/λ.
     """
 
     family: Family
@@ -330,16 +329,16 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
-        """The number of parameters of a pair of neighbours."""
+        """Number of parameters of a pair of neighbouring data sets."""
         problem, record = self.family.problem, self.n_features + 1
         return 2 * problem.p + 2 * problem.q + (2 + 2 * _OTHERS) * record
 
-    def pair(self, parameters: Array, role: Split) -> NeighbourPair:
-        """Make two neighbours from parameters.
+    def pair(self, parameters: Array, replaced: Split) -> NeighbourPair:
+        """Build two neighbouring data sets from parameters.
 
         Args:
-            parameters: (size,) any numbers; what is too large is brought back to the edge of its domain.
-            role: the kind of the replaced record.
+            parameters: arbitrary numbers (size,), projected on the domain.
+            replaced: split of the replaced record.
         """
         problem, width = self.family.problem, self.n_features + 1
         p, q = problem.p, problem.q
@@ -351,7 +350,7 @@ class SearchSpace:
         centre = self.family.centre(x)
         y, y2 = (centre + c.radius * v / max(1.0, norm(v)) for v in (y, y2))
         records = [self._records(part.reshape(-1, width)) for part in (pair, train, validation)]
-        return NeighbourPair.of(problem, (x, x2), (centre, y, y2), records, (self.n_train, self.n_validation), role)
+        return NeighbourPair.of(problem, (x, x2), (centre, y, y2), records, (self.n_train, self.n_validation), replaced)
 
     def _records(self, parameters: Array) -> tuple[Array, Array]:
         a, b = parameters[:, :-1], np.clip(parameters[:, -1], -1.0, 1.0)
@@ -362,9 +361,9 @@ class SearchSpace:
         return a, np.array(self.classes, dtype=np.float64)[index]
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Draw parameters of a random instance.
+        """Draw the parameters of a random instance.
 
-        All records lie along one axis, more or less, and the replaced one against it.
+        All records are close to one axis, and the replaced record can oppose them.
         """
         problem, d = self.family.problem, self.n_features
         axis = rng.normal(size=d)
@@ -374,11 +373,11 @@ class SearchSpace:
         rows[2:] = axis
         rows += noise * rng.normal(size=rows.shape)
         rows[:2] += rng.choice([0.0, 1.0]) * rng.normal(size=(2, d))
-        # Short records let a minimiser far out, long ones hold it back.
+        # Short records allow a minimiser of large norm.
         rows[:2] *= rng.choice([0.3, 1.0, 3.0])
         rows[2:] *= 10.0 ** rng.uniform(-1.5, 0.5)
         if rng.random() < 0.7:
-            # The replaced record against itself with another label, its opposite, or a mirror image.
+            # The replacement has equal, opposite or mirrored features.
             mirrored = rows[0] - rng.choice([0.0, 2.0]) * (rows[0] @ axis) * axis
             rows[1] = rng.choice([-1.0, 1.0]) * mirrored
         labels = np.ones(len(rows))
@@ -395,14 +394,14 @@ Bound: TypeAlias = Callable[[SearchSpace, NeighbourPair], Mapping[Split, float]]
 
 
 def _sensitivity(f: Callable[[SearchSpace, NeighbourPair, int], Array]) -> Change:
-    """‖f(Z) − f(Z')‖."""
+    """Return the change ‖f(Z) − f(Z')‖ as a function of the pair."""
     return lambda space, pair: norm(f(space, pair, 0) - f(space, pair, 1))
 
 
-def _score_varies(space: SearchSpace, pair: NeighbourPair) -> float:
-    """|q(x) − q(x')| for q = Φ_Z − Φ_Z'."""
-    here, there = (score(pair, x, 0) - score(pair, x, 1) for x in (pair.x, pair.x2))
-    return abs(here - there)
+def _score_oscillation(space: SearchSpace, pair: NeighbourPair) -> float:
+    """Compute |q(x) − q(x')| for q = Φ_Z − Φ_Z'."""
+    first, second = (score(pair, x, 0) - score(pair, x, 1) for x in (pair.x, pair.x2))
+    return abs(first - second)
 
 
 def _minimiser_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
@@ -427,7 +426,7 @@ def _score_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, floa
 
 
 def _clips(space: SearchSpace, pair: NeighbourPair) -> Clips:
-    """No less than the constants: half of what two records differ by where a Hessian is not known to be positive."""
+    """Return clips that change no record: the constants, and half the distance of two records for the Jacobian."""
     c = space.constants(pair)
     return Clips(c.l_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy)
 
@@ -435,12 +434,12 @@ def _clips(space: SearchSpace, pair: NeighbourPair) -> Clips:
 def _implicit_bound(space: SearchSpace, pair: NeighbourPair) -> Mapping[Split, float]:
     clips = _clips(space, pair)
     hessian, jacobian = pair.regulariser(pair.x, pair.y)
-    floor, whole = float(np.linalg.eigvalsh(hessian)[0]), norm(jacobian) + clips.j
-    return implicit_sensitivity(clips, floor, whole, space.n_train, space.n_validation)
+    floor, largest = float(np.linalg.eigvalsh(hessian)[0]), norm(jacobian) + clips.j
+    return implicit_sensitivity(clips, floor, largest, space.n_train, space.n_validation)
 
 
 class Target(NamedTuple):
-    """The change by one replaced record, and its bound."""
+    """The change of a release under one replaced record, and its bound."""
 
     change: Change
     bound: Bound
@@ -452,26 +451,26 @@ TARGETS: Mapping[str, Target] = {
     "hypergradient": Target(
         _sensitivity(lambda a, w, i: estimate(w, w.x, minimiser(w, w.x, i), i)), _hypergradient_bound
     ),
-    "score": Target(_score_varies, _score_bound),
+    "score": Target(_score_oscillation, _score_bound),
     "implicit": Target(_sensitivity(lambda a, w, i: implicit(w, _clips(a, w), i)), _implicit_bound),
 }
 
 
 def search(
-    space: SearchSpace, target: str, role: Split, seed: int, tries: int = 200, bound: Bound | None = None
-) -> Pair:
-    """Search for the neighbours that come nearest to one sensitivity.
+    space: SearchSpace, target: str, replaced: Split, seed: int, tries: int = 200, bound: Bound | None = None
+) -> SearchResult:
+    """Search for neighbouring data sets with the largest change of a release relative to its sensitivity.
 
     Args:
-        space: the public domain.
-        target: a name in `TARGETS`.
-        role: the kind of the replaced record.
-        seed: seed of the random instances; the same seed finds the same pair.
-        tries: data sets and changes, default 200.
-        bound: replaces the target's bound.
+        space: public domain of the search.
+        target: name in `TARGETS`.
+        replaced: split of the replaced record.
+        seed: seed of the search.
+        tries: number of pairs of data sets.
+        bound: bound to test instead of the target's own.
 
     Returns:
-        The largest change found and its bound. A ratio above 1 refutes the bound; none found proves nothing.
+        The result with the largest ratio. A ratio above 1 refutes the bound. A smaller one proves nothing.
 
     Raises:
         InputError: there is no such target.
@@ -485,40 +484,40 @@ def search(
         True
     """
     if target not in TARGETS:
-        raise InputError(f"refute: there is no sensitivity {target!r}; wanted is one of {', '.join(TARGETS)}.")
-    change, own = TARGETS[target]
+        raise InputError(f"target: unknown sensitivity (got {target!r}, expected one of {', '.join(TARGETS)}).")
+    change, declared_bound = TARGETS[target]
 
-    def tried(parameters: Array) -> Pair:
-        pair = space.pair(parameters, role)
-        return Pair(change(space, pair), (bound or own)(space, pair)[role])
+    def evaluate(parameters: Array) -> SearchResult:
+        pair = space.pair(parameters, replaced)
+        return SearchResult(change(space, pair), (bound or declared_bound)(space, pair)[replaced])
 
-    return climb(tried, space, [seed, list(TARGETS).index(target), SPLITS.index(role)], tries)
+    return climb(evaluate, space, [seed, list(TARGETS).index(target), SPLITS.index(replaced)], tries)
 
 
-def climb(tried: Callable[[Array], Pair], space: SearchSpace, key: Any, tries: int) -> Pair:
-    """Try pairs of neighbours: a third of the tries on random instances, the rest near the best so far.
+def climb(evaluate: Callable[[Array], SearchResult], space: SearchSpace, key: Any, tries: int) -> SearchResult:
+    """Search at random: a third of the tries evaluate random instances, the others changes of the best one.
 
     Args:
-        tried: parameters of a pair → the change found, and its bound.
+        evaluate: function of the parameters of a pair → result.
         space: space of the parameters.
         key: key of the random instances.
         tries: number of instances.
 
     Returns:
-        The pair of the largest ratio.
+        The result with the largest ratio.
     """
     rng = np.random.default_rng(key)
-    at = space.draw(rng)
-    best = tried(at)
+    best_parameters = space.draw(rng)
+    best = evaluate(best_parameters)
     for k in range(1, tries):
-        parameters = space.draw(rng) if 3 * k < tries else _changed(at, rng)
-        pair = tried(parameters)
-        if pair.ratio > best.ratio:
-            best, at = pair, parameters
+        parameters = space.draw(rng) if 3 * k < tries else _perturb(best_parameters, rng)
+        result = evaluate(parameters)
+        if result.ratio > best.ratio:
+            best, best_parameters = result, parameters
     return best
 
 
-def _changed(parameters: Array, rng: np.random.Generator) -> Array:
-    """Some numbers moved, by little or by much."""
-    chosen = rng.random(parameters.size) < rng.choice([0.1, 0.3, 1.0])
-    return np.where(chosen, parameters + rng.choice([0.01, 0.1, 0.5]) * rng.normal(size=parameters.size), parameters)
+def _perturb(parameters: Array, rng: np.random.Generator) -> Array:
+    """Add noise of a random size to a random subset of the parameters."""
+    selected = rng.random(parameters.size) < rng.choice([0.1, 0.3, 1.0])
+    return np.where(selected, parameters + rng.choice([0.01, 0.1, 0.5]) * rng.normal(size=parameters.size), parameters)

@@ -1,4 +1,4 @@
-"""Reproducible randomness of experiments, and the budget that they are held to."""
+"""Reproducible random draws of experiments, and their privacy budget."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ EPSILON, DELTA = 1.0, 1e-6
 
 
 def generator(name: str, seed: int, *place: int) -> np.random.Generator:
-    """The random bits of one part of one experiment; equal places get equal bits.
+    """Return the random generator of one part of an experiment.
 
     Args:
         name: alias of the experiment.
-        seed: public.
-        place: further numbers that distinguish parts.
+        seed: public seed.
+        place: further numbers that identify the part.
     """
     return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).generator(0, 0, 0)
 
 
 @cache
 def mu_of(epsilon: float = EPSILON, delta: float = DELTA) -> float:
-    """The largest μ of Gaussian pairs that are (ε, δ)-private, from below.
+    """Return the largest μ of an (ε, δ)-private Gaussian mechanism, rounded down.
 
     Args:
-        epsilon: ε; default `EPSILON`.
-        delta: δ; default `DELTA`.
+        epsilon: ε.
+        delta: δ.
     """
     return largest_mu(epsilon, delta)
 
 
 def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
-    """Add the package's float-safe Gaussian noise, as values are released.
+    """Add the float-safe Gaussian noise of the package.
 
     Args:
-        rng: whose bits are drawn.
-        values: (b, d).
+        rng: random bits.
+        values: exact values (b, d).
         scale: standard deviation of every coordinate.
 
     Returns:
-        (b, d).
+        Noisy values (b, d).
     """
     d = values.shape[1]
     g = GAUSSIAN.grid(scale, d).reshape(1, 1)
@@ -57,7 +57,7 @@ def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
 
 
 def pure_rate(epsilon: float, oscillation: float, inexact: float) -> Fraction:
-    """Compute λ = ε/(s + 2r + 4·inexact), without rounding.
+    """Compute λ = ε/(s + 2r + 4·inexact) exactly.
 
     Example:
         >>> round(float(pure_rate(epsilon=1.0, oscillation=0.5, inexact=0.125)), 4)
@@ -68,12 +68,12 @@ def pure_rate(epsilon: float, oscillation: float, inexact: float) -> Fraction:
 
 
 def rate_for(mu: float, sensitivity: float, strength: float, curvature: float = 0.0) -> float:
-    """Compute k = (μ_r + curvature)·μ²/S², which makes a draw a Gaussian pair with this μ.
+    """Compute k = (μ_r + curvature)·μ²/S², at which a draw is μ-Gaussian differentially private.
 
     Args:
         mu: μ.
         sensitivity: S, the largest change of ∇Φ on the box.
         strength: μ_r.
-        curvature: Φ of every dataset is convex up to it; default 0.
+        curvature: lower bound on the strong convexity of Φ for every data set.
     """
     return (strength + curvature) * mu**2 / sensitivity**2

@@ -1,4 +1,4 @@
-"""Figures of experiments: each panel's curves, their means with the range of repetitions, and the fitted slopes."""
+"""Figures of experiments: means of each curve, ranges over repetitions, and fitted slopes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MARKERS = "os^DvPX*<>"
 _WIDTH, _HEIGHT, _COLUMNS = 4.3, 3.5, 3
-# From this factor between largest and smallest on, an axis is logarithmic; zeros would not be seen on it.
+# Smallest ratio of the largest to the smallest value for a logarithmic axis, without and with zeros.
 _DECADES, _DECADES_WITH_ZEROS = 5.0, 1e3
 _MOST_TICKS, _MOST_AMONG, _MOST_INSIDE = 6, 3, 8
 _TITLE_LETTERS, _NAME_LETTERS = 46, 30
@@ -36,7 +36,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
     """Draw a figure with a plot for each panel.
 
     Args:
-        finding: see `papers.run`.
+        finding: result of `papers.run`.
         path: path of a .png file.
 
     Returns:
@@ -50,39 +50,39 @@ def write_finding(finding: Finding, path: Path) -> Path:
         grid = figure.subplots(down, across, squeeze=False)
         for ax, panel in zip(grid.flat, panels, strict=False):
             rows = finding.rows[finding.rows["panel"] == panel]
-            one = rows["at"].min() == rows["at"].max()
-            (_names if one else _curves)(ax, finding, panel, rows)
+            single = rows["point"].min() == rows["point"].max()
+            (_plot_repetitions if single else _plot_curves)(ax, finding, panel, rows)
             ax.set_title(textwrap.fill(panel, _TITLE_LETTERS), fontweight="normal")
             ax.set_ylabel(" or ".join(dict.fromkeys(rows["measure"])))
         for ax in grid.flat[len(panels) :]:
             ax.set_visible(False)
         size = letter_size("axes.title")
         figure.suptitle(
-            f"{finding.title}: {finding.words}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
+            f"{finding.title}: {finding.verdict}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
         )
         path.write_bytes(picture_of(figure, "png"))
     return path
 
 
-def _curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
-    """A line for each series over the axis, with the power law that was fitted to it."""
+def _plot_curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
+    """Plot a line for each series, with the fitted power law."""
     slopes = {check.curve: check for check in finding.checks if check.curve}
     for k, series in enumerate(dict.fromkeys(rows["series"])):
         colour, marker = SERIES_COLOURS[k % len(SERIES_COLOURS)], MARKERS[k % len(MARKERS)]
         points = curve(rows, panel, series)
-        by_point = points.groupby("at")["value"]
+        by_point = points.groupby("point")["value"]
         at, mean = by_point.mean().index.to_numpy(dtype=np.float64), by_point.mean().to_numpy()
         ax.fill_between(at, by_point.min(), by_point.max(), color=colour, alpha=0.16, linewidth=0)
         check = slopes.get((panel, series))
         fitted = "" if check is None else f": slope {check.measured.value:.2f}".replace("-", "−")
         name = textwrap.fill(f"{series}{fitted}", _NAME_LETTERS)
-        joined = "-" if check is None else "none"
-        ax.plot(at, mean, color=colour, marker=marker, label=name, linestyle=joined)
+        linestyle = "-" if check is None else "none"
+        ax.plot(at, mean, color=colour, marker=marker, label=name, linestyle=linestyle)
         if check is not None:
             inclination, intercept = fit(points)
             ends = np.array([at.min(), at.max()])
             ax.plot(ends, np.exp(intercept) * ends**inclination, color=colour, linewidth=1.2)
-    for which, column in (("x", "at"), ("y", "value")):
+    for which, column in (("x", "point"), ("y", "value")):
         numbers = rows[column].to_numpy(dtype=np.float64)
         above = numbers[numbers > 0.0]
         least = _DECADES if above.size == numbers.size else _DECADES_WITH_ZEROS
@@ -99,8 +99,8 @@ def _curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
         ax.legend(loc="best", fontsize=7)
 
 
-def _names(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
-    """One point of the axis only: a mark for each repetition of each series, side by side."""
+def _plot_repetitions(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
+    """Plot the repetitions of each series side by side, for a panel with a single point."""
     names = list(dict.fromkeys(rows["series"]))
     for k, series in enumerate(names):
         numbers = curve(rows, panel, series)["value"].to_numpy(dtype=np.float64)
@@ -108,4 +108,4 @@ def _names(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
         ax.plot([k - 0.25, k + 0.25], [numbers.mean()] * 2, color=BLUE)
     ax.set_xticks(range(len(names)), [textwrap.fill(name, 16) for name in names], fontsize=7)
     ax.set_xlim(-0.6, len(names) - 0.4)
-    ax.set_xlabel(f"{rows['axis'].iloc[0]} = {rows['at'].iloc[0]:g}")
+    ax.set_xlabel(f"{rows['axis'].iloc[0]} = {rows['point'].iloc[0]:g}")

@@ -1,10 +1,10 @@
-"""The exponential mechanism on the instance of the lower bound, drawn exactly on a box of one to three dimensions.
+"""The exponential mechanism on the instance of the lower bound, with exact draws on a box of one to three dimensions.
 
     f = −⟨y, a⟩,  ‖a‖ ≤ 1,     g = ½‖y − x‖²,     X = [−1, 1]^d:     Φ(x) = −⟨x, ā⟩
 
-The distribution ∝ e^{−kΦ} is a product of truncated exponentials, so that the expected excess has a closed form, in
-addition to the draws. k = ε/s with s the oscillation of a neighbour's difference of scores, which falls like 1/n.
-Equation 4 as published has k = ε/(2s) with a term in s that does not fall.
+The distribution ∝ e^{−kΦ} is a product of truncated exponentials, so the expected excess risk also has a closed form.
+k = ε/s, where s is the oscillation of the score difference of neighbouring data sets, which decreases as 1/n. Equation
+4 as published has k = ε/(2s), and a term of its s does not decrease.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 from papers.published.bilevel import published_score
 
-CORRECTED, PRINTED = "corrected scale", "scale as published"
-AGREE, OPTIMAL = "drawn against closed form", "closed form against d_x·s/ε"
+CORRECTED, PUBLISHED = "corrected scale", "scale as published"
+AGREE, OPTIMAL = "excess of draws over closed form", "closed form over d_x·s/ε"
 _RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 _AXIS = "n·ε"
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     for d in (1, 2) if quick else (1, 2, 3):
         for n in _RECORDS[:3] if quick else _RECORDS:
             mean = 0.5 * np.resize([1.0, -0.8, 0.6], d) / math.sqrt(d)
-            oscillation, printed = scales(d, n)
-            for panel, s in ((CORRECTED, oscillation), (PRINTED, 2.0 * printed)):
+            oscillation, published = scales(d, n)
+            for panel, s in ((CORRECTED, oscillation), (PUBLISHED, 2.0 * published)):
                 draw = sampler(mean, s)
                 for repeat in range(8 if quick else 10):
-                    rng = generator("e4", seed, d, n, repeat, int(panel == PRINTED))
-                    found = np.mean([draw(rng) for _ in range(80 if quick else 100)])
-                    rows.append(Row(panel, f"d_x = {d}", _AXIS, n * EPSILON, "excess of Φ", repeat, float(found)))
+                    rng = generator("e4", seed, d, n, repeat, int(panel == PUBLISHED))
+                    excess = float(np.mean([draw(rng) for _ in range(80 if quick else 100)]))
+                    rows.append(Row(panel, f"d_x = {d}", _AXIS, n * EPSILON, "excess of Φ", repeat, excess))
                     if panel == CORRECTED:
-                        share = float(found) / expected(mean, EPSILON / s)
-                        rows.append(Row(AGREE, f"d_x = {d}", _AXIS, n * EPSILON, "share", repeat, share))
-            share = expected(mean, EPSILON / oscillation) / (d * oscillation / EPSILON)
-            rows.append(Row(OPTIMAL, f"d_x = {d}", _AXIS, n * EPSILON, "share", 0, share))
+                        ratio = excess / expected(mean, EPSILON / s)
+                        rows.append(Row(AGREE, f"d_x = {d}", _AXIS, n * EPSILON, "ratio", repeat, ratio))
+            ratio = expected(mean, EPSILON / oscillation) / (d * oscillation / EPSILON)
+            rows.append(Row(OPTIMAL, f"d_x = {d}", _AXIS, n * EPSILON, "ratio", 0, ratio))
     return rows
 
 
 def scales(d: int, n: int) -> tuple[float, float]:
-    """s of the package, and s as published, where L_gy is that of g on the whole of Y = X."""
+    """Return s of the package, and s as published with L_gy of g on the whole of Y = X."""
     family = family_of(MeanLowerBound(d), 1.0)
     low, high = -np.ones(d), np.ones(d)
     c, width = family.constants(low, high), 2.0 * math.sqrt(d)
@@ -72,14 +72,14 @@ def scales(d: int, n: int) -> tuple[float, float]:
 
 
 def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
-    """Make exact draws of the excess Φ(x) − min Φ at ε over an oscillation of s.
+    """Build an exact sampler of the excess Φ(x) − min Φ for k = ε/s.
 
     Args:
-        mean: (d,) slopes of Φ along the axes.
+        mean: slopes of Φ along the axes, (d,).
         s: oscillation of the scores.
 
     Returns:
-        generator → one draw.
+        Function of a generator → one draw.
     """
     box = Box(-np.ones(mean.size), np.ones(mean.size))
     rate: Fraction = pure_rate(EPSILON, s, 0.0)
@@ -94,10 +94,10 @@ def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
 
 
 def expected(mean: Array, k: float) -> float:
-    """E Φ − min Φ under ∝ e^{−kΦ} on [−1, 1]^d: along an axis with slope c, 1/k − 2c/(e^{2kc} − 1).
+    """Compute E Φ − min Φ of the distribution ∝ e^{−kΦ} on [−1, 1]^d, the sum of 1/k − 2c/(e^{2kc} − 1) over the axes.
 
     Args:
-        mean: (d,) slopes of Φ along the axes.
+        mean: slopes c of Φ along the axes, (d,).
         k: ε over the oscillation.
     """
     c = np.abs(mean)
@@ -105,33 +105,33 @@ def expected(mean: Array, k: float) -> float:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     names = list(dict.fromkeys(rows["series"]))
     share = float(rows[rows["panel"] == OPTIMAL]["value"].max())
-    least = float(rows[(rows["panel"] == OPTIMAL) & (rows["at"] == rows["at"].max())]["value"].min())
+    least = float(rows[(rows["panel"] == OPTIMAL) & (rows["point"] == rows["point"].max())]["value"].min())
     agree = over_seeds(rows[rows["panel"] == AGREE].groupby("seed")["value"].mean().to_numpy())
     checks = [
         *(slope_check(rows, f"{name}, corrected: 1/(nε)", (CORRECTED, name), around(-1.0, -0.5)) for name in names),
         *(
-            slope_check(rows, f"{name}, as published: does not fall", (PRINTED, name), around(0.0, -1.0))
+            slope_check(rows, f"{name}, as published: no decrease", (PUBLISHED, name), around(0.0, -1.0))
             for name in names
         ),
-        Check("drawn excess over its closed form", agree, (0.9, 1.1)),
-        # It is attained in the limit, so float64 needs some room.
-        Check("closed form is at most d_x·s/ε (largest share)", exactly(share), (0.0, 1.0 + 1e-9)),
-        Check("and reaches it as n grows (least share)", exactly(least), (0.9, 1.0 + 1e-9)),
+        Check("excess of draws over its closed form", agree, (0.9, 1.1)),
+        # The bound is attained in the limit, up to float64 rounding.
+        Check("closed form over its bound d_x·s/ε: largest ratio", exactly(share), (0.0, 1.0 + 1e-9)),
+        Check("closed form over its bound at the largest n: smallest ratio", exactly(least), (0.9, 1.0 + 1e-9)),
     ]
-    largest = rows["at"].max()
-    found = {name: float(values(rows, CORRECTED, name, largest).mean()) for name in names}
-    over = [found[name] / (2.0 * math.sqrt(d) * d / largest) for d, name in enumerate(names, start=1)]
+    largest = rows["point"].max()
+    excess = {name: float(values(rows, CORRECTED, name, largest).mean()) for name in names}
+    ratios = [excess[name] / (2.0 * math.sqrt(d) * d / largest) for d, name in enumerate(names, start=1)]
     return checks, [
-        f"The excess is {min(over):.2g} to {max(over):.2g} times L_fy·D_y·d_x/(nε), the order of the lower bound "
+        f"The excess is {min(ratios):.2g} to {max(ratios):.2g} times L_fy·D_y·d_x/(nε), the order of the lower bound "
         "(Theorem 3.10).",
     ]

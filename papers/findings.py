@@ -1,8 +1,8 @@
-"""Results of an experiment: a tidy table of measured numbers, and verdicts on claims.
+"""Results of an experiment: a tidy table of measurements, and verdicts on claims.
 
-A slope is fitted by least squares on logarithms, seed by seed; its interval is Student's, 95 % over seeds. A claim is
-reproduced only where the whole interval lies in its window, and refuted only where all of it lies outside; between them
-it is undecided, so that a noisy experiment neither reproduces nor refutes a claim.
+A slope is fitted by least squares on logarithms for each seed. Its interval is Student's 95 % interval over seeds. A
+claim is reproduced if the whole interval lies in its window, and not reproduced if the whole interval lies outside.
+Otherwise it is undecided: a noisy experiment neither reproduces nor refutes a claim.
 """
 
 from __future__ import annotations
@@ -18,32 +18,43 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.simulation.statistics import Interval, over_seeds
 
-# No window is wider than this on either side of an exponent of theory.
+# Largest half-width of a window around a theoretical exponent.
 WIDEST = 0.1
-# Numbers of digits to try, until a number's side of its window is visible.
+# Numbers of significant digits to try until the rounded numbers are on the correct side of the window's ends.
 _DIGITS = (3, 6, 9, 12, 17)
-COLUMNS = ("panel", "series", "axis", "at", "measure", "seed", "value")
+COLUMNS = ("panel", "series", "axis", "point", "measure", "seed", "value")
 
 
 class Row(NamedTuple):
-    """One measured number. panel, series: which curve of which plot. axis, at: what varies, and its value.
+    """One measurement.
 
-    measure: what the number is. seed: of which repetition it is; 0 where it is exact.
+    Attributes:
+        panel: plot that contains the measurement.
+        series: curve of the plot.
+        axis: name of the independent variable.
+        point: value of the independent variable.
+        measure: name of the measured quantity.
+        seed: repetition, 0 for an exact number.
+        value: the measured number.
     """
 
     panel: str
     series: str
     axis: str
-    at: float
+    point: float
     measure: str
     seed: int
     value: float
 
 
 class Check(NamedTuple):
-    """A claim about one measured number: that it lies in `window`.
+    """A claim that one number lies in a window.
 
-    curve: (panel, series) whose slope it is; None for other numbers.
+    Attributes:
+        statement: the claim in words.
+        measured: the number with its interval.
+        window: low and high end of the window.
+        curve: (panel, series) if the number is the slope of a curve, else None.
     """
 
     statement: str
@@ -53,7 +64,7 @@ class Check(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the whole interval lies in the window; never for what could not be measured."""
+        """Whether the whole interval lies in the window. False for NaN."""
         return self.window[0] <= self.measured.low and self.measured.high <= self.window[1]
 
     @property
@@ -62,21 +73,21 @@ class Check(NamedTuple):
         return self.measured.high < self.window[0] or self.measured.low > self.window[1]
 
     @property
-    def words(self) -> str:
+    def verdict(self) -> str:
         return "reproduced" if self.holds else "not reproduced" if self.fails else "undecided"
 
     @property
-    def numbers(self) -> str:
-        """The number with its interval and the window, with enough digits to distinguish them."""
+    def comparison(self) -> str:
+        """The number, its interval and the window, with enough digits to distinguish them."""
         digits = next((d for d in _DIGITS if self._is_faithful(d)), _DIGITS[-1])
         value, low, high = (short(number, digits) for number in self.measured)
         spread = f" (95 % of [{low}, {high}])" if self.measured.high > self.measured.low else ""
         name = "slope " if self.curve is not None else ""
-        sign = "∈" if self.holds else "∉" if self.fails else "not wholly in"
+        sign = "∈" if self.holds else "∉" if self.fails else "partly in"
         return f"{name}{value}{spread} {sign} {_window(self.window)}"
 
     def _is_faithful(self, digits: int) -> bool:
-        """Whether rounding leaves every number on its side of either end of the window."""
+        """Return whether every number, rounded, stays on its side of both ends of the window."""
         return all(
             np.sign(float(f"{number:.{digits}g}") - end) == np.sign(number - end)
             for number in self.measured
@@ -87,7 +98,17 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One experiment's outcome. rows: a table of `Row`s. checks: its claims. sentences: what the numbers mean."""
+    """Result of one experiment.
+
+    Attributes:
+        name: name of the experiment.
+        title: title of the experiment.
+        source: paper and statement with the claim.
+        rows: table of `Row`s.
+        checks: claims with their verdicts.
+        sentences: remarks on the results.
+        seconds: wall-clock time of the run.
+    """
 
     name: str
     title: str
@@ -103,33 +124,33 @@ class Finding:
         return bool(self.checks) and all(check.holds for check in self.checks)
 
     @property
-    def words(self) -> str:
+    def verdict(self) -> str:
         if self.reproduced:
             return "reproduced"
         outcome = "not reproduced" if any(check.fails for check in self.checks) else "undecided"
-        return f"{outcome}: {sum(check.holds for check in self.checks)} of {len(self.checks)} claims hold"
+        return f"{outcome}: {sum(check.holds for check in self.checks)} of {len(self.checks)} claims reproduced"
 
 
 def table(rows: Iterable[Row]) -> pd.DataFrame:
-    """Put measured numbers into a table.
+    """Convert measurements into a table.
 
     Args:
         rows: result of `measure`.
 
     Returns:
-        A row each, with the columns `COLUMNS`.
+        One row for each measurement, with the columns `COLUMNS`.
     """
     return pd.DataFrame(list(rows), columns=list(COLUMNS))
 
 
 def around(exponent: float, *rivals: float) -> tuple[float, float]:
-    """The window of an exponent: half of the way to the nearest rival one, and 0.1 at most, on either side."""
+    """Return the window of an exponent: half the distance to the nearest rival, at most 0.1, on either side."""
     half = min([WIDEST, *(0.5 * abs(exponent - rival) for rival in rivals)])
     return exponent - half, exponent + half
 
 
 def slope(rows: pd.DataFrame, panel: str, series: str) -> Interval:
-    """Fit the exponent of `value` in `at` along one curve, seed by seed.
+    """Fit the exponent of `value` as a power of `point` along one curve, for each seed.
 
     Args:
         rows: see `table`.
@@ -143,15 +164,15 @@ def slope(rows: pd.DataFrame, panel: str, series: str) -> Interval:
 
 
 def fit(rows: pd.DataFrame) -> tuple[float, float]:
-    """Fit log value against log at.
+    """Fit log `value` linearly in log `point`.
 
     Args:
         rows: rows of one curve and one seed, see `table`.
 
     Returns:
-        (slope, intercept); NaN where a value is not positive or there is one point.
+        (slope, intercept). NaN if a value is not positive or there is only one point.
     """
-    x, y = rows["at"].to_numpy(dtype=np.float64), rows["value"].to_numpy(dtype=np.float64)
+    x, y = rows["point"].to_numpy(dtype=np.float64), rows["value"].to_numpy(dtype=np.float64)
     if np.unique(x).size < 2 or not bool((np.isfinite(y) & (y > 0.0) & (x > 0.0)).all()):
         return math.nan, math.nan
     inclination, intercept = np.polyfit(np.log(x), np.log(y), 1)
@@ -159,7 +180,7 @@ def fit(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def curve(rows: pd.DataFrame, panel: str, series: str) -> pd.DataFrame:
-    """Take the rows of one curve.
+    """Select the rows of one curve.
 
     Args:
         rows: see `table`.
@@ -169,34 +190,34 @@ def curve(rows: pd.DataFrame, panel: str, series: str) -> pd.DataFrame:
     return rows[(rows["panel"] == panel) & (rows["series"] == series)]
 
 
-def values(rows: pd.DataFrame, panel: str, series: str, at: float | None = None) -> Array:
-    """Take the numbers of one curve, over all seeds.
-
-    Args:
-        rows: the table of measured numbers.
-        panel: panel of the plot.
-        series: name of the curve.
-        at: one point of the curve; default all.
-
-    Returns:
-        (n,) the numbers, in the order of the table.
-    """
-    found = curve(rows, panel, series)
-    if at is not None:
-        found = found[np.isclose(found["at"], at)]
-    return found["value"].to_numpy(dtype=np.float64)
-
-
-def slope_check(rows: pd.DataFrame, statement: str, place: tuple[str, str], window: tuple[float, float]) -> Check:
-    """Check an exponent.
+def values(rows: pd.DataFrame, panel: str, series: str, point: float | None = None) -> Array:
+    """Return the values of one curve for all seeds.
 
     Args:
         rows: see `table`.
-        statement: the claim, in words.
-        place: panel and series of the curve.
-        window: where its exponent has to lie, low and high.
+        panel: panel of the plot.
+        series: name of the curve.
+        point: one point of the curve; None (the default) means all points.
+
+    Returns:
+        Values (n,) in the order of the table.
     """
-    return Check(statement, slope(rows, *place), window, place)
+    selected = curve(rows, panel, series)
+    if point is not None:
+        selected = selected[np.isclose(selected["point"], point)]
+    return selected["value"].to_numpy(dtype=np.float64)
+
+
+def slope_check(rows: pd.DataFrame, statement: str, curve_name: tuple[str, str], window: tuple[float, float]) -> Check:
+    """Compare the exponent of a curve with a window.
+
+    Args:
+        rows: see `table`.
+        statement: the claim in words.
+        curve_name: panel and series of the curve.
+        window: low and high end of the window.
+    """
+    return Check(statement, slope(rows, *curve_name), window, curve_name)
 
 
 def _window(window: tuple[float, float]) -> str:
@@ -209,10 +230,10 @@ def _window(window: tuple[float, float]) -> str:
 
 
 def short(value: float, digits: int = 3) -> str:
-    """Format a number with a number of digits: 1e-6, not 1e-06.
+    """Format a number, with 1e-6 instead of 1e-06.
 
     Args:
-        value: the number.
-        digits: significant ones; default 3.
+        value: number to format.
+        digits: number of significant digits.
     """
     return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "−")

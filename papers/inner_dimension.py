@@ -1,8 +1,8 @@
-"""Error of the penalty gradient by the lower dimension, for inner errors of equal length and different directions.
+"""Error of the penalty gradient against the lower dimension, for inner errors of equal norm and different directions.
 
-The gradient sees the errors of the two minimisers through ∇²_xy g, which has d_x rows. Gaussian noise has the same size
-in the few relevant directions for every d_y; only an error placed there in full, which a black-box bound on its
-length has to allow for, grows with √d_y.
+The gradient depends on the errors of the two minimisers through ∇²_xy g, which has d_x rows. In these few directions,
+the size of Gaussian noise does not depend on d_y. A black-box bound on the norm of the error has to allow for an error
+that lies completely in these directions, which grows with √d_y.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from papers.findings import Check, Row, around, slope_check
 from papers.instance import repeated
 from papers.penalty_rate import UPPER, inner_errors, penalty_error
 
-PANEL, GAUSSIAN, WORST = "fixed n, λ and T", "Gaussian inner noise", "the same along the worst direction"
+PANEL, GAUSSIAN, WORST = "fixed n, λ and T", "Gaussian inner noise", "inner noise along the worst direction"
 RECORDS, LAMBDA, ROUNDS = 1_000_000, 30.0, 1000
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, (10, 100, 1000)) if quick else (20, (10, 32, 100, 320, 1000, 3200, 10_000))
@@ -38,19 +38,19 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     checks = [
-        slope_check(rows, "along the worst direction: √d_y", (PANEL, WORST), around(0.5, 0.0)),
-        slope_check(rows, "Gaussian: d_y does not matter", (PANEL, GAUSSIAN), around(0.0, 0.5)),
+        slope_check(rows, "worst direction: √d_y", (PANEL, WORST), around(0.5, 0.0)),
+        slope_check(rows, "Gaussian noise: independent of d_y", (PANEL, GAUSSIAN), around(0.0, 0.5)),
     ]
     return checks, [
-        "Theorem 4 is right for a black-box solver; with output perturbation min(d_x, d_y) takes the place of d_y, as "
-        "long as ∇_x g is nearly linear in y over the noise."
+        "Theorem 4 is correct for a black-box solver. With output perturbation, min(d_x, d_y) replaces d_y if ∇_x g is "
+        "nearly linear in y at the scale of the noise."
     ]

@@ -1,14 +1,14 @@
-"""Three private minimisers of a strongly convex mean, at one budget: errors against the records and the dimension.
+"""Three private solvers of a strongly convex problem at equal budget: errors against n and the dimension.
 
-    output perturbation   the minimiser, and noise
-    DP-GD                 κ log n steps of size 1/b with noise, projected on the public ball
-    DP-Loc-GD             Kornowski, Algorithm 2: M stages of T steps of size 1/(μ(t+1)), averaged, in balls of radius
-                          R_m around the last average; T = n²m²/(4Md) is enough, where the paper has n²
+    output perturbation   the minimiser plus noise
+    DP-GD                 κ log n noisy steps of size 1/b, projected on the public ball
+    DP-Loc-GD             Kornowski, Algorithm 2: M stages of T averaged steps of size 1/(μ(t+1)), in balls of radius
+                          R_m around the last average; T = n²m²/(4Md) suffices instead of the paper's n²
 
-Noise is for one release, K and MT of them.
+The budget is split over 1, K and MT releases.
 
-The mean is that of the instance's lower level at a point: gradients of records are bounded by C on the ball, so that
-clipping at C changes nothing and 2C/n is what one record moves. Batches of repetitions are run side by side.
+The problem is the lower level of the instance at one point. Gradients of records are at most C on the ball, so clipping
+at C changes nothing, and the sensitivity of their mean is 2C/n. Repetitions run in batches.
 """
 
 from __future__ import annotations
@@ -28,60 +28,60 @@ from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, make, point
 
-RECORDS, DIMENSION = "against the records", "against the dimension"
+RECORDS, DIMENSION = "error against n", "error against d"
 OUTPUT, DESCENT, LOCALISED = "output perturbation", "DP-GD", "DP-Loc-GD"
 _UPPER = 4
-# γ: with what probability some ball of a solve may miss the minimiser.
+# γ, the probability that some ball of a solve does not contain the minimiser.
 FAILURE = 0.01
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     records = (1000, 2000) if quick else (1000, 2000, 4000, 8000)
     dimensions = (10, 40) if quick else (10, 20, 40, 80)
     panels = {RECORDS: [(n, 10) for n in records], DIMENSION: [(records[1], d) for d in dimensions]}
     for repeat in range(5 if quick else 8):
-        # One size is on both panels.
-        found = {size: _errors(seed, repeat, *size) for size in {size for sizes in panels.values() for size in sizes}}
+        # One size is in both panels.
+        errors = {size: _errors(seed, repeat, *size) for size in {size for sizes in panels.values() for size in sizes}}
         for panel, sizes in panels.items():
             for n, d in sizes:
                 axis, at = ("records n", n) if panel == RECORDS else ("dimension d", d)
-                for name, rmse in found[n, d].items():
+                for name, rmse in errors[n, d].items():
                     rows.append(Row(panel, name, axis, at, "RMSE of the minimiser", repeat, rmse))
     return rows
 
 
 def _errors(seed: int, repeat: int, n: int, d: int) -> dict[str, float]:
-    """RMSE of every solver over repetitions side by side."""
+    """Measure the RMSE of every solver over a batch of repetitions."""
     rng = generator("e8", seed, repeat, n, d)
     instance = make(rng, _UPPER, d)
     x = point(rng, _UPPER)
     exact = instance.minimiser(x)
-    found = {name: solve(rng, instance, x, n, 120) - exact for name, solve in SOLVERS.items()}
-    return {name: math.sqrt(float(np.square(away).sum(axis=1).mean())) for name, away in found.items()}
+    errors = {name: solve(rng, instance, x, n, 120) - exact for name, solve in SOLVERS.items()}
+    return {name: math.sqrt(float(np.square(error).sum(axis=1).mean())) for name, error in errors.items()}
 
 
 def output_perturbation(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
-    """Release minimisers with noise, from the whole budget for one release each.
+    """Release minimisers with noise, using the whole budget for one release each.
 
     Args:
         rng: random bits.
-        instance: the problem.
-        x: (p,) upper point.
-        n: train records.
-        count: repetitions.
+        instance: problem instance.
+        x: upper point (p,).
+        n: number of train records.
+        count: number of repetitions.
 
     Returns:
-        (count, d) released minimisers.
+        Released minimisers (count, d).
     """
     sensitivity = minimiser_sensitivity(instance.constants(x), n, n, 0.0)["train"]
     return noised(rng, np.tile(instance.minimiser(x), (count, 1)), sensitivity / mu_of())
@@ -91,32 +91,32 @@ def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, coun
     """Solve the lower level by noisy gradient descent.
 
     Args:
-        rng: whose bits are drawn.
-        instance: the problem.
-        x: (p,).
-        n: records.
-        count: solves.
+        rng: random bits.
+        instance: problem instance.
+        x: upper point (p,).
+        n: number of train records.
+        count: number of repetitions.
 
     Returns:
-        (count, q) solutions.
+        Solutions (count, q).
     """
     c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
     steps = count_descent_steps(PublicFacts(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
     scale = c.d_gy * math.sqrt(steps) / (n * mu_of())
     y = np.tile(centre, (count, 1))
     for _ in range(steps):
-        y = _inside(y - (_gradient(instance, x, y) + scale * rng.standard_normal(y.shape)) / c.b_gyy, centre, c.radius)
+        y = _project(y - (_gradient(instance, x, y) + scale * rng.standard_normal(y.shape)) / c.b_gyy, centre, c.radius)
     return y
 
 
 def localised(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
-    """Solve the lower level by descent in balls that shrink.
+    """Solve the lower level by noisy gradient descent in shrinking balls.
 
     Args:
         rng, instance, x, n, count: see `descent`.
 
     Returns:
-        (count, q) solutions.
+        Solutions (count, q).
     """
     c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
     stages = stages_of(c.mu, 0.5 * c.d_gy, n)
@@ -128,21 +128,21 @@ def localised(rng: np.random.Generator, instance: Instance, x: Array, n: int, co
         for t in range(steps):
             total += y
             slope = _gradient(instance, x, y) + scale * rng.standard_normal(y.shape)
-            # Inside the ball of minimisers too, where gradients of records are within the clip.
-            y = _inside(_inside(y - slope / (c.mu * (t + 1.0)), start, radius), centre, c.radius)
+            # Gradients of records are within the clip only in the ball of minimisers.
+            y = _project(_project(y - slope / (c.mu * (t + 1.0)), start, radius), centre, c.radius)
         start = total / steps
         radius = next_radius(c, centre.size, radius, scale, steps, FAILURE / stages)
     return start
 
 
 def next_radius(c: ProblemConstants, dimension: int, radius: float, scale: float, steps: int, failure: float) -> float:
-    """Bound the next radius, R_{m+1}, of localised descent (proof 33).
+    """Compute the next radius R_{m+1} of localised descent (proof 33).
 
     Args:
-        c: constants of what is minimised.
+        c: constants of the objective.
         dimension: q.
         radius: R_m.
-        scale: standard deviation of the noise in every step.
+        scale: standard deviation of the noise of each step.
         steps: T.
         failure: γ/M.
     """
@@ -154,7 +154,7 @@ def next_radius(c: ProblemConstants, dimension: int, radius: float, scale: float
 
 
 def noise_quantile(scale: float, dimension: int, steps: int, failure: float) -> float:
-    """Bound the length of all T draws of N(0, s² I) with probability 1 − γ: s(√d + √(2 log(T/γ))), by Borell.
+    """Bound the norms of T draws of N(0, s² I) with probability 1 − γ by s(√d + √(2 log(T/γ))) (Borell).
 
     Args:
         scale: s, standard deviation of a coordinate.
@@ -166,23 +166,23 @@ def noise_quantile(scale: float, dimension: int, steps: int, failure: float) -> 
 
 
 def stages_of(modulus: float, lipschitz: float, records: int) -> int:
-    """M = ⌈log₂ log(μ n/L)⌉, at least 1: the paper's with ε' = 1, on which it hardly depends. lipschitz: L."""
+    """Compute M = max{1, ⌈log₂ log(μ n/L)⌉}, the paper's number of stages with ε' = 1. lipschitz: L."""
     return max(1, math.ceil(math.log2(max(math.log(max(modulus * records / lipschitz, math.e)), 1.0))))
 
 
-def steps_of_stage(records: int, price: float, stages: int, dimension: int) -> int:
-    """T = ⌈n² m²/(4 M q)⌉, at least 1: more steps lower L²/T below the noise. price: m, μ of one solve."""
-    return max(1, math.ceil((records * price) ** 2 / (4.0 * stages * dimension)))
+def steps_of_stage(records: int, mu: float, stages: int, dimension: int) -> int:
+    """Compute T = max{1, ⌈n² m²/(4 M q)⌉}. More steps reduce L²/T below the noise. mu: m, μ of one solve."""
+    return max(1, math.ceil((records * mu) ** 2 / (4.0 * stages * dimension)))
 
 
 def _gradient(instance: Instance, x: Array, y: Array) -> Array:
-    """∇_y G at points y, (count, d)."""
+    """Compute ∇_y G at points y, (count, d)."""
     shares, moments = instance.train
     return np.asarray(shares * y - moments + instance.ridge * (y - instance.lift @ x))
 
 
-def _inside(y: Array, centre: Array, radius: float) -> Array:
-    """Rows projected on the ball."""
+def _project(y: Array, centre: Array, radius: float) -> Array:
+    """Project rows on the ball."""
     away = y - centre
     length = np.linalg.norm(away, axis=1, keepdims=True)
     return np.asarray(centre + away * np.minimum(1.0, radius / np.maximum(length, 1e-300)))
@@ -193,25 +193,26 @@ SOLVERS: Mapping[str, Solver] = MappingProxyType({OUTPUT: output_perturbation, D
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
-    least = float(rows[rows["panel"] == RECORDS]["at"].min())
-    # √K = √log n of DP-GD, and √log T of DP-Loc-GD, bend the exponent by 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T).
-    room = {OUTPUT: 0.0, DESCENT: 0.5 / math.log(least * mu_of() / 3.0), LOCALISED: 1.0 / (1.0 + math.log(least))}
+    least = float(rows[rows["panel"] == RECORDS]["point"].min())
+    # √K = √log n of DP-GD and √log T of DP-Loc-GD add 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T) to the exponent.
+    slack = {OUTPUT: 0.0, DESCENT: 0.5 / math.log(least * mu_of() / 3.0), LOCALISED: 1.0 / (1.0 + math.log(least))}
     checks = []
     for name in SOLVERS:
         low, high = around(-1.0, -0.5)
-        checks.append(slope_check(rows, f"{name}: 1/n", (RECORDS, name), (low, high + room[name])))
+        checks.append(slope_check(rows, f"{name}: 1/n", (RECORDS, name), (low, high + slack[name])))
         checks.append(slope_check(rows, f"{name}: √d", (DIMENSION, name), around(0.5, 0.0, 1.0)))
-    last = rows[(rows["panel"] == RECORDS) & (rows["at"] == rows[rows["panel"] == RECORDS]["at"].max())]
+    last = rows[(rows["panel"] == RECORDS) & (rows["point"] == rows[rows["panel"] == RECORDS]["point"].max())]
     errors = last.groupby("series")["value"].mean()
     ratio = {name: float(errors[name] / errors[OUTPUT]) for name in SOLVERS}
     return checks, [
-        f"DP-GD errs {ratio[DESCENT]:.2g} times as much as output perturbation, DP-Loc-GD {ratio[LOCALISED]:.2g} times."
+        f"The error of DP-GD is {ratio[DESCENT]:.2g} times that of output perturbation, and the error of DP-Loc-GD is "
+        f"{ratio[LOCALISED]:.2g} times."
     ]

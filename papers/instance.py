@@ -1,10 +1,11 @@
-"""A bilevel problem with closed forms at any size: least squares along coordinates, pulled toward an upper point.
+"""A bilevel problem in closed form at any size: least squares along coordinates, regularised towards an upper point.
 
     g = ½(aᵀy − b)² + (μ/2)‖y − Px‖²,     f = ½(aᵀy − b)²,     a = a coordinate vector,     |b| ≤ 1
 
-A data set is seen through its moments only: the share of train records along coordinate j is p_j, the mean of their
-labels b_j; likewise p̄_j and b̄_j for validation records. So the number of records is a number, and the lower dimension
-may be thousands. P has orthonormal columns, which keeps all constants of the problem with Px for x.
+The losses depend on a data set only through its moments: the share p_j of train records along coordinate j and the
+mean b_j of their labels, and p̄_j and b̄_j for validation records. The computing time is therefore independent of the
+number of records, and the lower dimension can be in the thousands. P has orthonormal columns, so the problem has the
+same constants as with x instead of Px.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from papers.draws import generator
 
 
 class Instance(NamedTuple):
-    """train, validation: (2, q) shares p_j and moments p_j·b_j. lift: P, (q, p). ridge: μ."""
+    """A problem instance.
+
+    Attributes:
+        train: shares p_j and moments p_j·b_j, (2, q).
+        validation: shares p̄_j and moments p̄_j·b̄_j, (2, q).
+        lift: P, (q, p).
+        ridge: μ.
+    """
 
     train: Array
     validation: Array
@@ -33,7 +41,7 @@ class Instance(NamedTuple):
         return family_of(Quadratic(self.train.shape[1], self.ridge), 1.0, 1.0)
 
     def constants(self, x: Array, record_mass: float = 1.0) -> ProblemConstants:
-        """At a public x, (p,)."""
+        """Return the constants of the problem at a public x, (p,)."""
         point = self.lift @ x
         return self.family.constants(point, point, record_mass)
 
@@ -51,42 +59,42 @@ class Instance(NamedTuple):
         """Evaluate the penalty gradient λ(∇_x G(x, y^λ) − ∇_x G(x, y)) at any two points; ∇_x F = 0.
 
         Args:
-            x: (p,), which cancels.
-            y: (…, q).
+            x: upper point (p,), which cancels.
+            y: lower point (…, q).
             penalised: y^λ (…, q).
-            lam: the penalty λ.
+            lam: penalty λ.
 
         Returns:
-            (…, p) the gradient.
+            Gradient (…, p).
         """
         return np.asarray(lam * self.ridge * ((y - penalised) @ self.lift))
 
     def implicit(self, y: Array) -> Array:
-        """−∇²_xy G (∇²_yy G)⁻¹ ∇_y F at points y, (…, q)."""
+        """Compute −∇²_xy G (∇²_yy G)⁻¹ ∇_y F at points y, (…, q)."""
         shares, moments = self.validation
         solved = (shares * y - moments) / (self.train[0] + self.ridge)
         return np.asarray(self.ridge * (solved @ self.lift))
 
     def value(self, x: Array) -> float:
-        """Φ(x) up to a constant: the upper loss at the minimiser, record by record in effect."""
+        """Compute Φ(x), the upper loss at the minimiser, up to a constant."""
         y = self.minimiser(x)
         return float(0.5 * (self.validation[0] * y) @ y - self.validation[1] @ y)
 
     def hypergradient(self, x: Array) -> Array:
-        """∇Φ(x), (p,), by central differences, which are exact for a quadratic up to rounding."""
+        """Compute ∇Φ(x), (p,), by central differences, which are exact for a quadratic up to rounding."""
         step = 0.5
         axes = step * np.eye(x.size)
         return np.array([(self.value(x + e) - self.value(x - e)) / (2.0 * step) for e in axes])
 
 
 def make(rng: np.random.Generator, p: int, q: int, ridge: float = 1.0) -> Instance:
-    """Draw an instance: shares fall like 1/j, and P has equal weights, so that the problem looks the same at every q.
+    """Draw an instance whose difficulty does not depend on q: p_j ∝ 1/j, and the rows of P have norms ~ √p_j.
 
     Args:
         rng: random bits.
         p: upper dimension.
         q: lower dimension.
-        ridge: μ, default 1.
+        ridge: μ.
 
     Returns:
         The instance.
@@ -105,14 +113,14 @@ def repeated(
     """Draw an instance and a point for each repetition and lower dimension.
 
     Args:
-        name: name of the experiment, which keys the random bits.
-        seed: keys them too.
-        repeats: how many repetitions.
-        dimensions: the lower ones.
+        name: alias of the experiment.
+        seed: public seed of all random bits.
+        repeats: number of repetitions.
+        dimensions: lower dimensions.
         p: upper dimension.
 
-    Returns:
-        For each: repetition, lower dimension, random bits, the instance, and a point (p,).
+    Yields:
+        Repetition, lower dimension, random bits, instance, and a point (p,).
     """
     for repeat in range(repeats):
         for q in dimensions:
@@ -124,8 +132,8 @@ def point(rng: np.random.Generator, p: int) -> Array:
     """Draw a point on the unit sphere, (p,).
 
     Args:
-        rng: whose bits are drawn.
-        p: coordinates.
+        rng: random bits.
+        p: dimension.
     """
     x = rng.normal(size=p)
     return np.asarray(x / np.linalg.norm(x))

@@ -1,15 +1,14 @@
-"""Reported AUCs of membership inference against what the claimed ε allows, and where such numbers come from.
+"""Reported AUCs of membership inference compared with the bound of the claimed ε, and an explanation of the AUCs.
 
-Xu et al. 2025, Table 2: attacks on models trained on 25 500 images of CIFAR-10 in which classes 0 to 4 are thinned to
-100 each and classes 5 to 9 are whole, at claimed ε of 0.1 to 10 and δ = n^(−1.1). If members and others have one
-distribution, (ε, δ) allows an AUC of (e^ε + δ)/(1 + e^ε). If not, an attack learns the difference of the groups: 98 %
-of the members are of classes 5 to 9, so that a score of the class only has an AUC of 0.740 against others of all ten
-classes, and of 0.990 against others of classes 0 to 4 only. The published code takes these from the removed images.
-`shifted` is the bound for this case.
+Xu et al. 2025, Table 2, attacks models trained on 25 500 images of CIFAR-10, with 100 images of each of the classes 0
+to 4 and all images of classes 5 to 9, at claimed ε of 0.1 to 10 and δ = n^(−1.1). If members and non-members have the
+same distribution, (ε, δ)-DP bounds the AUC by (e^ε + δ)/(1 + e^ε). Otherwise an attack can use the difference of the
+distributions. 98 % of the members are in classes 5 to 9, so a score that reads only the class has an AUC of 0.740
+against non-members of all ten classes, and of 0.990 against non-members of classes 0 to 4. The published code takes
+its non-members from the removed images. `shifted` is the bound for this case.
 
-The same on 1797 digits: linear softmax regression by full-batch gradient descent, clipped and perturbed for (ε, δ), the
-noise accounted exactly and independent of the data. Attacks use minus the loss of a record, as in the code, and the
-model's confidence in its answer, as in the paper's text.
+The experiment on 1797 digits trains linear softmax regression by full-batch gradient descent with clipping and noise
+for (ε, δ). The attacks score a record by minus its loss, as in the code, or by the model's confidence, as in the paper.
 """
 
 from __future__ import annotations
@@ -46,83 +45,74 @@ REPORTED = {
     ),
 }  # fmt: skip
 _REPORTS = 5
-# Members: all of the last five classes and 100 of each of the others.
+# Numbers of members in the last five classes, which are complete, and in the others, with 100 members each.
 _WHOLE, _THINNED = 25_000, 500
 DELTA_CLAIMED = float(_WHOLE + _THINNED) ** -1.1
-TABLE, ALIKE, BALANCED, DROPPED = (
-    "as reported, and ceilings at the claimed ε",
-    "ceiling: others drawn as members",
-    "ceiling: others of all classes",
-    "ceiling: others of classes 0–4 alone",
-)
-
-DIGITS, BY_CONFIDENCE, CEILING = (
-    "digits, honestly private: one model, three kinds of others",
-    "the last, by confidence",
-    ALIKE,
-)
-OTHERS = ("others drawn as members", "others of all classes", "others of classes 0–4 alone")
+NON_MEMBERS = ("random non-members", "non-members of all classes", "non-members of classes 0–4")
+TABLE = "reported AUCs and bounds at the claimed ε"
+ALIKE, BALANCED, DROPPED = (f"bound: {name}" for name in NON_MEMBERS)
+DIGITS, BY_CONFIDENCE, CEILING = "AUCs of private models of digits", f"{NON_MEMBERS[2]}, by confidence", ALIKE
 EPSILONS, DELTA = (0.5, 1.0, 8.0), 1e-4
-# Number of kept digits 0 to 4 of about 900, and the share of all kept digits that are trained on.
+# Number of kept digits 0 to 4, out of about 900, and the fraction of all kept digits in the training set.
 _KEPT, _TRAINED = 18, 0.6
 ROUNDS, STEP = 30, 1.0
 
 
 class Split(NamedTuple):
-    """Indices of members, and of others: drawn as members, of all classes, and of the thinned classes only."""
+    """Indices of members, and of three kinds of non-members: random, of all classes, and of the thinned classes."""
 
     members: IntArray
-    others: tuple[IntArray, IntArray, IntArray]
+    non_members: tuple[IntArray, IntArray, IntArray]
 
 
 def class_aucs() -> tuple[float, float]:
-    """Return AUCs of the class only, in the reported setting: against all ten classes, and against classes 0 to 4."""
+    """Return the AUCs of the class in the reported setting, against all ten classes and against classes 0 to 4."""
     members = np.repeat([0, 1], [_THINNED, _WHOLE])
     return class_only(members, np.array([0, 1])), class_only(members, np.array([0]))
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     balanced, dropped = class_aucs()
     for k, epsilon in enumerate(CLAIMED):
-        known = {
+        aucs = {
             ALIKE: within_run(epsilon, DELTA_CLAIMED),
             BALANCED: shifted(epsilon, DELTA_CLAIMED, balanced),
             DROPPED: shifted(epsilon, DELTA_CLAIMED, dropped),
             **{name: scores[k][0] for name, scores in REPORTED.items()},
         }
-        rows += [Row(TABLE, series, "claimed ε", epsilon, "AUC", 0, value) for series, value in known.items()]
+        rows += [Row(TABLE, series, "claimed ε", epsilon, "AUC", 0, value) for series, value in aucs.items()]
     for epsilon in EPSILONS:
         rows.append(Row(DIGITS, CEILING, "ε", epsilon, "AUC", 0, within_run(epsilon, DELTA)))
         for repeat in range(8 if quick else 40):
-            found = attacks(generator("e17", seed, repeat, EPSILONS.index(epsilon)), epsilon)
-            rows += [Row(DIGITS, series, "ε", epsilon, "AUC", repeat, value) for series, value in found.items()]
+            aucs = attacks(generator("e17", seed, repeat, EPSILONS.index(epsilon)), epsilon)
+            rows += [Row(DIGITS, series, "ε", epsilon, "AUC", repeat, value) for series, value in aucs.items()]
     return rows
 
 
 def shifted(epsilon: float, delta: float, distance: float) -> float:
-    """Bound the AUC where members and others are drawn from different laws.
+    """Bound the AUC if members and non-members have different distributions.
 
         min{e^ε A + δ, 1 − e^(−ε)(1 − A − δ)}
 
-    Let D₀ be D without the member z, or with any other record in its place, as neighbours are. Given M(D₀), z and z'
-    are as before, and S(M(D₀), ·) is a fixed function: E f(M(D₀)) ≤ A. From there, E f(M(D)) ≤ e^ε E f(M(D₀)) + δ and
-    1 − E f(M(D₀)) ≤ e^ε(1 − E f(M(D))) + δ. It takes that z and z' are independent of the other records.
+    Let D₀ be a neighbour of D without the member z. Given M(D₀), the distributions of z and the non-member z' are
+    unchanged, and S(M(D₀), ·) is a fixed function, so E f(M(D₀)) ≤ A. By (ε, δ)-DP, E f(M(D)) ≤ e^ε E f(M(D₀)) + δ
+    and 1 − E f(M(D₀)) ≤ e^ε(1 − E f(M(D))) + δ. The bound assumes that z and z' are independent of the other records.
 
     Args:
         epsilon: ε ≥ 0.
         delta: δ in [0, 1].
-        distance: A, the largest AUC of any fixed function of a record. If the distributions differ in the shares of
-            classes only, it is that of the best order of the classes.
+        distance: A, the largest AUC of any fixed function of a record. If the distributions differ only in the
+            shares of the classes, A is the AUC of the best order of the classes.
 
     Example:
         >>> round(shifted(epsilon=1.0, delta=0.0, distance=0.6), 4)
@@ -135,14 +125,14 @@ def shifted(epsilon: float, delta: float, distance: float) -> float:
 
 
 def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
-    """Return the largest AUC of a score that reads only the class of a record; ½ for equal shares of classes.
+    """Return the largest AUC of a score that reads only the class of a record, ½ for equal shares of the classes.
 
     Args:
         members: labels of members, (n,).
         nonmembers: labels of non-members, (n',).
 
     Limits:
-        With few records it is above ½ by chance.
+        With few records, the AUC exceeds ½ by chance.
     """
     classes = np.unique(np.concatenate([members, nonmembers]))
     p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, nonmembers))
@@ -153,111 +143,111 @@ def class_only(members: NDArray[Any], nonmembers: NDArray[Any]) -> float:
 
 
 def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:
-    """Compute the AUC of one model against each kind of others, with another split and other noise in every call.
+    """Train one model on a random split, and compute the AUC of the attack for each kind of non-members.
 
     Args:
-        rng: whose bits are drawn.
-        epsilon: ε of the training; infinite without noise.
+        rng: random bits.
+        epsilon: ε of the training; inf means no noise.
 
     Returns:
-        Kind → AUC.
+        Kind of non-members → AUC.
     """
     data = load_dataset("digits", n_agents=1, seed=0)
     features = data.features / np.linalg.norm(data.features, axis=1, keepdims=True)
     problem = SoftmaxHyperparameter(features.shape[1], tuple(map(float, range(10))), intercept=True)
     records = problem.prepare(features, data.labels.astype(np.float64), "l2")
     parts = split(rng, records.label)
-    y = trained(rng, problem, take(records, parts.members), epsilon)
+    y = train(rng, problem, take(records, parts.members), epsilon)
     loss = problem.record_losses(y[None], records, slice(None))[0]
     confidence = class_shares(y.reshape(10, problem.p) @ records.features.T).max(axis=0)
-    by_loss = [auc(-loss[parts.members], -loss[others]) for others in parts.others]
-    by_confidence = auc(confidence[parts.members], confidence[parts.others[-1]])
-    return dict(zip(OTHERS, by_loss, strict=True)) | {BY_CONFIDENCE: by_confidence}
+    by_loss = [auc(-loss[parts.members], -loss[index]) for index in parts.non_members]
+    by_confidence = auc(confidence[parts.members], confidence[parts.non_members[-1]])
+    return dict(zip(NON_MEMBERS, by_loss, strict=True)) | {BY_CONFIDENCE: by_confidence}
 
 
 def split(rng: np.random.Generator, label: IntArray) -> Split:
-    """Thin classes 0 to 4 first, then draw the members from what is left.
+    """Remove most records of classes 0 to 4, and draw the members from the remaining records.
 
     Args:
-        rng: whose bits are drawn.
-        label: (n,) classes.
+        rng: random bits.
+        label: classes (n,).
     """
     low, high = rng.permutation(np.flatnonzero(label < 5)), np.flatnonzero(label >= 5)
     kept, dropped = low[:_KEPT], low[_KEPT:]
-    left = rng.permutation(np.concatenate([kept, high]))
-    members, alike = np.split(left, [int(_TRAINED * left.size)])
-    whole = alike[label[alike] >= 5]
-    return Split(members, (alike, np.concatenate([whole, dropped[: whole.size]]), dropped))
+    remaining = rng.permutation(np.concatenate([kept, high]))
+    members, held_out = np.split(remaining, [int(_TRAINED * remaining.size)])
+    complete = held_out[label[held_out] >= 5]
+    return Split(members, (held_out, np.concatenate([complete, dropped[: complete.size]]), dropped))
 
 
-def trained(rng: np.random.Generator, problem: SoftmaxHyperparameter, members: Any, epsilon: float) -> Array:
+def train(rng: np.random.Generator, problem: SoftmaxHyperparameter, members: Any, epsilon: float) -> Array:
     """Train weights by T noisy steps on all members.
 
-    Each sum moves by 2C with a record, so its scale is 2C√T/μ.
+    A record changes each sum by at most 2C, so the noise scale is 2C√T/μ.
 
     Args:
         rng: random bits of the noise.
-        problem: whose lower loss is minimised.
-        members: the records, as `prepare` gives them.
-        epsilon: ε of the budget, at DELTA.
+        problem: problem with the lower loss to minimise.
+        members: records from `problem.prepare`.
+        epsilon: ε of the training, at `DELTA`.
 
     Returns:
-        (q,) the weights.
+        Weights (q,).
     """
     n, clip, y = len(members[0]), Clip("l2", y=1.0), np.zeros(problem.q)
     scale = 2.0 * math.sqrt(ROUNDS) / mu_of(epsilon, DELTA)
-    nothing, none = np.zeros(problem.q), take(members, slice(0))
+    z, no_records = np.zeros(problem.q), take(members, slice(0))
     for _ in range(ROUNDS):
-        terms = problem.terms(np.zeros(problem.p), y, nothing, members, none, clip, ("lower_grad_y",))
+        terms = problem.terms(np.zeros(problem.p), y, z, members, no_records, clip, ("lower_grad_y",))
         y = y - STEP / n * noised(rng, n * np.asarray(terms.lower_grad_y)[None], scale)[0]
     return y
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     high, low = (0.0, math.inf), (-math.inf, 0.0)
     checks = [
-        Check(f"{name}, claimed ε up to {CLAIMED[k]:g}: least excess over the ceiling of {against}", least, high)
-        for name, k, ceiling, against in (
-            (DOUBLE, 2, ALIKE, "others drawn as members"),
-            (RECURSIVE, 1, ALIKE, "others drawn as members"),
-            (DOUBLE, 1, BALANCED, "others of all classes"),
-            (RECURSIVE, 0, BALANCED, "others of all classes"),
+        Check(f"{name}, claimed ε up to {CLAIMED[k]:g}, {kind}: smallest excess over the bound", least, high)
+        for name, k, ceiling, kind in (
+            (DOUBLE, 2, ALIKE, NON_MEMBERS[0]),
+            (RECURSIVE, 1, ALIKE, NON_MEMBERS[0]),
+            (DOUBLE, 1, BALANCED, NON_MEMBERS[1]),
+            (RECURSIVE, 0, BALANCED, NON_MEMBERS[1]),
         )
         for least in [min(_excess(rows, name, ceiling)[: k + 1], key=lambda i: i.low)]
     ]
     checks += [
         Check(
-            f"{name}: largest excess over the ceiling of others of classes 0–4 alone",
+            f"{name}, {NON_MEMBERS[2]}: largest excess over the bound",
             max(_excess(rows, name, DROPPED), key=lambda i: i.high),
             low,
         )
         for name in REPORTED
     ]
     for epsilon in EPSILONS:
-        alike, ceiling = values(rows, DIGITS, OTHERS[0], epsilon), values(rows, DIGITS, CEILING, epsilon)[0]
+        random, ceiling = values(rows, DIGITS, NON_MEMBERS[0], epsilon), values(rows, DIGITS, CEILING, epsilon)[0]
         top = min(0.55, float(ceiling))
-        checks.append(Check(f"digits, ε = {epsilon:g}: AUC, {OTHERS[0]}", over_seeds(alike), (0.45, top)))
-        shown = over_seeds(values(rows, DIGITS, OTHERS[2], epsilon))
-        checks.append(Check(f"digits, ε = {epsilon:g}: AUC, {OTHERS[2]}", shown, (0.95, 1.0)))
+        checks.append(Check(f"digits, ε = {epsilon:g}, {NON_MEMBERS[0]}: AUC", over_seeds(random), (0.45, top)))
+        thinned = over_seeds(values(rows, DIGITS, NON_MEMBERS[2], epsilon))
+        checks.append(Check(f"digits, ε = {epsilon:g}, {NON_MEMBERS[2]}: AUC", thinned, (0.95, 1.0)))
     return checks, [
-        "A reported AUC above a ceiling is impossible at the claimed ε, for any training, if others were drawn so; "
-        "below it, it is no evidence for or against the claim.",
-        "Against others of classes 0 to 4 alone every reported number is possible, and an honestly private model has "
-        "such an AUC as well: it separates classes, not members.",
-        "Against others drawn as members the same models leak almost nothing, far less than even ε = 0.5 allows.",
+        "A reported AUC above a bound is impossible at the claimed ε with these non-members. An AUC below the bound is "
+        "no evidence for or against the claim.",
+        "With non-members of classes 0 to 4, every reported AUC is possible. Models with certified privacy have such "
+        "AUCs too, because the attack separates classes and not members.",
+        "With random non-members, the AUC of the same models is close to ½, far below the bound even at ε = 0.5.",
     ]
 
 
 def _excess(rows: pd.DataFrame, name: str, ceiling: str) -> list[Interval]:
-    """Claimed ε by claimed ε: the reported mean less a ceiling, with Student's interval of the five reported runs."""
+    """Return the reported mean minus a bound for each claimed ε, with Student's interval of the five reported runs."""
     out = []
     for k, epsilon in enumerate(CLAIMED):
         over = float(values(rows, TABLE, name, epsilon)[0] - values(rows, TABLE, ceiling, epsilon)[0])

@@ -1,8 +1,8 @@
-"""The penalty gradient from two private minimisers, with rounds and penalty as Theorem 4 has them.
+"""The penalty gradient from two private minimisers, with the rounds and the penalty of Theorem 4.
 
-To reach α takes T ~ 1/α² rounds (Proposition 10), each with a share 1/(2T) of the budget for either minimiser, which
-then errs by r ~ √(d_y T)/(nε). The penalty λ balances its bias D₁/λ against λ·2r. α is the sum of both, so that
-α ~ λ⁻¹ ~ (√d_y/(nε))^{1/3}. Neither ∇_x f nor ∇_x g reads a record here: the gradient itself needs no noise.
+A gradient norm α takes T ~ 1/α² rounds (Proposition 10). Each minimiser has a fraction 1/(2T) of the budget and an
+error r ~ √(d_y T)/(nε). The penalty λ balances the bias D₁/λ and the error λ·2r. α is their sum, so
+α ~ λ⁻¹ ~ (√d_y/(nε))^{1/3}. Neither ∇_x f nor ∇_x g reads a record in this problem, so the gradient needs no noise.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _RECORDS = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
@@ -56,9 +56,9 @@ def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
     """Choose λ and T for the smallest α that the bounds on bias and noise allow.
 
     Args:
-        instance: the problem.
-        x: (p,).
-        n: records.
+        instance: problem instance.
+        x: upper point (p,).
+        n: number of train records.
 
     Returns:
         λ and T.
@@ -66,25 +66,25 @@ def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
     c, d = instance.constants(x), instance.train.shape[1]
     sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())
 
-    def at(alpha: float) -> tuple[float, int, float]:
-        """λ and T to reach α, and what bias and noise then add up to."""
+    def parameters(alpha: float) -> tuple[float, int, float]:
+        """Return λ and T for α, and the sum of bias and noise."""
         rounds = descent_steps(smoothness(c), 1.0, alpha)
         r = sensitivity * math.sqrt(2.0 * rounds * d) / mu_of()
         lam = default_penalty(c, r, r)
         return lam, rounds, penalty_bias(c) / lam + estimator_bias(c, lam, r, r)
 
-    alpha = float(brentq(lambda a: math.log(at(math.exp(a))[2]) - a, math.log(1e-4), math.log(1e4), xtol=1e-6))
-    lam, rounds, _ = at(math.exp(alpha))
+    alpha = float(brentq(lambda a: math.log(parameters(math.exp(a))[2]) - a, math.log(1e-4), math.log(1e4), xtol=1e-6))
+    lam, rounds, _ = parameters(math.exp(alpha))
     return lam, rounds
 
 
 def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: float) -> float:
-    """Bound how far ∇_x F + λ(∇_x G(ỹ^λ) − ∇_x G(ỹ)) is from ∇L*_λ: β.
+    """Bound the distance β from ∇_x F + λ(∇_x G(ỹ^λ) − ∇_x G(ỹ)) to ∇L*_λ.
 
         (b_fxy + λ b_gxy)·penalised + λ b_gxy·plain
 
     Args:
-        c: constants, which hold on the wider ball of y^λ.
+        c: constants on the wider ball of y^λ.
         lam: λ > 0.
         plain: bound on ‖ỹ − y‖.
         penalised: bound on ‖ỹ^λ − y^λ‖.
@@ -96,13 +96,13 @@ def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: flo
 
 
 def descent_steps(smooth: float, gap: float, target: float) -> int:
-    """Count the steps of size 1/(2b) after which the best gradient mapping is at most `target`.
+    """Compute the number of steps of size 1/(2b) after which the smallest gradient mapping is at most `target`.
 
         T = ⌈(64/3) b gap/α²⌉
 
     Args:
         smooth: b.
-        gap: bound on the value at the start minus its infimum, from public facts.
+        gap: public bound on the value at the start minus the infimum.
         target: α.
 
     Limits:
@@ -121,21 +121,20 @@ def descent_steps(smooth: float, gap: float, target: float) -> int:
 def inner_errors(
     rng: np.random.Generator, instance: Instance, x: Array, n: int, lam: float, rounds: int, draws: int, worst: bool
 ) -> tuple[Array, Array]:
-    """Draw the errors of released minimisers, of G and of G + F/λ.
+    """Draw the errors of released minimisers of G and of G + F/λ.
 
     Args:
         rng: random bits.
-        instance: the problem.
-        x: (p,) upper point.
-        n: train records, and as many validation records.
-        lam: the penalty λ.
-        rounds: T; either minimiser has a share 1/(2T) of the budget.
-        draws: how many of each.
-        worst: whether errors, as long, lie along the first column of P with opposite signs, which a bound on their
-            length allows.
+        instance: problem instance.
+        x: upper point (p,).
+        n: number of train records, and of validation records.
+        lam: penalty λ.
+        rounds: T; each minimiser has a fraction 1/(2T) of the budget.
+        draws: number of draws of each.
+        worst: whether to rotate the errors along the first column of P, with opposite signs.
 
     Returns:
-        Released minus exact minimisers, of G and of G + F/λ: (draws, q) each.
+        Released minus exact minimisers of G and of G + F/λ, (draws, q) each.
     """
     each = mu_of() / math.sqrt(2.0 * rounds)
     plain = minimiser_sensitivity(instance.constants(x), n, n, 0.0)
@@ -151,35 +150,35 @@ def inner_errors(
 
 
 def penalty_error(instance: Instance, x: Array, lam: float, error: Array, error_penalised: Array) -> float:
-    """Measure the penalty gradient at released minimisers with these errors.
+    """Measure the error of the penalty gradient at released minimisers.
 
     Args:
-        instance: the problem.
-        x: (p,) upper point.
-        lam: the penalty λ.
-        error: (draws, q) of the minimiser of G.
-        error_penalised: (draws, q) of that of G + F/λ.
+        instance: problem instance.
+        x: upper point (p,).
+        lam: penalty λ.
+        error: errors of the minimiser of G, (draws, q).
+        error_penalised: errors of the minimiser of G + F/λ, (draws, q).
 
     Returns:
-        The root of the mean squared distance to the hypergradient.
+        Root mean squared distance to the hypergradient.
     """
     y, penalised = instance.minimiser(x) + error, instance.penalised(x, lam) + error_penalised
-    away = instance.penalty(x, y, penalised, lam) - instance.hypergradient(x)
-    return math.sqrt(float(np.square(away).sum(axis=1).mean()))
+    distance = instance.penalty(x, y, penalised, lam) - instance.hypergradient(x)
+    return math.sqrt(float(np.square(distance).sum(axis=1).mean()))
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     checks = [
         slope_check(rows, f"{panel}, {series}: n^(−1/3)", (panel, series), around(-1.0 / 3.0, -0.5))
         for panel in (GAUSSIAN, WORST)
         for series in dict.fromkeys(rows["series"])
     ]
-    return checks, ["The exponent is that of λ and T: it is the same for both kinds of inner error."]
+    return checks, ["λ and T determine the exponent, which is therefore equal for both kinds of inner error."]

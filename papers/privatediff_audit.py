@@ -1,15 +1,15 @@
-"""An audit of PrivateDiff Minimax, as published and with a private y, on a problem that shows the difference.
+"""An audit of PrivateDiff Minimax as published and with a private y, on a problem with a large difference.
 
     f(x, y; z) = K y sin x + z y − (μ/2) y²,     z ∈ [−1, 1]
 
-All records are 0 except one, which is +1 or −1. It decides the sign of y for any number of records, and the sign of y
-decides that of every record's ∇_x f = K y cos x. If y has no noise and K is large, clipped gradients are all C or all
-−C: neighbouring data sets are 2C apart and not 2C/n. Assumption 1 of the paper, the only condition of its privacy
-theorem, holds: μ-strong concavity in y, without a condition on K.
+All records are 0 except one, which is +1 or −1. This record determines the sign of y for any number of records, and the
+sign of y determines the sign of every record's ∇_x f = K y cos x. If y has no noise and K is large, all clipped
+gradients are C or all are −C, so the sensitivity is 2C and not 2C/n. Assumption 1 of the paper is the only condition of
+its privacy theorem. It requires μ-strong concavity in y, which holds, and no bound on K.
 
-The program itself is run, with its noise. As published, with the noise of Remark 5.1 for ε = 1
-and R = 100 rounds, the attack looks at x after the first of them. With a private y it is the likelihood ratio of the
-whole transcript. A share of runs bounds ε from below (Clopper & Pearson, 95 %).
+The audit runs the algorithm with its noise. As published, the noise is that of Remark 5.1 for ε = 1 and R = 100 rounds,
+and the attack observes x after the first round. With a private y, the attack is the likelihood ratio of the whole
+transcript. The frequencies of its events give a lower bound on ε (Clopper & Pearson, 95 %).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from papers.findings import Check, Row, values
 from papers.published.minimax import PublishedPrivateDiff
 from papers.rounds import finish_round
 
-PRINTED, SAMPLED, SOUND = "as published, all records", "as published, samples of 250", "with a private y"
-PANEL, CERTIFIED, OF_Y = "ε shown by an attack", "certified", "certified of y alone"
+PUBLISHED, SAMPLED, SOUND = "as published, all records", "as published, samples of 250", "with a private y"
+PANEL, CERTIFIED, OF_Y = "lower bound on ε", "certified ε", "certified ε of y"
 RECORDS, DELTA = 1000, 5e-4
-# Claimed: as published, with the rounds of its noise. Certified: with a private y, over all rounds.
+# Claimed ε and rounds as published, and certified ε and rounds with a private y.
 CLAIMED, ROUNDS = 1.0, 100
 TARGETS, SOUND_ROUNDS = (1.0, 8.0), 2
 _CONFIDENCE = 0.95
@@ -53,14 +53,14 @@ _FACTOR, _STRENGTH, _INNER, _STEP = 1e4, 1.0, 3, 1e-8
 
 
 class Marks(NamedTuple):
-    """z: (n,)."""
+    """Records z, (n,)."""
 
     z: Array
 
 
 @dataclass(frozen=True)
 class Swing:
-    """K y sin x + z y − (μ/2) y²; the last term reads no record."""
+    """The problem K y sin x + z y − (μ/2) y², whose last term reads no record."""
 
     p: int = 1
     q: int = 1
@@ -112,7 +112,7 @@ class Swing:
 
 
 class NoisyRelease(NamedTuple):
-    """One release: what was asked, what was released, and the scale of its noise."""
+    """One release with its query and the scale of its noise."""
 
     asked: ClippedQuery
     released: float
@@ -120,7 +120,15 @@ class NoisyRelease(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """A program with what it runs on. seen: how many rounds. fixed: whether the plan has the scales of the noise."""
+    """An algorithm with its context.
+
+    Attributes:
+        program: program of the coordinator.
+        context: context of the coordinator.
+        plan: ledger of the planned releases.
+        seen: number of rounds to run.
+        fixed: whether the plan contains the noise scales.
+    """
 
     program: Coordinated
     context: MinimaxContext
@@ -129,7 +137,7 @@ class Audit(NamedTuple):
     fixed: bool
 
     def run(self, sign: float, root: bytes) -> tuple[float, list[NoisyRelease]]:
-        """x at the end, and the releases, where the one record is `sign`."""
+        """Run the algorithm with the record `sign`, and return the final x and the releases."""
         program, context = self.program, self.context
         releases: list[NoisyRelease] = []
         client_block = MinimaxClientBlock(
@@ -147,8 +155,9 @@ class Audit(NamedTuple):
             nonlocal index
             index += 1
             reply = releaser.release(index, values)
-            known = [c for c in values if c in asked]
-            releases.extend(NoisyRelease(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in known)
+            releases.extend(
+                NoisyRelease(asked[c], float(reply.released[c][0, 0]), reply.scale[c]) for c in values if c in asked
+            )
             return reply
 
         for t in range(self.seen):
@@ -157,10 +166,10 @@ class Audit(NamedTuple):
 
 
 def data_set(sign: float) -> Marks:
-    """Set the marks of one of two neighbouring data sets.
+    """Return the records of one of the two neighbouring data sets.
 
     Args:
-        sign: +1 or −1, of the record that differs.
+        sign: value +1 or −1 of the record that differs.
     """
     z = np.zeros(RECORDS)
     z[0] = sign
@@ -168,27 +177,27 @@ def data_set(sign: float) -> Marks:
 
 
 def as_published(rate: float) -> Audit:
-    """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn.
+    """Build the audit of the published algorithm with the noise of Remark 5.1 for ε = 1.
 
     Args:
-        rate: rate of the sample; 1 for all records.
+        rate: sampling rate; 1 means all records.
     """
     ascent = StepSize(1.0 / _STRENGTH, 1.0)
     program = PublishedPrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate)
     program, context = program.resolve_defaults(_context(ROUNDS))
     charges = program.planned_releases(context, ROUNDS)
     lines = []
-    for channel, found in program.calibration(context, ROUNDS, CLAIMED, DELTA).items():
+    for channel, noise in program.calibration(context, ROUNDS, CLAIMED, DELTA).items():
         charge = charges[channel]
-        lines.append(_line(channel, charge.mechanism, charge.indices, found.scale, found.sensitivity["train"]))
+        lines.append(_line(channel, charge.mechanism, charge.indices, noise.scale, noise.sensitivity["train"]))
     return Audit(program, context, Ledger(1, tuple(lines), program.releases_per_round), 1, True)
 
 
-def sound(epsilon: float) -> Audit:
-    """All records, privacy costs in the planned proportions: together one Gaussian pair.
+def certified_audit(epsilon: float) -> Audit:
+    """Build the audit of the certified algorithm on all records, with the planned split of the budget.
 
     Args:
-        epsilon: certified, at δ.
+        epsilon: certified ε at `DELTA`.
     """
     program = PrivateDiff(StepSize(_STEP), 2, StepSize(1.0 / _STRENGTH, 1.0), _INNER, 1.0)
     program, context = program.resolve_defaults(_context(SOUND_ROUNDS))
@@ -222,10 +231,10 @@ def _line(channel: str, mechanism: str, indices: Any, scale: Array, sensitivity:
 
 
 def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
-    """log of the likelihood ratio of +1 over −1, of a transcript on all records: Gaussians around known numbers.
+    """Compute the log-likelihood ratio of +1 over −1 of a transcript on all records.
 
     Args:
-        releases: releases of the transcript, by channel.
+        releases: releases of the transcript.
         problem: problem of the releases.
     """
     total = 0.0
@@ -237,49 +246,49 @@ def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
-    trials = {PRINTED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PRINTED: 6000, SAMPLED: 6000, SOUND: 3000}
-    # The first release is of C or −C, or of 0 where the record was never drawn: halfway up is far from both.
-    by_x = {PRINTED: 0.0, SAMPLED: 0.5}
+    trials = {PUBLISHED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PUBLISHED: 6000, SAMPLED: 6000, SOUND: 3000}
+    # The mean of the first release is C or −C, or 0 if the record was not sampled. Thresholds are halfway between.
+    thresholds = {PUBLISHED: 0.0, SAMPLED: 0.5}
     # The batch of the remark, n√(ε/(8T)) with T = 2.
     batch = math.sqrt(CLAIMED / 16.0)
     rows = []
-    for name, rate in ((PRINTED, 1.0), (SAMPLED, batch)):
+    for name, rate in ((PUBLISHED, 1.0), (SAMPLED, batch)):
         audit = as_published(rate)
 
         def first(sign: float, root: bytes, audit: Audit = audit) -> float:
             return -audit.run(sign, root)[0] / _STEP
 
-        data_sets = _data_sets(first, f"{name} {seed}", trials[name])
-        shown = lower_bound(data_sets, [by_x[name]])
-        rows.append(Row(PANEL, name, "ε claimed or certified", CLAIMED, "ε", 0, shown))
+        scores = _scores(first, f"{name} {seed}", trials[name])
+        empirical = lower_bound(scores, [thresholds[name]])
+        rows.append(Row(PANEL, name, "claimed or certified ε", CLAIMED, "ε", 0, empirical))
     for target in TARGETS:
-        audit = sound(target)
+        audit = certified_audit(target)
 
         def ratio(sign: float, root: bytes, audit: Audit = audit) -> float:
             return likelihood(audit.run(sign, root)[1], Swing())
 
-        data_sets = _data_sets(ratio, f"{SOUND} {target} {seed}", trials[SOUND])
-        cuts = np.quantile(data_sets[1], 1.0 - np.geomspace(0.01, 0.5, 12))
-        shown = max(0.0, lower_bound(data_sets, cuts.tolist()))
-        rows.append(Row(PANEL, SOUND, "ε claimed or certified", target, "ε", 0, shown))
+        scores = _scores(ratio, f"{SOUND} {target} {seed}", trials[SOUND])
+        cuts = np.quantile(scores[1], 1.0 - np.geomspace(0.01, 0.5, 12))
+        empirical = max(0.0, lower_bound(scores, cuts.tolist()))
+        rows.append(Row(PANEL, SOUND, "claimed or certified ε", target, "ε", 0, empirical))
         squares = {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in audit.plan.channels}
         for name, total in ((CERTIFIED, sum(squares.values())), (OF_Y, squares["gy"])):
             certified = float(gaussian_epsilon(math.sqrt(total), DELTA))
-            rows.append(Row(PANEL, name, "ε claimed or certified", target, "ε", 0, certified))
+            rows.append(Row(PANEL, name, "claimed or certified ε", target, "ε", 0, certified))
     return rows
 
 
-def _data_sets(score: Callable[[float, bytes], float], name: str, trials: int) -> tuple[Array, Array]:
-    """Scores of runs on the data set of +1, and as many on that of −1, with independent noise."""
+def _scores(score: Callable[[float, bytes], float], name: str, trials: int) -> tuple[Array, Array]:
+    """Return scores of runs on each data set, with independent noise."""
     plus, minus = (
         np.array([score(sign, seeded_root(k, f"e14 {name} {sign}".encode())) for k in range(trials)])
         for sign in (1.0, -1.0)
@@ -287,45 +296,46 @@ def _data_sets(score: Callable[[float, bytes], float], name: str, trials: int) -
     return plus, minus
 
 
-def lower_bound(data_sets: tuple[Array, Array], cuts: Sequence[float]) -> float:
-    """The largest ε that is shown at δ by {score > cut}, with confidence 0.95 for all cuts together.
+def lower_bound(scores: tuple[Array, Array], cuts: Sequence[float]) -> float:
+    """Compute the largest lower bound on ε at δ from events {score > cut}, with confidence 0.95 for all cuts together.
 
     Args:
-        data sets: scores of either data set, (n,) each.
-        cuts: those that are tried.
+        scores: scores under each data set, (n,) each.
+        cuts: thresholds.
     """
     tail = 0.5 * (1.0 - _CONFIDENCE) / len(cuts)
     best = -math.inf
     for cut in cuts:
-        (hits, of), (alarms, runs) = ((int((w > cut).sum()), w.size) for w in data_sets)
-        power, alarm = float(rate_at_least(hits, of, tail)), float(rate_at_most(alarms, runs, tail))
-        best = max(best, math.log((power - DELTA) / alarm) if power > DELTA else -math.inf)
+        true_positives, false_positives = (int((s > cut).sum()) for s in scores)
+        tpr = float(rate_at_least(true_positives, scores[0].size, tail))
+        fpr = float(rate_at_most(false_positives, scores[1].size, tail))
+        best = max(best, math.log((tpr - DELTA) / fpr) if tpr > DELTA else -math.inf)
     return best
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
-    printed = {name: float(values(rows, PANEL, name)[0]) for name in (PRINTED, SAMPLED)}
+    published = {name: float(values(rows, PANEL, name)[0]) for name in (PUBLISHED, SAMPLED)}
     checks = [
-        Check(f"{name}: ε shown of the claimed {CLAIMED:g}", exactly(shown), (6.0, math.inf))
-        for name, shown in printed.items()
+        Check(f"{name}, claimed ε = {CLAIMED:g}: lower bound on ε", exactly(empirical), (6.0, math.inf))
+        for name, empirical in published.items()
     ]
     for target in TARGETS:
-        shown, certified, of_y = (float(values(rows, PANEL, name, target)[0]) for name in (SOUND, CERTIFIED, OF_Y))
-        statement = f"with a private y, ε = {target:g}: ε shown, over ε certified"
-        checks.append(Check(statement, exactly(shown / certified), (0.0, 1.0)))
-        # Few runs cannot give a lower bound on a small ε.
+        empirical, certified, of_y = (float(values(rows, PANEL, name, target)[0]) for name in (SOUND, CERTIFIED, OF_Y))
+        statement = f"{SOUND}, ε = {target:g}: lower bound over certified ε"
+        checks.append(Check(statement, exactly(empirical / certified), (0.0, 1.0)))
+        # A small number of runs gives no positive lower bound on a small ε.
         window = (0.0 if target == TARGETS[0] else 0.1, 1.0)
-        checks.append(Check(f"{statement} of y's releases alone", exactly(shown / of_y), window))
+        checks.append(Check(f"{statement} of the releases of y", exactly(empirical / of_y), window))
     return checks, [
-        "One release is enough: x after the first round reveals the sign of the one record, 26 deviations apart.",
-        "The empirical ε as published grows with the logarithm of the number of runs, without a bound.",
-        "With a private y the record reaches x through released numbers alone, for y's share of the budget.",
+        "As published, one release reveals the record: its two possible values change x by 26 standard deviations.",
+        "As published, the lower bound grows with the logarithm of the number of runs, without a limit.",
+        "With a private y, the record affects x only through the releases of y, with their share of the budget.",
     ]

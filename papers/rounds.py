@@ -1,4 +1,4 @@
-"""One round of a trusted coordinator's program, answered by hand."""
+"""A driver for one round of a trusted coordinator's program."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ Answered = Callable[[Mapping[str, Any]], Any]
 
 
 def finish_round(running: Generator[Request, Response, Any], ask: Answered, release: Answered) -> Any:
-    """Carry one round out.
+    """Run one round to its end.
 
     Args:
-        running: the generator of a program's `step`.
-        ask, release: what an `Ask` and a `Release` with these values are answered by.
+        running: generator of a program's `step`.
+        ask: callback that answers the values of an `Ask`.
+        release: callback that answers the values of a `Release`.
 
     Returns:
-        The state after the round.
+        State after the round.
     """
     reply: Any = None
     while True:

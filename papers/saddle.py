@@ -2,9 +2,9 @@
 
     f(x, y) = φ(x_0) + ⟨y, x_{1:}⟩ − ½‖y‖²,     φ(u) = −½ log(1 + u²),     so that  Φ(x) = φ(x_0) + ½‖x_{1:}‖²
 
-All n records are equal, so that n is a number, and one record may be replaced by any whose gradients are as short:
-releases carry the noise that hides it. Along x_0 the gradient decreases like 1/√t without an end: no run is
-complete, and a rate is visible at every n. s = √d/(nμ) with the budget μ of a Gaussian pair, d the dimension of x.
+All n records are equal, so the computing time does not depend on n. The noise hides the replacement of one record by
+any record with clipped gradients. The gradient along x_0 decreases as 1/√t forever, so the rate is visible at every n.
+s = √d/(nμ), with μ of Gaussian differential privacy and d the dimension of x.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from papers.rounds import finish_round
 
-# Bound on gradients of a record by x and by y, at all points of the programs.
+# Clip of a record's gradients in x and in y.
 LONGEST = 1.0
 
 
-class Alike(NamedTuple):
-    """many: (1,), how many records, all the same."""
+class EqualRecords(NamedTuple):
+    """Equal records. total: number of records, (1,)."""
 
-    many: Array
+    total: Array
 
 
 @dataclass(frozen=True)
 class HardSaddle(Minimax):
-    """d: dimension of x; y has one fewer."""
+    """The hard problem. d: dimension of x; y has dimension d − 1."""
 
     d: int
 
@@ -62,8 +62,8 @@ class HardSaddle(Minimax):
     def width(self, term: str) -> int:
         return self.d if term == "grad_x" else self.q
 
-    def prepare(self, features: Array, labels: Array, norm: Norm) -> Alike:
-        return Alike(np.array([float(len(features))]))
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> EqualRecords:
+        return EqualRecords(np.array([float(len(features))]))
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.width(term))
@@ -74,9 +74,9 @@ class HardSaddle(Minimax):
         return np.concatenate([[-x[0] / (1.0 + x[0] ** 2)], y])
 
     def sums(
-        self, records: Alike, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+        self, records: EqualRecords, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        return [float(records.many[0]) * self._clipped(asked) for asked in queries]
+        return [float(records.total[0]) * self._clipped(asked) for asked in queries]
 
     def _clipped(self, asked: ClippedQuery) -> Array:
         v = self.gradient(asked.term, asked.x, asked.y)
@@ -85,35 +85,35 @@ class HardSaddle(Minimax):
         factor = clip_factors(row_norms(v[None], "l2"), asked.bound)
         return np.asarray(factor[0] * v)
 
-    def scores(self, x: Array, y: Array, train: Alike, test: Alike | None) -> Scores:
+    def scores(self, x: Array, y: Array, train: EqualRecords, test: EqualRecords | None) -> Scores:
         return {"gradient_norm": self.stationarity(x)}
 
     def stationarity(self, x: Array) -> float:
-        """‖∇Φ(x)‖₂."""
+        """Compute ‖∇Φ(x)‖₂."""
         return math.hypot(x[0] / (1.0 + x[0] ** 2), float(np.linalg.norm(x[1:])))
 
 
 def walk(
     program: Coordinated, problem: HardSaddle, n: float, mu: float, rounds: int, rng: np.random.Generator
 ) -> float:
-    """Run a program on all n records, its releases together one Gaussian pair at distance μ.
+    """Run an algorithm on all n records, with μ-Gaussian differential privacy of all releases.
 
     Args:
         program: program of a coordinator for minimax problems.
-        problem: the hard one.
-        n: how many records.
+        problem: the hard problem.
+        n: number of records.
         mu: μ.
         rounds: T.
         rng: random bits of the noise.
 
     Returns:
-        Mean of ‖∇Φ‖ over the iterates. It is what a uniformly random iterate gives, which the theorems are about.
+        Mean of ‖∇Φ‖ over the iterates, which is its expectation at a uniformly random iterate as in the theorems.
     """
     context = MinimaxContext(problem, {"train": int(n)}, 1, Clip("l2", x=LONGEST, y=LONGEST), rounds)
     program, context = program.resolve_defaults(context)
-    prices = _prices(program.planned_releases(context, rounds), mu)
+    costs = _costs(program.planned_releases(context, rounds), mu)
     state, total = program.init(context), 0.0
-    records, index = Alike(np.array([n])), 0
+    records, index = EqualRecords(np.array([n])), 0
 
     def ask(asked: Mapping[str, Any]) -> Any:
         sums = problem.sums(records, list(asked.values()))
@@ -122,7 +122,7 @@ def walk(
     def release(values: Mapping[str, Any]) -> Released:
         nonlocal index
         index += 1
-        return _published(values, index, prices, rng)
+        return _add_noise(values, index, costs, rng)
 
     for t in range(rounds):
         index = t * program.releases_per_round
@@ -131,23 +131,23 @@ def walk(
     return total / rounds
 
 
-def _prices(charges: Mapping[str, Charge], mu: float) -> dict[str, dict[int, float]]:
-    """Channel → index → μ_t, in the planned proportions; Σμ_t² = μ²."""
-    whole = math.sqrt(sum(float((c.weight["train"] ** 2).sum()) for c in charges.values()))
+def _costs(charges: Mapping[str, Charge], mu: float) -> dict[str, dict[int, float]]:
+    """Return channel → index → μ_t in the planned proportions, with Σμ_t² = μ²."""
+    total = math.sqrt(sum(float((c.weight["train"] ** 2).sum()) for c in charges.values()))
     return {
-        name: dict(zip(c.indices.tolist(), (mu / whole * c.weight["train"]).tolist(), strict=True))
+        name: dict(zip(c.indices.tolist(), (mu / total * c.weight["train"]).tolist(), strict=True))
         for name, c in charges.items()
     }
 
 
-def _published(
-    values: Mapping[str, Any], index: int, prices: Mapping[str, Mapping[int, float]], rng: np.random.Generator
+def _add_noise(
+    values: Mapping[str, Any], index: int, costs: Mapping[str, Mapping[int, float]], rng: np.random.Generator
 ) -> Released:
     out, scales = {}, {}
     for channel, value in values.items():
         if not isinstance(value, Bounded):
             out[channel] = value
             continue
-        scales[channel] = scale = float(value.sensitivities["train"].sensitivity[0]) / prices[channel][index]
+        scales[channel] = scale = float(value.sensitivities["train"].sensitivity[0]) / costs[channel][index]
         out[channel] = value.value + scale * rng.standard_normal(value.value.shape)
     return Released(Bundle(out), scales)

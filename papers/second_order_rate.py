@@ -1,8 +1,8 @@
-"""The private hypergradient of a non-private minimiser (Algorithm 1), and of a private one, with tuned rounds.
+"""The private hypergradient at a non-private minimiser (Algorithm 1), and at a private one, with tuned rounds.
 
-Algorithm 1: the query moves by S in l2, so each of T rounds has noise of S√T/m; T = m√(8bΔ)/(S√d_x) makes the error of
-the gradient ~ (√d_x/(nε))^{1/2}, for every d_y. The alternative evaluates the implicit gradient at a released
-minimiser, without constants of third order, with half of the budget for either release.
+In Algorithm 1, the query has l2 sensitivity S, so each of T rounds has noise of scale S√T/m. With T = m√(8bΔ)/(S√d_x),
+the error of the gradient is of order (√d_x/(nε))^{1/2} for every d_y. The alternative evaluates the implicit gradient
+at a released minimiser. It needs no third derivatives, and gives half of the budget to each release.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _MEASURE = "RMSE of the gradient"
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
     for repeat, q, rng, instance, x in repeated("e3", seed, repeats, dimensions, UPPER):
         truth = instance.hypergradient(x)
         for n in _RECORDS:
-            found = {SECOND_ORDER: second_order(rng, instance, x, n), IMPLICIT: implicit(rng, instance, x, n)}
-            for panel, estimates in found.items():
+            gradients = {SECOND_ORDER: second_order(rng, instance, x, n), IMPLICIT: implicit(rng, instance, x, n)}
+            for panel, estimates in gradients.items():
                 rmse = math.sqrt(float(np.square(estimates - truth).sum(axis=1).mean()))
                 rows.append(Row(panel, f"d_y = {q}", "records n", n, _MEASURE, repeat, rmse))
                 if panel == SECOND_ORDER and n == 1_000_000:
@@ -56,12 +56,12 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def rounds(instance: Instance, x: Array, n: int) -> int:
-    """T* with Δ = 1, at least 1.
+    """Compute T for Δ = 1.
 
     Args:
-        instance: the problem.
-        x: (p,).
-        n: records.
+        instance: problem instance.
+        x: upper point (p,).
+        n: number of train records.
     """
     c = instance.constants(x)
     sensitivity = max(hypergradient_sensitivity(c, n, n).values())
@@ -73,12 +73,12 @@ def second_order(rng: np.random.Generator, instance: Instance, x: Array, n: int)
 
     Args:
         rng: random bits.
-        instance: the problem.
-        x: (p,) upper point.
-        n: train records, and as many validation records.
+        instance: problem instance.
+        x: upper point (p,).
+        n: number of train records, and of validation records.
 
     Returns:
-        (draws, p) the gradients.
+        Gradients (draws, p).
     """
     sensitivity = max(hypergradient_sensitivity(instance.constants(x), n, n).values())
     each = mu_of() / math.sqrt(rounds(instance, x, n))
@@ -87,7 +87,7 @@ def second_order(rng: np.random.Generator, instance: Instance, x: Array, n: int)
 
 
 def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> Array:
-    """Draw private gradients of one of the same number of rounds, each at a private minimiser.
+    """Draw private gradients of one of T rounds, each at a private minimiser.
 
     Args:
         rng, instance, x, n: see `second_order`.
@@ -96,20 +96,20 @@ def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> 
     each = mu_of() / math.sqrt(2.0 * rounds(instance, x, n))
     sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())
     y = noised(rng, np.tile(instance.minimiser(x), (_DRAWS, 1)), sensitivity / each)
-    # ∇_y f at released points is clipped at what it is at the minimiser; shorter ones here, as y is nearly there.
+    # ∇_y f at released points is clipped at its bound at the minimiser. Released points are close to the minimiser.
     clips = Clips(0.0, c.l_fy, 0.0, c.b_fyy)
     query_sensitivity = max(implicit_sensitivity(clips, c.mu, c.b_gxy, n, n).values())
     return noised(rng, instance.implicit(y), query_sensitivity / each)
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
     names = [s for s in dict.fromkeys(rows["series"]) if s.startswith("d_y")]
     checks = [
@@ -117,7 +117,5 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
         for panel in (SECOND_ORDER, IMPLICIT)
         for series in names
     ]
-    checks.append(
-        slope_check(rows, "Algorithm 1 does not depend on d_y", (BY_DIMENSION, SECOND_ORDER), around(0.0, 0.25))
-    )
+    checks.append(slope_check(rows, "Algorithm 1: independent of d_y", (BY_DIMENSION, SECOND_ORDER), around(0.0, 0.25)))
     return checks, []

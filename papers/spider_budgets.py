@@ -1,17 +1,17 @@
 """Privacy cost of the published noise of two SPIDER methods, with every unspecified constant as 1.
 
 Xu et al. 2025 calibrate Algorithm 2 (Theorems 1 and 6) and Algorithm 3 (Theorem 8) for experiments on n = 25 500 images
-with δ = n^(−1.1). R rounds, anchors every q rounds, batches of N. Over the clip, the noise on means in Algorithm 2 is
+with δ = n^(−1.1), R rounds, anchors every q rounds and batches of N. The noise over the clip of Algorithm 2 is
 
     y: anchors √(R log(1/δ))/(n√(qε)), differences √log(1/δ)/(Nε)
-    x: √log(1/δ)/ε · max{1/N, √R/(n√q)} by Theorem 6; at anchors the same as of y by Theorem 1
+    x: √log(1/δ)/ε · max{1/N, √R/(n√q)} by Theorem 6, with the noise of y at anchors by Theorem 1
 
-It is accounted here as if each record had been clipped, for Poisson samples of rate N/n, with independent samples of
-all estimates. √(qε) is printed instead of √q·ε, and the R − R/q differences have the noise of R/q differences, or of no
-composition. Arora et al. 2023 have max{1/N, √R/n} there, which is private for some constant.
+The accounting assumes that each record is clipped, with independent Poisson samples of rate N/n for all estimates. The
+paper has √(qε) instead of √q·ε, and the R − R/q differences have the noise of R/q differences, or noise without
+composition. Arora et al. 2023 have max{1/N, √R/n} instead, which is private for some constant.
 
-In fact the mean of a batch is clipped, when it has been taken. Algorithm 3 has √(R log(1/δ))/(nqε) at anchors, on
-all records, and noise of √(R log(1/δ))/(nε) on the h of one record, whose part in s is β.
+In fact, the paper clips the mean of a batch. Algorithm 3 has noise √(R log(1/δ))/(nqε) at anchors on all records, and
+√(R log(1/δ))/(nε) on h of one record with weight β in s.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import generator
 from papers.findings import Check, Row, values
 
-COST = "ε that the noise of Double-SPIDER costs, had it clipped each record"
+COST = "accounted ε of Double-SPIDER with clipped records"
 SIX, ONE = "Theorem 6, N = 128", "Theorem 1, N = 128"
-CHANGES, ENOUGH = "σ_2 alone, N = 1024", "max{1/N, √R/n}, N = 1024"
-CONSTANT, NEEDED = "the constant that the claim would need", SIX
-CUT, MEANS = "one record and the mean of a batch that is clipped", "an anchor of y"
-ANCHORS, PRINTED, ROOT = "ε that anchors of Recursive-SPIDER cost, claimed 1", "q in the noise", "√q in the noise"
-S, GAP, SHOWN = "one record in s of Recursive-SPIDER", "deviations it moves s by", "δ shown at ε = 1"
+CHANGES, ENOUGH = "only σ_2, N = 1024", "max{1/N, √R/n}, N = 1024"
+CONSTANT, NEEDED = "constant required for the claim", SIX
+CUT, MEANS = "sensitivity of a clipped mean over its noise", "anchor of y"
+ANCHORS, PUBLISHED, ROOT = "ε of the anchors of Recursive-SPIDER, claimed ε = 1", "q in the noise", "√q in the noise"
+S, GAP, SHOWN = "one record in s of Recursive-SPIDER", "change of s over its noise", "empirical δ at ε = 1"
 
 RECORDS, ROUNDS = 25_500, 6000
-# Claimed ε → rounds from one anchor to the next, (nε/√(d log 1/δ))^(2/3) for the 270 000 weights of a ResNet-20.
+# Claimed ε → rounds between anchors, (nε/√(d log 1/δ))^(2/3) for the 270 000 weights of a ResNet-20.
 CLAIMED = {0.5: 4, 1.0: 6, 5.0: 18, 10.0: 28}
 # Fashion-MNIST in 80 epochs of batches of 2048.
 S_RECORDS, S_ROUNDS = 60_000, 2344
-# μ and rate of a release, and how many of them.
+# μ and sampling rate of a release, and the number of such releases.
 Line = tuple[float, float, int]
 
 
 def delta_of(records: int) -> float:
-    """δ = n^(−1.1).
+    """Compute δ = n^(−1.1).
 
     Args:
         records: n.
@@ -57,46 +57,46 @@ def delta_of(records: int) -> float:
 
 
 def root_log(records: int) -> float:
-    """√log(1/δ).
+    """Compute √log(1/δ) for δ = n^(−1.1).
 
     Args:
-        records: n of δ.
+        records: n.
     """
     return math.sqrt(math.log(1.0 / delta_of(records)))
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     rows = []
     for claimed, period in CLAIMED.items():
         for series, lines in double_spider(claimed, period).items():
             rows.append(Row(COST, series, "claimed ε", claimed, "ε at δ = n^(−1.1)", 0, cost(lines)))
-        needed = smallest_factor(partial(cost, double_spider(claimed, period)[SIX]), claimed, None)
-        rows.append(Row(CONSTANT, NEEDED, "claimed ε", claimed, "smallest constant", 0, needed))
+        constant = smallest_factor(partial(cost, double_spider(claimed, period)[SIX]), claimed, None)
+        rows.append(Row(CONSTANT, NEEDED, "claimed ε", claimed, "smallest constant", 0, constant))
     for records in (1000, RECORDS, 60_000):
-        far = separation(records, 128, rounds=100, period=6, epsilon=1.0)
-        rows.append(Row(CUT, MEANS, "records n", records, "deviations it moves a release by", 0, far))
+        distance = separation(records, 128, rounds=100, period=6, epsilon=1.0)
+        rows.append(Row(CUT, MEANS, "records n", records, "standard deviations", 0, distance))
     for period in (1, 5, 20, 100):
-        for series, power in ((PRINTED, 1.0), (ROOT, 0.5)):
-            spent = recursive_anchors(period, power)
-            rows.append(Row(ANCHORS, series, "phase q", period, "ε at δ = n^(−1.1)", 0, spent))
+        for series, power in ((PUBLISHED, 1.0), (ROOT, 0.5)):
+            epsilon = recursive_anchors(period, power)
+            rows.append(Row(ANCHORS, series, "period q", period, "ε at δ = n^(−1.1)", 0, epsilon))
     return [*rows, *_one_record(seed, quick)]
 
 
 def double_spider(epsilon: float, period: int) -> dict[str, list[Line]]:
-    """The releases of DP Double-SPIDER, per-record clips assumed.
+    """Return the releases of DP Double-SPIDER with clipped records.
 
     Args:
-        epsilon: ε that the paper states for its noise.
-        period: T.
+        epsilon: claimed ε.
+        period: q.
 
     Returns:
         Series → its releases.
@@ -106,7 +106,7 @@ def double_spider(epsilon: float, period: int) -> dict[str, list[Line]]:
     changes = ROUNDS - anchors
 
     def line(batch: int, noise: float, count: int) -> Line:
-        # Replacing a record moves a mean over N by 2/N clips.
+        # Replacing a record changes a mean over N by 2/N clips.
         return 2.0 / (batch * noise), batch / n, count
 
     by_y, by_x = root * often / math.sqrt(epsilon), root / epsilon * max(1.0 / 128, often)
@@ -121,28 +121,28 @@ def double_spider(epsilon: float, period: int) -> dict[str, list[Line]]:
 
 
 def cost(lines: Sequence[Line], factor: float = 1.0) -> float:
-    """ε at n^(−1.1) of releases on Poisson samples.
+    """Compute ε of releases on Poisson samples at δ = n^(−1.1).
 
     Args:
-        lines: ledger lines of the releases.
-        factor: factor of all noise.
+        lines: releases.
+        factor: factor on all noise.
     """
     columns = [np.repeat([[mu / factor], [rate]], count, axis=1) for mu, rate, count in lines]
     return epsilon_at(Releases(poisson=np.concatenate(columns, axis=1)), delta_of(RECORDS))
 
 
 def separation(records: int, batch: int, rounds: int, period: int, epsilon: float) -> float:
-    """Measure how far one gradient that is long enough moves a clipped mean.
+    """Compute the change of a clipped mean by one gradient of large norm.
 
     Args:
         records: n.
         batch: N.
         rounds: R.
-        period: q, rounds from one anchor to the next.
-        epsilon: the claimed ε.
+        period: q, number of rounds between anchors.
+        epsilon: claimed ε.
 
     Returns:
-        The distance, in deviations of the printed noise.
+        Change in standard deviations of the published noise.
     """
     gradients = np.ones(batch)
     data_sets = []
@@ -155,12 +155,12 @@ def separation(records: int, batch: int, rounds: int, period: int, epsilon: floa
 
 
 def recursive_anchors(period: int, power: float, epsilon: float = 1.0) -> float:
-    """ε of the anchors of v and u, on all records: two releases of 2C/n every `period` rounds, R of these.
+    """Compute ε of the anchors of v and u on all records, two releases of sensitivity 2C/n every `period` rounds.
 
     Args:
-        period: T.
-        power: power of T in the printed σ_1.
-        epsilon: ε that the paper states for its noise.
+        period: q.
+        power: exponent of q in σ_1, 1 as published.
+        epsilon: claimed ε.
     """
     noise = root_log(RECORDS) * math.sqrt(ROUNDS) / (RECORDS * period**power * epsilon)
     mu = 2.0 / (RECORDS * noise) * math.sqrt(2.0 * ROUNDS / period)
@@ -168,108 +168,112 @@ def recursive_anchors(period: int, power: float, epsilon: float = 1.0) -> float:
 
 
 def _one_record(seed: int, quick: bool) -> list[Row]:
-    """Distance of s by h of the drawn record, 0 or 1, in deviations; and δ at ε = 1 of all s together."""
+    """Compute the change of s for h = 1 instead of 0 over its noise, and estimate δ at ε = 1 of all releases."""
     rows = []
-    whole = S_RECORDS / (root_log(S_RECORDS) * math.sqrt(S_ROUNDS))
+    largest = S_RECORDS / (root_log(S_RECORDS) * math.sqrt(S_ROUNDS))
     for beta in (0.01, 0.1, 1.0):
-        rows.append(Row(S, GAP, "weight β", beta, "deviations, and δ", 0, beta * whole))
+        rows.append(Row(S, GAP, "weight β", beta, "standard deviations, and δ", 0, beta * largest))
         for repeat in range(4 if quick else 15):
-            found = shown(generator("e16", seed, repeat, round(100 * beta)), beta * whole, 2000)
-            rows.append(Row(S, SHOWN, "weight β", beta, "deviations, and δ", repeat, found))
+            delta = empirical_delta(generator("e16", seed, repeat, round(100 * beta)), beta * largest, 2000)
+            rows.append(Row(S, SHOWN, "weight β", beta, "standard deviations, and δ", repeat, delta))
     return rows
 
 
-def shown(rng: np.random.Generator, gap: float, trials: int) -> float:
-    """δ at ε = 1 of h = 1 against h = 0 of one record, over transcripts of S_ROUNDS releases; each draws one record.
+def empirical_delta(rng: np.random.Generator, gap: float, trials: int) -> float:
+    """Estimate δ at ε = 1 for one record with h = 1 instead of 0, from transcripts of S_ROUNDS releases.
 
-    Another record has h = 0. A release is N(0, 1), or N(gap, 1) where the record with h = 1 is drawn.
+    Each release samples one record. All other records have h = 0. A release is N(gap, 1) if the record with h = 1 is
+    sampled, and N(0, 1) otherwise.
 
     Args:
-        rng: whose bits are drawn.
-        gap: gap in standard deviations.
-        trials: transcripts of each.
+        rng: random bits.
+        gap: change of a release in standard deviations.
+        trials: number of transcripts.
     """
-    rate, found = 1.0 / S_RECORDS, 0.0
+    rate, total = 1.0 / S_RECORDS, 0.0
     for part in np.array_split(np.arange(trials), max(1, trials // 250)):
-        seen = gap * (rng.random((part.size, S_ROUNDS)) < rate) + rng.standard_normal((part.size, S_ROUNDS))
-        loss = np.logaddexp(math.log1p(-rate), math.log(rate) + gap * seen - 0.5 * gap**2).sum(axis=1)
-        found += float(np.maximum(0.0, -np.expm1(1.0 - loss)).sum())
-    return found / trials
+        releases = gap * (rng.random((part.size, S_ROUNDS)) < rate) + rng.standard_normal((part.size, S_ROUNDS))
+        loss = np.logaddexp(math.log1p(-rate), math.log(rate) + gap * releases - 0.5 * gap**2).sum(axis=1)
+        total += float(np.maximum(0.0, -np.expm1(1.0 - loss)).sum())
+    return total / trials
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
 
-    def at(panel: str, series: str, place: float) -> float:
-        return float(values(rows, panel, series, place)[0])
+    def at(panel: str, series: str, point: float) -> float:
+        return float(values(rows, panel, series, point)[0])
 
     checks = [
         *(
             Check(
-                f"{series}, claimed {claimed:g}: ε over the claim", exactly(at(COST, series, claimed) / claimed), near
+                f"{series}, claimed ε = {claimed:g}: accounted over claimed ε",
+                exactly(at(COST, series, claimed) / claimed),
+                window,
             )
-            for series, each in _COSTS.items()
-            for claimed, near in zip(CLAIMED, each, strict=True)
+            for series, windows in _COSTS.items()
+            for claimed, window in zip(CLAIMED, windows, strict=True)
         ),
         *(
-            Check(
-                f"the constant that the claim of {claimed:g} needs", exactly(at(CONSTANT, NEEDED, claimed)), (1.5, 10.0)
-            )
+            Check(f"claimed ε = {claimed:g}: required constant", exactly(at(CONSTANT, NEEDED, claimed)), (1.5, 10.0))
             for claimed in CLAIMED
         ),
-        Check("deviations of a clipped mean, n = 25 500", exactly(at(CUT, MEANS, RECORDS)), _around(3739.0)),
+        Check("clipped mean, n = 25 500: change over its noise", exactly(at(CUT, MEANS, RECORDS)), _around(3739.0)),
         *(
-            Check(f"anchors with q, q = {period}", exactly(at(ANCHORS, PRINTED, period)), _around(cost_then))
-            for period, cost_then in ((1, 3.54), (5, 9.19), (20, 22.3), (100, 70.5))
+            Check(
+                f"anchors with q = {period} in the noise: ε", exactly(at(ANCHORS, PUBLISHED, period)), _around(epsilon)
+            )
+            for period, epsilon in ((1, 3.54), (5, 9.19), (20, 22.3), (100, 70.5))
         ),
         Check(
-            "anchors with √q, q = 100 over q = 1", exactly(at(ANCHORS, ROOT, 100) / at(ANCHORS, ROOT, 1)), (0.99, 1.01)
+            "anchors with √q in the noise: ε at q = 100 over ε at q = 1",
+            exactly(at(ANCHORS, ROOT, 100) / at(ANCHORS, ROOT, 1)),
+            (0.99, 1.01),
         ),
-        Check("deviations of one record in s, β = 1", exactly(at(S, GAP, 1.0)), _around(356.0)),
+        Check("one record in s, β = 1: change over its noise", exactly(at(S, GAP, 1.0)), _around(356.0)),
         Check(
-            "δ shown of s at β = 1",
+            "one record in s, β = 1: empirical δ",
             over_seeds(values(rows, S, SHOWN, 1.0)),
-            (_drawn_once() * 0.6, _drawn_once() * 1.4),
+            (_sampled_once() * 0.6, _sampled_once() * 1.4),
         ),
         Check(
-            "δ shown of s at β = 0.1, over the claimed δ",
+            "one record in s, β = 0.1: empirical over claimed δ",
             over_seeds(values(rows, S, SHOWN, 0.1) / delta_of(S_RECORDS)),
             (1000.0, math.inf),
         ),
     ]
     return checks, [
-        f"No constant is stated, so no ε is claimed of any noise; with 1, a claim of 1 costs {at(COST, SIX, 1.0):.3g} "
-        f"(or {at(COST, ONE, 1.0):.3g} by Theorem 1), and a claim of 10 costs {at(COST, SIX, 10.0):.3g}, had each "
-        "record been clipped.",
-        f"With N = 1024 the missing √R/n is visible: {at(COST, CHANGES, 1.0):.3g}, not {at(COST, ENOUGH, 1.0):.3g}.",
-        "The mean of a batch is clipped instead: one gradient then reveals its record by thousands of deviations, in a "
-        "single release.",
-        f"The record that is drawn for s is revealed if β times {at(S, GAP, 1.0):.3g} deviations is large: with "
-        f"probability 1 − (1 − 1/n)^R = {_drawn_once():.2g} a record is, which δ = {delta_of(S_RECORDS):.2g} does not "
-        "allow.",
+        "The paper states no constant. With a constant of 1 and clipped records, the accounted ε is "
+        f"{at(COST, SIX, 1.0):.3g} at a claimed ε = 1 ({at(COST, ONE, 1.0):.3g} by Theorem 1), and "
+        f"{at(COST, SIX, 10.0):.3g} at a claimed ε = 10.",
+        f"With N = 1024, the omitted √R/n changes ε from {at(COST, ENOUGH, 1.0):.3g} to {at(COST, CHANGES, 1.0):.3g}.",
+        "The paper clips the mean of a batch instead. One gradient changes a single release by thousands of standard "
+        "deviations.",
+        f"A record that is sampled for s is revealed if β·{at(S, GAP, 1.0):.3g} is large. A record is sampled with "
+        f"probability 1 − (1 − 1/n)^R = {_sampled_once():.2g}, which exceeds δ = {delta_of(S_RECORDS):.2g}.",
     ]
 
 
-def _around(number: float, share: float = 0.02) -> tuple[float, float]:
-    return (1.0 - share) * number, (1.0 + share) * number
+def _around(number: float, tolerance: float = 0.02) -> tuple[float, float]:
+    return (1.0 - tolerance) * number, (1.0 + tolerance) * number
 
 
-def _drawn_once() -> float:
-    """The chance that one given record is drawn at all."""
+def _sampled_once() -> float:
+    """Return the probability that a fixed record is sampled at least once."""
     return -math.expm1(S_ROUNDS * math.log1p(-1.0 / S_RECORDS))
 
 
-# Series → cost over claim, by claimed ε.
+# Series → accounted over claimed ε, for each claimed ε.
 _COSTS: dict[str, tuple[tuple[float, float], ...]] = {
-    series: tuple(_around(spent / claimed) for claimed, spent in zip(CLAIMED, each, strict=True))
-    for series, each in {
+    series: tuple(_around(accounted / claimed) for claimed, accounted in zip(CLAIMED, costs, strict=True))
+    for series, costs in {
         SIX: (1.955, 7.03, 219.5, 669.5),
         ONE: (2.78, 9.22, 308.0, 902.0),
         CHANGES: (3.95, 9.0, 105.0, 729.0),

@@ -1,11 +1,11 @@
-"""Estimates of dF/dlog w for a ridge weight w, side by side at one budget; and whole tuning runs.
+"""Private estimates of dF/dlog w for a ridge weight w at equal budget, and complete tuning runs.
 
     F(w) = mean_validation l(θ_w),     θ_w = argmin mean_train l(θ) + (w/2)‖θ‖²,     l the logistic loss
 
-A step of T = 15 releases: both minimisers (penalty); a minimiser and the implicit slope at it; a minimiser, H⁻¹b at it
-and nothing else (its product with wθ is public); or the slope at the exact minimiser, whose sensitivity needs third
-derivatives. The printed update of the penalty method adds the slope instead of subtracting it: the negative control.
-The true slope is a difference of two values of F from another solver.
+One of T = 15 steps releases (1) both minimisers (penalty), (2) a minimiser and the implicit derivative at it, (3) a
+minimiser and H⁻¹b at it, whose product with wθ is post-processing, or (4) the derivative at the exact minimiser, whose
+sensitivity needs third derivatives. As a negative control, the published update of the penalty method adds the
+derivative instead of subtracting it. The true derivative is a difference of two values of F from an independent solver.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from papers.population import pooled, slope_by_differences
 
 STEP, RUNS, SIGN = (
     "error of one step",
-    "excess validation loss of a run, over a random weight's",
-    "the sign of the printed update",
+    "excess validation loss of a run relative to random weights",
+    "validation loss and the sign of the update",
 )
 TEN, HUNDRED, SECOND = "penalty, λ = 10", "penalty, λ = 100", "exact minimiser, analytic sensitivity"
-PRODUCT, IMPLICIT, TRUTH = "implicit, H⁻¹b released", "implicit, slope released", "|dF/dlog w|"
-RIGHT, PRINTED = "subtracts the slope", "adds it, as published"
+PRODUCT, IMPLICIT, TRUTH = "implicit, H⁻¹b released", "implicit, derivative released", "|dF/dlog w|"
+RIGHT, PUBLISHED = "derivative subtracted", "derivative added, as published"
 WEIGHTS = (0.01, 0.03, 0.1, 0.3)
 _D, _ROUNDS, _UPDATES = 20, 15, 8
 _PROBLEM, _LOSS = logistic_regularisation(_D, (-1.0, 1.0)), logistic_loss(1.0)
 _FAMILY = family_of(_PROBLEM, 1.0)
 
-Role = tuple[Array, Array]
+Records = tuple[Array, Array]
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
-    """Measure every point of the experiment.
+    """Measure all points of the experiment.
 
     Args:
         seed: public seed of all random bits.
-        quick: whether there are fewer points and repetitions, in seconds.
+        quick: whether to use fewer points and repetitions, which takes seconds.
 
     Returns:
-        A row for each measured number, with the columns `findings.COLUMNS`.
+        One row for each measurement, with the columns `findings.COLUMNS`.
     """
     n = 20_000
     train, validation = (_records(generator("e11", seed, k), n) for k in (1, 2))
@@ -64,8 +64,8 @@ def measure(seed: int, quick: bool) -> list[Row]:
     return [*rows, *_signs(train, validation, seed, quick), *_runs(train, validation, seed, quick)]
 
 
-def _records(rng: np.random.Generator, n: int) -> Role:
-    """Features and labels on the sphere, with logistic labels for a public direction."""
+def _records(rng: np.random.Generator, n: int) -> Records:
+    """Draw features on the sphere and logistic labels for a fixed direction."""
     a = rng.normal(size=(n, _D))
     a /= np.linalg.norm(a, axis=1, keepdims=True)
     star = np.cos(np.arange(_D))
@@ -78,24 +78,26 @@ def _log(weight: float) -> Array:
 
 
 def _largest(value: Bounded) -> float:
-    """The largest sensitivity of any kind of record."""
+    """Return the largest sensitivity of all splits."""
     return max(float(s.sensitivity[0]) for s in value.sensitivities.values())
 
 
-def _steps(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
-    """RMSE of every estimate at every weight; repeats replace seeds."""
+def _steps(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
+    """Measure the RMSE of every estimate at every weight."""
     for weight in WEIGHTS[1:3] if quick else WEIGHTS:
         truth = slope_by_differences(*train, *validation, weight)
         yield Row(STEP, TRUTH, "weight w", weight, "RMSE of dF/dlog w", 0, abs(truth))
         for repeat in range(8 if quick else 10):
             rng = generator("e11", seed, 3, repeat, int(1e6 * weight))
-            for name, found in _estimates(rng, train, validation, weight, 8 if quick else 20).items():
-                rmse = math.sqrt(float(np.square(found - truth).mean()))
+            for name, estimates in _estimates(rng, train, validation, weight, 8 if quick else 20).items():
+                rmse = math.sqrt(float(np.square(estimates - truth).mean()))
                 yield Row(STEP, name, "weight w", weight, "RMSE of dF/dlog w", repeat, rmse)
 
 
-def _estimates(rng: np.random.Generator, train: Role, validation: Role, weight: float, count: int) -> dict[str, Array]:
-    """Name → (count,) private estimates of one of T rounds."""
+def _estimates(
+    rng: np.random.Generator, train: Records, validation: Records, weight: float, count: int
+) -> dict[str, Array]:
+    """Draw private estimates of one of T rounds. Return name → estimates (count,)."""
     pool, at, counts = pooled(_FAMILY, train, validation), _log(weight), (len(train[1]), len(validation[1]))
     context = _context(pool)
     each = mu_of() / math.sqrt(2.0 * _ROUNDS)
@@ -113,7 +115,7 @@ def _estimates(rng: np.random.Generator, train: Role, validation: Role, weight: 
         theta = context.project_to_minimisers(at, one.released.model[0])
         slope = pool.implicit(at, theta, pointwise=True)
         out[IMPLICIT][k] = noised(rng, slope.value, _largest(slope) / each)[0, 0]
-        # H⁻¹b is the implicit gradient with the identity for ∇²_xy g.
+        # H⁻¹b is the implicit gradient with ∇²_xy g = I.
         clips = Clips(0.0, _LOSS.gradient(float(np.linalg.norm(theta))), 0.0, _LOSS.smoothness)
         product_sensitivity = max(implicit_sensitivity(clips, weight, 1.0, *counts).values())
         product = noised(rng, _inverse_product(train, validation, weight, theta)[None], product_sensitivity / each)[0]
@@ -121,11 +123,11 @@ def _estimates(rng: np.random.Generator, train: Role, validation: Role, weight: 
     return out
 
 
-def _inverse_product(train: Role, validation: Role, weight: float, theta: Array) -> Array:
-    """(mean_train ∇²l + wI)⁻¹ mean_validation ∇l at θ, (d,): neither certified nor private."""
+def _inverse_product(train: Records, validation: Records, weight: float, theta: Array) -> Array:
+    """Compute (mean_train ∇²l + wI)⁻¹ mean_validation ∇l at θ, (d,), without noise."""
     (a, _), (features, labels) = train, validation
-    right = expit(a @ theta)
-    hessian = (a * (right * (1.0 - right))[:, None]).T @ a / len(a) + weight * np.eye(theta.size)
+    p = expit(a @ theta)
+    hessian = (a * (p * (1.0 - p))[:, None]).T @ a / len(a) + weight * np.eye(theta.size)
     gradient = -(labels * expit(-labels * (features @ theta))) @ features / len(labels)
     return np.asarray(np.linalg.solve(hessian, gradient))
 
@@ -135,44 +137,44 @@ def _context(pool: Pooled) -> CoordinatorContext:
 
 
 def _released(rng: np.random.Generator, channel: str, exact: Bounded, each: float, count: int) -> list[Released]:
-    """Releases with the privacy cost μ = each; without noise if it is infinite."""
+    """Draw releases with privacy cost μ = each, without noise if μ is infinite."""
     scale = _largest(exact) / each
     rows = noised(rng, np.tile(exact.value, (count, 1)), scale) if scale > 0.0 else np.tile(exact.value, (count, 1))
     return [Released(Bundle({channel: row[None]}), {channel: scale}) for row in rows]
 
 
-def _signs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
-    """F after the printed update w ← w + ηλ(R(θ^λ) − R(θ)) and after the one with its sign corrected, over F before.
+def _signs(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
+    """Measure the ratio of F after and before updates w ← w ± ηλ(R(θ^λ) − R(θ)) with the published or corrected sign.
 
-    Noise-free, so that nothing but the sign is compared, and with the noise of T rounds at λ = 10.
+    The updates have no noise, or the noise of T rounds at λ = 10.
     """
     lam, start, pool = 10.0, 0.3, pooled(_FAMILY, train, validation)
     before = _loss(pool, start)
     for private in (False, True):
         for repeat in range((3 if quick else 10) if private else 1):
-            for series, sign in ((RIGHT, -1.0), (PRINTED, 1.0)):
+            for series, sign in ((RIGHT, -1.0), (PUBLISHED, 1.0)):
                 rng, weight = generator("e11", seed, 4, repeat), start
                 each = mu_of() / math.sqrt(2.0 * _ROUNDS) if private else math.inf
                 for _ in range(_UPDATES):
                     at = _log(weight)
                     plain = _released(rng, "model", pool.minimiser(at), each, 1)[0]
                     penalised = _released(rng, "pulled", pool.minimiser(at, lam), each, 1)[0]
-                    # dF/dw is that of log w over w; the same step size either way.
+                    # dF/dw is dF/dlog w over w. The step size is equal for both signs.
                     slope = penalty_slope(_context(pool), at, lam, plain, penalised)[0] / weight
                     weight = min(1.0, max(0.05, weight + sign * 0.5 * slope))
                 name = f"{series}{', with noise' if private else ''}"
                 change = _loss(pool, weight) / before
-                yield Row(SIGN, name, "updates", _UPDATES, "F after, over F before", repeat, change)
+                yield Row(SIGN, name, "updates", _UPDATES, "ratio of F after and before", repeat, change)
 
 
 def _loss(pool: Pooled, weight: float) -> float:
     return float(pool.scores(_log(weight)[None])[0])
 
 
-def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row]:
-    """F(w) − min F of what `tune` returns, over the mean of that at random weights of the same range.
+def _runs(train: Records, validation: Records, seed: int, quick: bool) -> Iterator[Row]:
+    """Measure F(w) − min F of the result of `tune`, relative to its mean over random weights in the same range.
 
-    One draw from the exponential mechanism needs a larger smallest weight, which sets its scale.
+    The exponential mechanism needs a larger smallest weight, because this weight determines its scale.
     """
     pool = pooled(_FAMILY, train, validation)
     ranges = {"ppift": (0.003, 1.0), "penalty": (0.003, 1.0), "em": (0.03, 1.0)}
@@ -180,50 +182,58 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
         weights = np.geomspace(*ranges[method], 65)
         losses = pool.scores(np.log(weights[::-1])[:, None])[::-1]
         for repeat in range(3 if quick else 10):
-            found = tune(
+            result = tune(
                 train=train, validation=validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method],
-                steps=_ROUNDS, method=method, seed=seed + 1000 * repeat,  # type: ignore[arg-type] # one of the three
+                steps=_ROUNDS, method=method, seed=seed + 1000 * repeat,  # type: ignore[arg-type] # a literal
             )  # fmt: skip
-            excess = float(np.interp(math.log(found.weight), np.log(weights), losses) - losses.min())
-            share = excess / float(losses.mean() - losses.min())
-            yield Row(RUNS, f"{method}, w ≥ {ranges[method][0]:g}", "ε", EPSILON, "share", repeat, share)
+            excess = float(np.interp(math.log(result.weight), np.log(weights), losses) - losses.min())
+            ratio = excess / float(losses.mean() - losses.min())
+            yield Row(RUNS, f"{method}, w ≥ {ranges[method][0]:g}", "ε", EPSILON, "ratio", repeat, ratio)
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
-    """Hold the claims against what was measured.
+    """Compare the claims with the measurements.
 
     Args:
-        rows: table of measured numbers, see `findings.table`.
+        rows: table of measurements, see `findings.table`.
 
     Returns:
-        A check for each claim, and sentences about the numbers.
+        A check for each claim, and sentences about the results.
     """
-    at = sorted(set(rows[rows["panel"] == STEP]["at"]))
+    at = sorted(set(rows[rows["panel"] == STEP]["point"]))
     kept = [w for w in at if w >= 0.03]
-    # Ratios repetition by repetition; of several, the one closest to 1.
+    # Ratios are computed for each repetition. The check uses the ratio closest to 1.
     rivals = [_ratio(rows, IMPLICIT, rival, w) for w in kept for rival in (TEN, HUNDRED, SECOND)]
     best = max(rivals, key=lambda ratio: ratio.high)
-    louder = min((_ratio(rows, HUNDRED, TEN, w) for w in kept), key=lambda ratio: ratio.low)
-    third = min((_ratio(rows, SECOND, IMPLICIT, w) for w in at), key=lambda ratio: ratio.low)
-    other = [_ratio(rows, PRODUCT, IMPLICIT, w) for w in at]
+    penalties = min((_ratio(rows, HUNDRED, TEN, w) for w in kept), key=lambda ratio: ratio.low)
+    analytic = min((_ratio(rows, SECOND, IMPLICIT, w) for w in at), key=lambda ratio: ratio.low)
+    products = [_ratio(rows, PRODUCT, IMPLICIT, w) for w in at]
     changes = {s: over_seeds(values(rows, SIGN, s)) for s in set(rows[rows["panel"] == SIGN]["series"])}
     runs = dict.fromkeys(rows[rows["panel"] == RUNS]["series"])
     checks = [
-        Check("the implicit slope has the least error (largest share of another's)", best, (0.0, 1.0)),
-        Check("λ = 100 is noisier than λ = 10 (least ratio)", louder, (1.0, math.inf)),
-        Check("analytic sensitivity is noisier than a private point (least ratio)", third, (1.0, math.inf)),
+        Check("error of the implicit derivative over any other: largest ratio", best, (0.0, 1.0)),
+        Check("error at λ = 100 over that at λ = 10: smallest ratio", penalties, (1.0, math.inf)),
         Check(
-            "H⁻¹b released instead of the slope: error over it",
-            Interval(float(np.mean([o.value for o in other])), min(o.low for o in other), max(o.high for o in other)),
+            "error with analytic sensitivity over that at a private point: smallest ratio", analytic, (1.0, math.inf)
+        ),
+        Check(
+            "error if H⁻¹b is released over that of the derivative",
+            Interval(
+                float(np.mean([p.value for p in products])), min(p.low for p in products), max(p.high for p in products)
+            ),
             (0.5, 2.0),
         ),
-        Check("subtracting the slope lowers F", exactly(changes[RIGHT].value), (0.0, 1.0)),
-        Check("adding it, as published, raises F", exactly(changes[PRINTED].value), (1.0, math.inf)),
-        Check("with noise, subtracting lowers F", changes[f"{RIGHT}, with noise"], (0.0, 1.0)),
-        Check("with noise, adding raises F", changes[f"{PRINTED}, with noise"], (1.0, math.inf)),
+        Check(f"{RIGHT}: ratio of F after and before", exactly(changes[RIGHT].value), (0.0, 1.0)),
+        Check(f"{PUBLISHED}: ratio of F after and before", exactly(changes[PUBLISHED].value), (1.0, math.inf)),
+        Check(f"{RIGHT}, with noise: ratio of F after and before", changes[f"{RIGHT}, with noise"], (0.0, 1.0)),
+        Check(
+            f"{PUBLISHED}, with noise: ratio of F after and before",
+            changes[f"{PUBLISHED}, with noise"],
+            (1.0, math.inf),
+        ),
         *(
-            # The only claim about the penalty method is that it is noisier.
-            Check(f"tune, {m}: its excess over a random weight's", over_seeds(values(rows, RUNS, m)), (-math.inf, 1.0))
+            # The penalty method only has a claim about its noise.
+            Check(f"tune, {m}: excess relative to random weights", over_seeds(values(rows, RUNS, m)), (-math.inf, 1.0))
             for m in runs
             if not m.startswith("penalty")
         ),
@@ -236,5 +246,5 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     ]
 
 
-def _ratio(rows: pd.DataFrame, one: str, other: str, weight: float) -> Interval:
-    return over_seeds(values(rows, STEP, one, weight) / values(rows, STEP, other, weight))
+def _ratio(rows: pd.DataFrame, numerator: str, denominator: str, weight: float) -> Interval:
+    return over_seeds(values(rows, STEP, numerator, weight) / values(rows, STEP, denominator, weight))

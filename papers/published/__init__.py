@@ -1,8 +1,8 @@
-"""Algorithms as their papers publish them: components for comparison, never a certificate.
+"""Algorithms as published: components for comparison, without a certificate.
 
-One final class per published form: the certified program with what its paper does otherwise, be it only the noise or
-`init` and `step` as well. A scenario names one as `kind = "papers.published:PublishedLdpDsbo"`, with
-`guarantee = "as_published"`. The claim of the paper is then stated next to what is certified, often ε = ∞.
+Each final class is the certified algorithm with the differences of its paper, which are the noise, or also `init` and
+`step`. A scenario selects it by `kind = "papers.published:PublishedLdpDsbo"` and `guarantee = "as_published"`. A run
+then reports the paper's claim next to the certified ε, which is often ∞.
 
     PYTHONPATH=. decentral-dp plan papers/scenarios/paper_boxed.toml
 """
@@ -40,7 +40,7 @@ from papers.published.minimax import (
     PublishedRecursiveSpider,
 )
 
-# Certified algorithm → its published form. Other algorithms were not published, or without a noise scale.
+# Certified algorithm → its published form. Other algorithms were not published, or have no published noise scale.
 FORMS: dict[str, type] = {
     "ldp_dsbo": PublishedLdpDsbo,
     "ma_dsbo": PublishedMaDsbo,
@@ -67,7 +67,7 @@ FORMS: dict[str, type] = {
 
 
 def published_kind(kind: str) -> str:
-    """Return the published form of an algorithm as a scenario names it.
+    """Return the `kind` of an algorithm's published form in a scenario.
 
     Example:
         >>> published_kind("ldp_dsbo")

@@ -1,7 +1,7 @@
-"""Bilevel algorithms and selections of a coordinator as published.
+"""Bilevel algorithms of a trusted coordinator as published.
 
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, except
-`PublishedDpBilevel`.
+for `PublishedDpBilevel`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from papers.published.calibration import Noise, one_draw, published_noise, small
 class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
     """The fields and steps of `SecondOrder`, with the published noise, which needs a bounded domain.
 
-    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; accounted on its data.
+    σ = 32K√(T log(1/δ))/(nε), with n the smaller number of records of the two splits and K of the whole domain.
 
     Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
     """
@@ -45,17 +45,17 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
         k = published_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
-        truly = {kind: np.full(rounds, s + slack) for kind, s in bounds.gradient_sensitivity(low, high).items()}
-        return {"gx": Calibration(np.full(rounds, scale), truly)}
+        sensitivity = {split: np.full(rounds, s + slack) for split, s in bounds.gradient_sensitivity(low, high).items()}
+        return {"gx": Calibration(np.full(rounds, scale), sensitivity)}
 
 
 @final
 class PublishedDpBilevel(dp_bilevel.DpBilevel):
     """The fields and steps of `DpBilevel`, with the published noise.
 
-    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as in Algorithm 1, by its Lemma 15, and by Lemma
-    14 for the inner descents. With Gaussian noise that is several times too much of it: composed exactly it costs .2
-    to .4 for ε = 1, and less where solvers take many steps.
+    Each of the three releases of a round has (ε/√(18T), δ/(3(T+1))), as in Algorithm 1, by Lemma 15, and by Lemma 14
+    for the inner descents. For Gaussian noise this is conservative: by exact composition, the true ε is 0.2 to 0.4 for
+    a claimed ε = 1, and smaller if solvers take many steps.
 
     Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
     """
@@ -64,10 +64,10 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
     claim = "Theorems 4 and 11 of Kornowski (2024), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        """Compute Lemma 15 at (ε/√(18T), δ/(3(T+1))), with sensitivities of full batches, which Theorem 11 keeps.
+        """Compute the noise of Lemma 15 at (ε/√(18T), δ/(3(T+1))), with the sensitivities of full batches (Theorem 11).
 
         Raises:
-            InputError: a solver that needs the records themselves.
+            InputError: the solver needs unclipped records.
         """
         if self.needs_records:
             raise dp.InputError('algorithm.solver: the paper solves the lower level step by step; take "dp_gd".')
@@ -90,8 +90,8 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
 class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     """The fields and steps of `ExponentialMechanism`, at the published scale.
 
-    Probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last term lacks 1/n, so
-    that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
+    Probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last term lacks a factor
+    1/n, so the noise does not decrease with n. The factor ½ is not needed. The true ε is below the claim.
 
     Reference: A. Lowy and D. Liu, 2025, Equation 4.
     """
@@ -104,24 +104,24 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
 
 
 def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
-    """Constants for the whole domain."""
+    """Return the constants of the whole domain."""
     bounds = context.pooled_bounds
     return bounds.family.constants(*context.domain.corners(context.problem.p))
 
 
 def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
-    """2s/ε with s of Equation 4."""
+    """Compute 2s/ε with s of Equation 4."""
     width = context.domain.diameter(context.problem.p)
     return 2.0 * published_score(constants_of(context), smaller_count(context), width) / epsilon
 
 
 @final
 class PublishedRegularisedExponentialMechanism(exponential_mechanism.RegularisedExponentialMechanism):
-    """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
+    """The fields and steps of `RegularisedExponentialMechanism`, with S of Lemma B.6.
 
-    It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
-    curve of Theorem B.4 instead of "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x only and is false: the ledger
-    accounts the mechanism by the correct S, at more than the claim if Hessians of records differ much.
+    Lemma B.6 gives S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g. The exact curve of Theorem B.4 replaces
+    "k = O(·)". The lemma is false, because it differentiates f(x, y_Z(x)) only in x. The ledger uses the proved S, and
+    its ε exceeds the claim if the Hessians of records differ strongly.
 
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
@@ -130,7 +130,7 @@ class PublishedRegularisedExponentialMechanism(exponential_mechanism.Regularised
     claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as published"
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
-        """S of Lemma B.6."""
+        """Compute S of Lemma B.6."""
         return published_lipschitz(constants_of(context), smaller_count(context))
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -141,9 +141,9 @@ class PublishedRegularisedExponentialMechanism(exponential_mechanism.Regularised
 class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism):
     """The fields and steps of `GradientNormMechanism`, at the published scale.
 
-    Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n as a bound on what one
-    record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then drops the n, and so
-    is too flat by far.
+    Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. The paper bounds the sensitivity of ∇Φ by
+    2G/n (Lemma B.6), which is false if the Hessians of records differ strongly. The formula also omits n, so the
+    distribution is much too flat.
 
     Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
     """
@@ -152,7 +152,7 @@ class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism
     claim = "Appendix C.3 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        # 2G, as in the formula for n = 1.
+        # 2G is the published sensitivity for n = 1.
         return one_draw(self.law(context), published_lipschitz(constants_of(context), 1) / epsilon)
 
 
@@ -160,8 +160,8 @@ class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism
 class PublishedGridWalk(grid_walk.GridWalk):
     """The fields and steps of `GridWalk`, at the published scale.
 
-    The scale is 2s/ε' of Equation 4, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from the law
-    under two data sets. That distance is unknown after any number of steps that can be taken, so nothing is certified.
+    The scale is 2s/ε' of Equation 4 with ε' = ε/2. By Theorem B.15, the other half of ε covers the distance from the
+    target distribution. No feasible number of steps has a known distance, so there is no certificate.
 
     Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
     """
@@ -179,8 +179,9 @@ class PublishedGridWalk(grid_walk.GridWalk):
 class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
     """The fields and steps of `WarmStart`, with the published noise.
 
-    (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε)
-    with K of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
+    Each part has (ε/2, δ/2). The start uses Equation 4, whose s does not decrease with n. The steps use
+    σ = 32 K√(T log(1/δ))/(nε) with K of Equation 12 for the whole domain, which is valid but up to thousands of times
+    too large.
 
     Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
     """
@@ -197,11 +198,11 @@ class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
         return {"x0": start, **self._descent.calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
 
 
-# Bounds as published; no accounting uses them.
+# Bounds as published. No accounting uses them.
 
 
 def published_k(c: ProblemConstants) -> float:
-    """Evaluate K as published.
+    """Compute K as published.
 
     References:
         Lowy & Liu 2025, Equation 12.
@@ -213,12 +214,12 @@ def published_k(c: ProblemConstants) -> float:
 
 
 def published_lipschitz(c: ProblemConstants, n: int) -> float:
-    """Evaluate 2G/n, the claimed Lipschitz constant of Φ_Z − Φ_Z'.
+    """Compute 2G/n, the claimed Lipschitz constant of Φ_Z − Φ_Z'.
 
     Limits:
-        False: its proof differentiates f(x, y_Z(x)) only in x. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed
-        record moves the slope by b(β − μ)/(n μ²) to first order, and 2G/n = 2b/(μ n) is less where β > 3μ.
-        See docs/proofs/32.
+        The claim is false, because its proof differentiates f(x, y_Z(x)) only in x. For f = y, g = a y²/2 − b x y and
+        a ∈ [μ, β], one replaced record changes the slope by b(β − μ)/(n μ²) to first order, which exceeds
+        2G/n = 2b/(μ n) if β > 3μ. See docs/proofs/32.
 
     References:
         Lowy & Liu 2025, Lemma B.6.
@@ -227,15 +228,15 @@ def published_lipschitz(c: ProblemConstants, n: int) -> float:
 
 
 def published_score(c: ProblemConstants, n: int, width: float) -> float:
-    """Evaluate s as published, with D_y = L_gy/μ.
+    """Compute s as published, with D_y = L_gy/μ.
 
     Args:
         c: constants of the whole domain.
-        n: records.
+        n: number of records.
         width: D_x.
 
     Limits:
-        Its last term lacks 1/n, so noise never shrinks. See docs/proofs/32.
+        The last term lacks a factor 1/n, so the noise does not decrease with n. See docs/proofs/32.
 
     References:
         Lowy & Liu 2025, Equation 4.

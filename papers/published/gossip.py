@@ -1,4 +1,4 @@
-"""Gossip algorithms as their papers print them: what is received has noise, and an agent's own values have none."""
+"""Gossip algorithms as published: received values have noise, and an agent's own values have none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from papers.published.lipschitz import LipschitzConstants, bound_directions, cli
 from papers.published.private_state import endless_remainder, private_state
 from papers.published.theorems import theorem_4_5
 
-# Rounds of the private-state recursion that are computed before its invariant bound takes over.
+# Rounds of the private-state recursion that are computed explicitly, before its invariant bound.
 _EXPLICIT_ROUNDS = 10_000
 
 
@@ -48,8 +48,8 @@ class PublishedGossip(dp.Algorithm, Protocol):
         return mine
 
 
-def nothing_proven(public: dp.Public, index: NDArray[np.int64], reads: NDArray[np.bool_] | bool = True) -> dp.Planned:
-    """Plan releases of a private state that reads records without clipping. reads: whether it has read any, (R,)."""
+def plan_unbounded(public: dp.Public, index: NDArray[np.int64], reads: NDArray[np.bool_] | bool = True) -> dp.Planned:
+    """Plan releases of a private state without clipping. reads: whether it has read a record, (R,)."""
     shape = (index.size, public.neighbour_weight.size)
     bound = np.where(np.broadcast_to(np.asarray(reads).reshape(-1, 1), shape), np.inf, 0.0)
     rates = np.ones(shape)
@@ -61,20 +61,20 @@ def solve_unreleased(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoo
 
         v_0 = ∇_y f(x, y),     v_k = v_{k−1} − (1/L) ∇²_yy g(x, y) v_{k−1}   for 0 < k < b,     w = (1/L) Σ_{k<b} v_k
 
-    No v_k is released before the next is computed from it, so that products are at private points and nothing bounds
-    what one record moves them by.
+    No v_k is released before the next one is computed from it. Products are therefore at private points, and their
+    sensitivity is unbounded.
 
     Args:
-        batches: b of them; v_k is computed from batches[k].
-        x: (agents, p).
-        y: (agents, q).
+        batches: b batches; v_k is computed from batches[k].
+        x: upper variables (agents, p).
+        y: lower variables (agents, q).
         smoothness: L.
 
     Returns:
         w, (agents, q).
 
     Sensitivity:
-        None is proven, as products are at private points.
+        None is proved.
     """
     step = 1.0 / smoothness
     v = batches[0].upper_grad_y(x, y)
@@ -94,21 +94,20 @@ def track_unreleased(
     first: dp.Value,
     residual: Callable[[int, dp.Value], dp.Value],
 ) -> dp.GossipSteps[dp.Value]:
-    """Iterate on z along a tracker of the mean residual, both sent in every exchange.
+    """Iterate on z along a tracker of the mean residual, and send both in every exchange.
 
         z^{k+1} = a_i z^k + Σ_j w_ij z̃_j^k − γ d^k,    d^{k+1} = a_i d^k + Σ_j w_ij d̃_j^k + r^{k+1} − r^k,    d⁰ = r⁰
 
-    with r^k the residual at z^k. Only what comes from neighbours is perturbed, so that nothing bounds what one record
-    moves.
+    with r^k the residual at z^k. Only received values have noise, so the sensitivity is unbounded.
 
     Args:
         channels: channels of z and of d.
-        keep: (b, 1) a_i, the agents' own weights.
+        keep: agents' own weights a_i, (b, 1).
         step: γ.
         iterations: N.
         z: z⁰.
         first: r⁰, the residual at z⁰.
-        residual: k, z^k → r^k, for 0 < k < N.
+        residual: function (k, z^k) → r^k for 0 < k < N.
 
     Returns:
         z^N.
@@ -128,21 +127,20 @@ def track_unreleased(
 @final
 @dataclass(frozen=True)
 class PublishedLdpDsbo(dp.Algorithm):
-    """LDP-DSBO as published: noise on what is received, and none on an agent's own values.
+    """LDP-DSBO as published: noise on received values, and none on an agent's own values.
 
     Args:
         x, y, z: step sizes λ.
         box: variable → bound on the points at which directions are evaluated.
         constants: constants of the problem inside the box; None if there are none.
 
-    With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's noiseless
-    point:
+    With the mixing matrix W, a_i = 1 − |w_ii|, released values ṽ, and all gradients at the agent's noiseless point:
 
         v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
 
-    The sensitivity of a private state follows from a recursion in the Lipschitz constants of all terms
-    (`papers.published.private_state`). It is infinite unless these exist, which for hyper-parameter problems needs z
-    and y boxed and x capped.
+    The sensitivity of a private state follows from a recursion with the Lipschitz constants of all terms
+    (`papers.published.private_state`). It is infinite if these do not exist. For hyper-parameter problems, they exist
+    if y and z are boxed and x has an upper bound.
 
     Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
     Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2.
@@ -161,7 +159,7 @@ class PublishedLdpDsbo(dp.Algorithm):
         return replace(self, box=box, constants=lipschitz_constants(problem, box, radius))
 
     def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.LdpDsboState:
-        # A private state remembers every batch it met, so it is bounded from the start.
+        # A private state depends on all its past batches, so its bound starts with the first one.
         return ldp_dsbo.LdpDsboState(*(dataset.constant_state(dataset.start(c, self.start)) for c in dp.CHANNELS))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.LdpDsboState) -> dp.GossipSteps[ldp_dsbo.LdpDsboState]:
@@ -179,75 +177,76 @@ class PublishedLdpDsbo(dp.Algorithm):
         return {c: dp.Channel(c, p if c == "x" else q, tuple(TERMS)) for c in dp.CHANNELS}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """The recursion of the private state, or infinite from the first record on where no constants are known."""
-        shares = (public.rounds, public.neighbour_weight.size)
+        """Compute the recursion of the private state. Without constants, sensitivities are infinite after a record."""
+        shape = (public.rounds, public.neighbour_weight.size)
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
-        still = [c for c in dp.CHANNELS if steps[c].scale == 0.0]
-        if self.constants is None and still:
+        constant = [c for c in dp.CHANNELS if steps[c].scale == 0.0]
+        if self.constants is None and constant:
             # Constant variables would need another recursion.
             raise dp.InputError(
-                f"algorithm.{still[0]}.scale: got 0, but without problem constants the published form is accounted for "
-                "steps above 0 only. Give a step size above 0."
+                f"algorithm.{constant[0]}.scale: a step size of 0 needs problem constants (got 0, expected a positive "
+                "number). Fix: give a step size above 0."
             )
         out: dict[str, dict[dp.Split, dp.Array]] = {c: {} for c in dp.CHANNELS}
         for split in dp.SPLITS:
             if self.constants is None:
-                # After one round only the channels that read such records have met one; then it is in everything.
-                met = {
-                    c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
+                # After one round, only the channels that read the split depend on it. After two rounds, all do.
+                reads = {
+                    c: any(s == split and CLIP_OF_TERM[t] == c for t, s in public.reads_records.items())
                     for c in dp.CHANNELS
                 }
                 for c in dp.CHANNELS:
-                    out[c][split] = np.full(shares, np.inf if any(met.values()) else 0.0)
-                    out[c][split][0] = np.inf if met[c] else 0.0
+                    out[c][split] = np.full(shape, np.inf if any(reads.values()) else 0.0)
+                    out[c][split][0] = np.inf if reads[c] else 0.0
                 continue
             change = private_state(
                 self.constants, steps, public.neighbour_weight, public.averaged_counts, public.rounds, split
             )
             for v, c in enumerate(dp.CHANNELS):
                 out[c][split] = change[1:, :, v]
-        ones, unbounded = np.ones(shares), np.full(shares, np.inf)
+        ones, unbounded = np.ones(shape), np.full(shape, np.inf)
         index = np.arange(1, public.rounds + 1)
         return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
 
     def paper_claim(self, job: GossipJob) -> PaperClaim:
-        """Return ε of Theorem 4.5 as published, what is proven of the protocol, and why it is no certificate."""
+        """Return ε of Theorem 4.5 as published, with remarks on the proved ε and on the theorem."""
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
         weight = float(job.topology.neighbour_weight.min())
         claim = theorem_4_5(steps, job.noise, weight, job.rounds)
         endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-        proven = "The provable ε of the published protocol holds in exact arithmetic, for the boxed arguments declared."
+        proven = "The provable ε of the published protocol holds in exact arithmetic, for the declared boxes."
         if np.isinf(job.budget.epsilon).any():
             proven = (
                 "The protocol as published has certified ε = ∞ here: its state is private and unclipped, and the terms "
-                "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+                "of its updates are not Lipschitz without boxes on y and z, an upper bound on x, and a bound on the l1 "
+                "norm of records."
             )
         refuted = (
             "Theorem 4.5 as published is no certificate: its constants do not depend on the size of the gradients, and "
-            "there are losses whose exact ε exceeds it."
+            "the exact ε of some losses exceeds it."
         )
         return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source, remarks=(proven, refuted))
 
     def endless_stream(self, job: GossipJob) -> float | None:
-        """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
+        """Evaluate the recursion for the first rounds and then its invariant bound, for the worst split and weight."""
         if self.constants is None or job.sampling.kind != "streaming":
             return None
         rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.sampling.batch or 1
         steps = {c: getattr(self, c) for c in dp.CHANNELS}
         noise, t = smallest_noise(job), np.arange(1.0, rounds + 1.0)
-        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in dp.CHANNELS], axis=1)
+        cost = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in dp.CHANNELS], axis=1)
         weights, worst = np.unique(job.topology.neighbour_weight), 0.0
         counts = dict.fromkeys(dp.SPLITS, job.sampling.warm_start + batch * t)
         for split in dp.SPLITS:
             sensitivity = private_state(self.constants, steps, weights, counts, rounds, split)
-            spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
-            for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
-                left = endless_remainder(self.constants, steps, float(weight), last, rounds, batch, noise, split)
-                worst = max(worst, float(paid) + left)
+            totals = (sensitivity[1:] * cost[:, None, :]).sum(axis=(0, 2))
+            for weight, total, last in zip(weights, totals, sensitivity[-1], strict=True):
+                remainder = endless_remainder(self.constants, steps, float(weight), last, rounds, batch, noise, split)
+                worst = max(worst, float(total) + remainder)
         return worst
 
 
-# Splits of records that private states depend on.
+# Terms of records that private states depend on.
 _TERMS = (*inner_loops.U_TERMS, "lower_grad_y", *inner_loops.V_TERMS)
 
 
@@ -255,12 +254,12 @@ _TERMS = (*inner_loops.U_TERMS, "lower_grad_y", *inner_loops.V_TERMS)
 class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
     """The fields of `MaDsbo`, with noiseless own values.
 
-    The recursion is that of `ma_dsbo` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
+    The recursion is that of `ma_dsbo` as in its paper, with S^{k+1} − S^k from a fresh batch for every k:
 
         z^{k+1} = P z^k − γ_t d^k,     s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
 
-    where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own noiseless value with what it received. Nothing is proven of
-    any release that has met a record.
+    where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own noiseless value with received values. Releases that depend
+    on records have no proved sensitivity.
 
     Reference: Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule; after X. Chen, M. Huang, S. Ma, K.
     Balasubramanian, ICML 2023.
@@ -284,10 +283,10 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
         return {c: dp.Channel(family, p if c == "x" else q, _TERMS) for c, family in families.items()}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.
+        """Plan infinite sensitivities for values that depend on a record. x_1 and z⁰ = 0 do not.
 
-        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1. Published values have
-        fresh noise, y and z included.
+        Exchange 0 sends x, exchanges 1 … K send y¹ … y^K, and the last N send z and d of k = 0 … N−1. All published
+        values have fresh noise.
         """
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
@@ -296,10 +295,10 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
         last, alpha = x_index[-1:], self.x.scale > 0.0
         z_index = d_index.reshape(rounds, self.inverse)[:, 1:].reshape(-1)
         return {
-            "x": nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
-            "y": nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
-            "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
-            "d": nothing_proven(public, d_index),
+            "x": plan_unbounded(public, x_index, (np.arange(rounds) > 0) & alpha),
+            "y": plan_unbounded(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
+            "z": plan_unbounded(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
+            "d": plan_unbounded(public, d_index),
         }
 
 
@@ -307,15 +306,15 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
 class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
     """The fields of `DsboJhip`, with noiseless own values.
 
-    The recursion is that of `dsbo_jhip` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
+    The recursion is that of `dsbo_jhip` as in its paper, with S^{k+1} − S^k from a fresh batch for every k:
 
         Z^{k+1} = P Z^k − γ_t D^k,     S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
 
-    where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own noiseless value with what it received, and ∇_y f_i
-    multiplies (Z^N)ᵀ without noise. Nothing is proved of releases that depend on records.
+    where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own noiseless value with received values, and ∇_y f_i
+    multiplies (Z^N)ᵀ without noise. Releases that depend on records have no proved sensitivity.
 
-    Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noisy on every
-    message as in Chen & Wang, ICML 2024, Algorithm 3.
+    Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022, with noise on
+    every message as in Chen & Wang, ICML 2024, Algorithm 3.
     """
 
     def tracked_inverse(
@@ -334,15 +333,15 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
-        met = ("upper_grad_x", "lower_grad_y", *tracked, "upper_grad_y")
+        terms = ("upper_grad_x", "lower_grad_y", *tracked, "upper_grad_y")
         sizes = {"x": ("x", p), "y": ("y", q), "Z": ("z", q * p), "D": ("z", q * p)}
-        return {c: dp.Channel(family, width, met) for c, (family, width) in sizes.items()}
+        return {c: dp.Channel(family, width, terms) for c, (family, width) in sizes.items()}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Infinite as soon as a record was met; a step of zero meets none, and Z⁰ = 0 is public in every round.
+        """Plan infinite sensitivities for values that depend on a record. Z⁰ = 0 and variables with step 0 do not.
 
-        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1. Published values have
-        fresh noise, y included.
+        Exchange 0 sends x, exchanges 1 … K send y¹ … y^K, and the last N send Z and D of k = 0 … N−1. All published
+        values have fresh noise.
         """
         rounds, e = public.rounds, self.releases_per_round
         x_index = np.arange(1, rounds + 1) * e
@@ -352,10 +351,10 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
         )
         unsent = dp.free_release(public, d_index)
         return {
-            "x": nothing_proven(public, x_index, self.x.scale > 0.0),
-            "y": nothing_proven(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
-            "Z": nothing_proven(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
-            "D": nothing_proven(public, d_index),
+            "x": plan_unbounded(public, x_index, self.x.scale > 0.0),
+            "y": plan_unbounded(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
+            "Z": plan_unbounded(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
+            "D": plan_unbounded(public, d_index),
         }
 
 
@@ -363,12 +362,12 @@ class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
 class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
     """The fields of `Gbdsbo`, with noiseless own values.
 
-    The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own noiseless value and what it
-    received, and all gradients at noiseless points. Nothing is proven of any release that has met a record; x_1 has met
-    none.
+    The recursion is that of `gbdsbo`, where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own noiseless value with
+    received values, and all gradients are at noiseless points. Releases that depend on records have no proved
+    sensitivity. x_1 depends on no record.
 
     Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over
-    Communication Networks", NeurIPS 2022; perturbed on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+    Communication Networks", NeurIPS 2022, with noise on every message as in Chen & Wang, ICML 2024, Algorithm 3.
     """
 
     def init(self, dataset: dp.LocalDataset) -> gbdsbo.GbdsboState:
@@ -380,20 +379,20 @@ class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         sent = super().releases(p, q)
-        met = tuple(dict.fromkeys(t for channel in sent.values() for t in channel.terms))
-        return {c: channel._replace(terms=met) for c, channel in sent.items()}
+        terms = tuple(dict.fromkeys(t for channel in sent.values() for t in channel.terms))
+        return {c: channel._replace(terms=terms) for c, channel in sent.items()}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Infinite as soon as a record was met; a step of zero meets none.
+        """Plan infinite sensitivities for values that depend on a record. Variables with step 0 do not.
 
-        x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1.
+        x and y are released with indices 1 … T, and the estimates with indices 1 … T − 1.
         """
         index, averaged = np.arange(1, public.rounds + 1), self.averaging.scale > 0.0
         out = {
-            "x": nothing_proven(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
-            "y": nothing_proven(public, index, self.y.scale > 0.0),
+            "x": plan_unbounded(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
+            "y": plan_unbounded(public, index, self.y.scale > 0.0),
         }
-        estimates = dict.fromkeys(self.terms, nothing_proven(public, index[:-1], averaged))
+        estimates = dict.fromkeys(self.terms, plan_unbounded(public, index[:-1], averaged))
         return out | estimates if public.rounds > 1 else out
 
 
@@ -404,11 +403,11 @@ def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_l
 
 
 def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
-    """x is published unchanged; nothing is proved of y after a step on records."""
+    """Plan a public x, and infinite sensitivities of y after a step on records."""
     indices = np.arange(1, public.rounds + 1)
     return {
         "x": dp.free_release(public, indices[-1:]),
-        "y": nothing_proven(public, indices, program.learning_rate.scale > 0.0),
+        "y": plan_unbounded(public, indices, program.learning_rate.scale > 0.0),
     }
 
 
@@ -418,7 +417,7 @@ class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
 
         y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
 
-    Nothing can be proven without Lipschitz constants.
+    Without Lipschitz constants, no sensitivity is proved.
 
     Reference: Chen & Wang, ICML 2024, Appendix G.3.
     """
@@ -433,7 +432,7 @@ class PublishedDpDsgd(single_level.OneLevel):
 
         y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
 
-    Nothing can be proven without Lipschitz constants.
+    Without Lipschitz constants, no sensitivity is proved.
 
     Reference: X. Lian et al., NeurIPS 2017 (decentralised SGD).
     """
@@ -461,7 +460,7 @@ class PublishedDpDsgd(single_level.OneLevel):
 def _series(
     program: vrdsbo.Vrdsbo | spdb.Spdb, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value
 ) -> dp.GossipSteps[dp.Value]:
-    yield from ()  # Nothing of it is sent.
+    yield from ()  # The series is not sent.
     return solve_unreleased(batches, x, y, program.smoothness)
 
 
@@ -469,11 +468,10 @@ def _series(
 class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
     """The fields of `Vrdsbo`, with noiseless own values and series.
 
-    The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own noiseless value and what it
-    received; the Neumann series stays with the agent (`solve_unreleased`). Nothing is proven.
+    The recursion is that of `vrdsbo`, where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own noiseless value with
+    received values. The Neumann series is not released (`solve_unreleased`). No sensitivity is proved.
 
-    Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); perturbed for the comparison in Chen & Wang, ICML 2024,
-    Appendix A.
+    Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO), with noise as in Chen & Wang, ICML 2024, Appendix A.
     """
 
     releases_per_round, _series = 2, _series
@@ -486,22 +484,22 @@ class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
         return {c: dp.Channel(family, width, _TERMS) for c, (family, width) in sizes.items()}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Exchange 0 sends x and y, the last Z; nothing is proven of either once a step has met a record."""
+        """Plan infinite sensitivities after a step on records. Exchange 0 sends x and y, and the last one Z."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
-        met = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
-        trackers = nothing_proven(public, ends - 1)
-        return {**{c: nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
+        reads = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
+        trackers = plan_unbounded(public, ends - 1)
+        return {**{c: plan_unbounded(public, ends, r) for c, r in reads.items()}, "zf": trackers, "zg": trackers}
 
 
 @final
 class PublishedSpdb(PublishedGossip, spdb.Spdb):
     """The fields of `Spdb`, with noiseless own values and series.
 
-    The steps are those of `spdb`, at the agent's own noiseless x and y, with the Neumann series kept by the agent
-    (`solve_unreleased`). y is published, and no agent reads it. Nothing is proved.
+    The steps are those of `spdb` at the agent's own noiseless x and y. The Neumann series is not released
+    (`solve_unreleased`). y is published, and no agent reads it. No sensitivity is proved.
 
-    Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022
-    (SPDB); see `spdb` on what is known of it.
+    Reference: S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022 (SPDB),
+    with the limits in `spdb`.
     """
 
     releases_per_round, _series = 1, _series
@@ -510,17 +508,17 @@ class PublishedSpdb(PublishedGossip, spdb.Spdb):
         return {"x": dp.Channel("x", p, _TERMS), "y": dp.Channel("y", q, _TERMS)}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """One exchange sends x and y; nothing is proven of either once its step has met a record."""
+        """Plan infinite sensitivities after a step on records. The single exchange sends x and y."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
-        return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
+        return {c: plan_unbounded(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
 
 
 @final
 class PublishedBsa(bsa.Bsa):
-    """The fields and steps of `Bsa`, for answers that are not clipped.
+    """The fields and steps of `Bsa`, without clipping.
 
-    The points are public, and only a bound on one record is missing: every answer that reads a split has an infinite
-    privacy cost, by the formulas of the certified program at an infinite clip.
+    The points are public, but the contribution of a record is unbounded. Every answer that reads records has an
+    infinite privacy cost, by the formulas of the certified algorithm at an infinite clip.
 
     Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
     """

@@ -1,6 +1,6 @@
-"""Lipschitz constants of a problem's directions in l1, which the recursion of a private state is made of.
+"""Lipschitz constants of a problem's directions in l1, for the recursion of a private state.
 
-The directions are G_x, G_y and G_z of `ldp_dsbo`, the arguments x, y and z. See docs/proofs/35.
+The directions are G_x, G_y and G_z of `ldp_dsbo`, and the arguments are x, y and z. See docs/proofs/35.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class LipschitzConstants:
     """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
 
     Args:
-        data: kind → (3, 3) Lipschitz constants (l1 → l1) of the mean per-record terms of that kind.
-        regulariser: (3, 3) Lipschitz constants of the data-independent terms.
-        swap: kind → (3,) sup of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records.
-        two_point: whether that is over two points s, s', else one.
+        data: split → Lipschitz constants (l1 → l1) of the mean per-record terms of that split, (3, 3).
+        regulariser: Lipschitz constants of the data-independent terms, (3, 3).
+        swap: split → supremum of ‖G_v(s; ξ) − G_v(s'; ξ')‖₁ over records, (3,).
+        two_point: whether the supremum is over two points s and s' or over one point s = s'.
     """
 
     data: Mapping[Split, Array]
@@ -38,7 +38,7 @@ class LipschitzConstants:
 
 
 class ScoreBounds(NamedTuple):
-    """Bounds on a record's terms, as l1 norms over powers of R ≥ ‖a‖₁ and M_z ≥ |z_s|, of norms ‖a aᵀ‖_{1→1} ≤ R².
+    """Bounds on the terms of a record in l1, relative to powers of R ≥ ‖a‖₁ and M_z ≥ |z_s|, as ‖a aᵀ‖_{1→1} ≤ R².
 
     Args:
         slope: ‖∇_y l‖ ≤ slope·R.
@@ -53,8 +53,8 @@ class ScoreBounds(NamedTuple):
     third: float
 
 
-# Logistic: max σ' = 1/4 and max|σ''| = 1/(6√3), which needs R·box["y"] ≥ log(2 + √3) to be attained.
-# Exactly these classes: a subclass may have other losses.
+# Logistic: max σ' = 1/4 and max|σ''| = 1/(6√3), attained if R·box["y"] ≥ log(2 + √3).
+# The constants hold for exactly these classes, because a subclass can have other losses.
 _BOUNDS: Mapping[type, ScoreBounds] = {
     LogisticHyperparameter: ScoreBounds(1.0, 0.25, 0.25, 6 * math.sqrt(3)),
     SoftmaxHyperparameter: ScoreBounds(2.0, 0.5, 1.0, 1.5 * math.sqrt(3)),
@@ -62,7 +62,7 @@ _BOUNDS: Mapping[type, ScoreBounds] = {
 
 
 def lipschitz_constants(problem: Any, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-    """Return the constants for arguments inside a box, x_s ≤ box["x"] and |y_s| ≤ box["y"], |z_s| ≤ box["z"].
+    """Return the constants for arguments in a box, x_s ≤ box["x"], |y_s| ≤ box["y"] and |z_s| ≤ box["z"].
 
     Args:
         problem: problem of the agents.
@@ -70,7 +70,7 @@ def lipschitz_constants(problem: Any, box: Mapping[str, float], radius: float | 
         radius: R ≥ ‖a‖₁ of every record; None if records are unbounded.
 
     Returns:
-        The constants; None if there are none: without a bound that they need, or for any other problem.
+        The constants. None for other problems, or if a required bound is missing.
     """
     if radius is None or not math.isfinite(radius):
         return None
@@ -86,7 +86,7 @@ def lipschitz_constants(problem: Any, box: Mapping[str, float], radius: float | 
 def _linear_classifier(
     problem: Any, bounds: ScoreBounds, box: Mapping[str, float], r: float
 ) -> LipschitzConstants | None:
-    """Swaps hold over two points, since they bound each record's term by itself."""
+    """Return the constants of a linear classifier. Swaps hold over two points, because they bound each term."""
     regulariser, m_z = penalty_constants(problem.penalty, box), box.get("z", math.inf)
     if regulariser is None or not np.isfinite([m_z, box.get("y", math.inf)]).all():
         return None
@@ -105,7 +105,7 @@ def _linear_classifier(
 
 
 def _mean_estimation(problem: MeanEstimation, radius: float) -> LipschitzConstants:
-    """G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z: no box is needed."""
+    """Return the constants of G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z."""
     data, regulariser = np.zeros((3, 3)), np.diag([0.0, 1.0 + problem.ridge, 1.0 + problem.ridge])
     data[2, 1] = 1.0
     regulariser[0, 2] = regulariser[1, 0] = problem.ridge
@@ -114,7 +114,7 @@ def _mean_estimation(problem: MeanEstimation, radius: float) -> LipschitzConstan
 
 
 def _mean_lower_bound(problem: MeanLowerBound, radius: float) -> LipschitzConstants:
-    """G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z: no box is needed."""
+    """Return the constants of G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z."""
     regulariser = np.diag([0.0, problem.ridge, problem.ridge])
     regulariser[0, 2] = regulariser[1, 0] = problem.ridge * problem.stretch
     data: dict[Split, Array] = dict.fromkeys(SPLITS, np.zeros((3, 3)))
@@ -123,26 +123,26 @@ def _mean_lower_bound(problem: MeanLowerBound, radius: float) -> LipschitzConsta
 
 
 def penalty_constants(penalty: Penalty, box: Mapping[str, float]) -> Array | None:
-    """Return (3, 3) Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z); None if there are none.
+    """Return the Lipschitz constants of (∇²_xy R·z, ∇_y R, ∇²_yy R·z) in (x, y, z), (3, 3), or None.
 
     Args:
         penalty: R.
         box: variable → bound, see `lipschitz_constants`.
     """
     if isinstance(penalty, Pull):
-        # Linear everywhere: no box is needed.
+        # The terms are linear, so no box is needed.
         return penalty.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     x, y, z = (box.get(channel, math.inf) for channel in CHANNELS)
-    # exp of more is no float64.
+    # The exponential of a larger number overflows float64.
     if x > 700.0 or not all(map(math.isfinite, (x, y, z))):
         return None
-    # A coordinate of x moves all variables of its strength at once; attained at the corner of the box.
+    # A coordinate of x changes all variables of its strength. The constants are attained at the corner of the box.
     c = penalty.copies
     return penalty.scale * math.exp(x) * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
 
 
 def clip_to_box(state: Bounded, channel: str, box: Mapping[str, float]) -> Bounded:
-    """Clip a private state to its box, coordinate by coordinate, which moves no two states apart."""
+    """Clip the coordinates of a private state to its box, which does not increase distances."""
     high = box.get(channel, math.inf)
     inside = np.clip(state.value, -math.inf if channel == "x" else -high, high)
     return Bounded(np.zeros_like(inside), inside, state.sensitivities, state.norm)
@@ -151,30 +151,30 @@ def clip_to_box(state: Bounded, channel: str, box: Mapping[str, float]) -> Bound
 def bound_directions(
     constants: LipschitzConstants, counts: Counts, state: Mapping[str, Bounded], directions: Directions
 ) -> Directions:
-    """Bound how far one replaced record moves every term when the state moves too: ΣK·D + S/N, in exact arithmetic.
+    """Bound the change ΣK·D + S/N of each term if one record is replaced and the state changes, in exact arithmetic.
 
     Args:
         constants: K and S.
-        counts: kind → (b,) N, how many records each agent averages.
-        state: variable → x, y and z, at which the terms are, with D as their sensitivities.
-        directions: the terms.
+        counts: split → number N of records that each agent averages, (b,).
+        state: variable → x, y or z at which the terms are evaluated, with sensitivities D.
+        directions: terms.
 
     Returns:
-        The same terms with these sensitivities.
+        The terms with these sensitivities.
     """
     bounded, values = [], cast(Sequence[Bounded], directions)
     for term, value in zip(TERMS, values, strict=True):
         v, lower = CHANNELS.index(CLIP_OF_TERM[term]), term.startswith("lower")
-        own: Split = "train" if lower else "validation"
+        read: Split = "train" if lower else "validation"
         sensitivities = {}
         for split in SPLITS:
-            moved, n = np.stack([state[c].sensitivities[split].sensitivity for c in CHANNELS]), counts[split]
-            share = (n - 1.0) / n if own == split and constants.two_point else np.ones(n.size)
-            total = share * (constants.data[own][v] @ moved)
-            if own == split:
+            change, n = np.stack([state[c].sensitivities[split].sensitivity for c in CHANNELS]), counts[split]
+            share = (n - 1.0) / n if read == split and constants.two_point else np.ones(n.size)
+            total = share * (constants.data[read][v] @ change)
+            if read == split:
                 total = total + constants.swap[split][v] / n
             if lower:
-                total = total + constants.regulariser[v] @ moved
+                total = total + constants.regulariser[v] @ change
             sensitivities[split] = Sensitivity(total, np.ones(n.size), None)
         bounded.append(Bounded(np.zeros_like(value.value), value.value, sensitivities, value.norm))
     return Directions(*bounded)

@@ -1,4 +1,4 @@
-"""Minimax algorithms of a coordinator as their papers print them."""
+"""Minimax algorithms of a trusted coordinator as published."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from papers.published.calibration import (
 class PublishedDpSgda(dp_sgda.DpSgda):
     """The fields and steps of `DpSgda`, only for solver = "ascent", with clips to constants and the published noise.
 
-    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y for every problem. The noise on
-    both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
-    certificate of that noise is its true ε, which is less than half of the claim.
+    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y for every problem. The noise on both means is
+    8 C √(T log(1/δ))/(nε) over T rounds, for samples of fixed size. The samples here are Poisson samples. The certified
+    ε of this noise is less than half of the claim.
 
     Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
     """
@@ -67,7 +67,7 @@ class PublishedDpSgda(dp_sgda.DpSgda):
 
 
 class ConstantClips(dp.MinimaxContext):
-    """A context that clips to constants instead of the problem's ball at a point."""
+    """A context that clips to constants instead of to the problem's ball at a point."""
 
     def ball(self, term: str, x: dp.Array, y: dp.Array) -> PublicBall:
         return PublicBall(None, self.bound(term))
@@ -77,15 +77,21 @@ class ConstantClips(dp.MinimaxContext):
 
 
 REASON = (
-    "As published, y has no noise when it is used: the agents receive exact means of samples, on which the change of x "
-    "depends, so that nothing can be proved."
+    "As published, y has no noise in the update of x. The agents receive exact means of samples, and x depends on "
+    "them, so no sensitivity is proved."
 )
 
 
 class State(NamedTuple):
-    """x (p,): iterate. y (q,): ỹ, the output. exact_y (q,): y without noise. v (p,): ṽ. last_x (p,): x_{r−1}.
+    """State of the published algorithm.
 
-    sample: the last round's mean.
+    Attributes:
+        x: iterate x_r, (p,).
+        y: released ỹ, (q,).
+        exact_y: y without noise, (q,).
+        v: ṽ, (p,).
+        last_x: x_{r−1}, (p,).
+        sample: mean of the last round.
     """
 
     x: dp.Array
@@ -98,24 +104,24 @@ class State(NamedTuple):
 
 @final
 class PublishedPrivateDiff(privatediff.PrivateDiff):
-    """The fields of `PrivateDiff`, only for solver = "ascent", with a noiseless y where it is used.
+    """The fields of `PrivateDiff`, only for solver = "ascent", with a noiseless y in the update of x.
 
-        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last noiseless y
-        d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
+        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, without noise, from the last noiseless y
+        d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, minus that of round r − 1 over its own sample
         r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
         otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
-        x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), which is used for nothing else
+        x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), used only as output
 
     with the noise of Remark 5.1: σ_1 = 4√((R/T) log(1/δ))/(nε), σ_2 = 4√(R log(1/δ))/(nε), and σ_y = 4(2C_0² + βM) √(R
     log(1/δ))/(μnε). C_0, C_1 → privacy.clip.y and x, C_2 → smoothness, T → period, R → rounds, 1/μ → the scale of η_i.
-    C_3 = 1/√inner, the order that Theorem 6 gives. βM, for which no value is given anywhere, is left out.
+    C_3 = 1/√inner, the order in Theorem 6. The paper gives no value of βM, which is omitted.
 
-    Samples are Poisson samples. They differ in size, so that there are no pairs (z_r^j, z_{r−1}^j) whose difference
-    could be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of
-    different samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
+    Samples are Poisson samples of different sizes. The paper clips the differences of pairs (z_r^j, z_{r−1}^j) at
+    C_{2,r}. There are no such pairs here, and every gradient is clipped at C_1. As in the paper, the two terms of a
+    difference use different samples, so the sum of differences is the mean of the newest sample plus all noise.
 
-    Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
-    depends on that y. In the ledger every channel has the sensitivity ∞.
+    No sensitivity is proved: all agents receive the exact means that determine y, and the update of x depends on this
+    y. In the ledger every channel has sensitivity ∞.
 
     Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
     """
@@ -152,7 +158,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
             released = (yield dp.Release(gx=_unproven(sample), **out)).released
             v = released.gx[0]
         else:
-            # In units of C_{2,r}, so that the scale of the noise is the published constant.
+            # The release is in units of C_{2,r}, in which the noise scale is the published constant.
             unit = self._unit(s)
             released = (yield dp.Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
             v = v + unit * released.dx[0]
@@ -160,7 +166,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
         return State(x, released.y[0], y, v, s.x, sample)
 
     def _unit(self, s: State) -> float:
-        """C_{2,r}; C_3 where x is not finite."""
+        """Compute C_{2,r}, or C_3 if x is not finite."""
         with np.errstate(all="ignore"):
             sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last_x))
         return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
@@ -184,7 +190,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
         """Compute the noise of Remark 5.1.
 
         Raises:
-            InputError: an η_i that is independent of μ.
+            InputError: η_i is missing or 0, and does not determine μ.
         """
         if self.y is None or self.y.scale == 0.0:
             raise dp.InputError(
@@ -206,7 +212,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
 
 
 def _unproven(value: dp.Bounded) -> dp.Bounded:
-    """A value of which nothing is claimed: its sample lives on."""
+    """Return the value with infinite sensitivities, because its sample is used again."""
     return replace(
         value,
         sensitivities={split: _infinite_change(s.sensitivity.size) for split, s in value.sensitivities.items()},
@@ -225,16 +231,15 @@ def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
 class PublishedDoubleSpider(spider.DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches.
 
-    The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to
-    C_y and C_x at anchors, and in both differences to 2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no
-    part though ∇_x f is taken there. For a clip of c the noise is, with N = qn, c times (Theorem 6, its constant taken
-    as 1)
+    The steps are those of `double_spider`, by default with step length at most 1/(L√n). Means are clipped to C_y and
+    C_x at anchors, and both differences to 2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, which does not include y_{t+1}
+    although ∇_x f is evaluated there. For a clip c and N = qn, the noise is c times (Theorem 6 with constant 1)
 
         u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
         v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
 
-    One record can carry a clipped mean from one end to the other: by 2c, not 2c/N, for every sample. That is the
-    sensitivity which the certificate of the published noise is for, and its ε is ∞ except for tiny n.
+    One record can change a clipped mean by 2c, and not only 2c/N, for every sample. With this sensitivity, the
+    certified ε of the published noise is ∞ except for tiny n.
 
     Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
     """
@@ -252,7 +257,7 @@ class PublishedDoubleSpider(spider.DoubleSpider):
     def _release_mean(
         self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
     ) -> dp.CoordinatorSteps[dp.Array]:
-        """The mean, or what it has changed by, clipped when it has been taken."""
+        """Release the mean or the mean change, clipped after averaging."""
         term, here, before = query.term, (query.x, query.y), query.earlier_point
         with np.errstate(all="ignore"):
             moved = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
@@ -263,13 +268,13 @@ class PublishedDoubleSpider(spider.DoubleSpider):
             else 2.0 * (self.smoothness or 0.0) * moved
         )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
-        # The noise is planned in units of the clip.
+        # Noise is planned in units of the clip.
         clipped = in_units(clip_mean(mean, unit), unit)
         released: dp.Array = (yield dp.Release(**{channel: clipped})).released[channel][0]
         return released * unit
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        # The sensitivity does not depend on the sample, and there is no amplification by sampling.
+        # The sensitivity does not depend on the sample, so there is no amplification by sampling.
         return spider.plan_alternating_estimates(context, rounds, self.period, 1.0)
 
     def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -278,15 +283,15 @@ class PublishedDoubleSpider(spider.DoubleSpider):
         by_x = root / epsilon * max(1.0 / size, often)
         noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
         charges = self.planned_releases(context, rounds)
-        sizes = {c: (noise[c], clipped_sensitivity(charge.width)) for c, charge in charges.items()}
-        return constant_noise(charges, sizes)
+        scaled = {c: (noise[c], clipped_sensitivity(charge.width)) for c, charge in charges.items()}
+        return constant_noise(charges, scaled)
 
 
 def clip_mean(mean: Bounded, bound: float) -> Bounded:
-    """Clip a mean as a whole to a ball around 0.
+    """Clip a mean to a ball around 0.
 
-    One record can move the clipped mean from one end of the ball to the other, even with a small share in it. The
-    sensitivity is twice the bound, without amplification by sampling.
+    One record can change the clipped mean by the diameter of the ball. The sensitivity is twice the bound, without
+    amplification by sampling.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         size = float(np.linalg.norm(mean.value))
@@ -299,11 +304,11 @@ def clip_mean(mean: Bounded, bound: float) -> Bounded:
 
 
 def clipped_sensitivity(width: int) -> float:
-    """Return the sensitivity of a mean that is clipped to a ball of radius 1."""
+    """Return the sensitivity of a mean after clipping to a ball of radius 1."""
     return 2.0 * float(summation_slack(1, width))
 
 
-# Noise of a deviation of 0 is drawn with this one, in units of a.
+# Smallest standard deviation of noise on differences, in units of a. It replaces 0.
 _SMALLEST_DEVIATION = 1e-9
 
 
@@ -319,16 +324,16 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
                      u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
         s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
 
-    Printed so, and kept: v and u at differences without the v and u before; the 2C of one in the minimum of the other;
-    noise that shrinks with the step while the clip does not; T for √T in σ_1; h at one point, so that s is a moving
-    average; one record, whose part in s is β and not β/n.
+    Kept as published: v and u at differences do not include the last v and u. The minimum of each has the 2C of the
+    other. The noise decreases with the step, but the clip does not. σ_1 has T instead of √T. h is evaluated at one
+    point, so s is a moving average. One record has the weight β in s, and not β/n.
 
-    Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an
-    anchor, and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson
-    sample of rate 1/n replaces the one record: it has one on average.
+    Corrected, because the algorithm would not run: λ_0 > 0 and λ ≥ λ_0, as w_0 = 0 divides by λ = 0. The first round
+    t = 0 is an anchor and s starts at 1, which the paper does not define. s is clipped to the range of the mean of h. A
+    Poisson sample of rate 1/n replaces the one record.
 
-    The ratio of differences to their noise is unbounded, so that nothing is certified. Only s is charged at its true
-    privacy cost. G, smoothness and clips are of h.
+    The ratio of differences to their noise is unbounded, so they have no certificate. s is accounted at its true
+    privacy cost. G, smoothness and clips are those of h.
     """
 
     protocol = "published"
@@ -355,8 +360,8 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
             yield dp.Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
         ).released
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
-        one = (yield dp.Ask(one=_inner_query(context, *here))).one
-        value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
+        inner = (yield dp.Ask(inner=_inner_query(context, *here))).inner
+        value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * inner)).released.s[0]
         by_x, by_y = recursive_spider.compose_gradients(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return recursive_spider.RecursiveState(x, y, v, u, value, 0.0, s.x, s.y)
@@ -394,26 +399,26 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
 
 
 def _inner_query(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.ClippedQuery:
-    """h of one record, on average."""
+    """Return the query of h on a sample of one record on average."""
     return context.query("inner", x, y, 1.0 / context.n)
 
 
 def _worst_point(context: dp.MinimaxContext) -> steps.Point:
-    """Return the point of the smallest λ, where h and its derivatives are largest."""
+    """Return the point with the smallest λ, at which h and its derivatives are largest."""
     return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
 def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
-    """C_x and C_λ, the same at every λ."""
+    """Return C_x and C_λ, which do not depend on λ."""
     return recursive_spider.reach(context.ball("inner_x", *_worst_point(context))), recursive_spider.reach(
         context.ball("inner_y", *_worst_point(context))
     )
 
 
 def _units(smoothness: float, s: recursive_spider.RecursiveState, clips: tuple[float, float]) -> tuple[float, float]:
-    """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
-    away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
-    by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
+    """Compute the noise scales of differences over a. Each minimum has the clip of the other variable."""
+    distance = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
+    by_x, by_y = min(smoothness * distance[0], 2.0 * clips[1]), min(smoothness * distance[1], 2.0 * clips[0])
     return max(by_x, _SMALLEST_DEVIATION), max(by_y, _SMALLEST_DEVIATION)
 
 
@@ -425,9 +430,8 @@ class PublishedDpSpider(spider.DpSpider):
 
         anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
 
-    for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say,
-    and what the noise is worth follows from them. A change is released in units of its clip τ, so that the scale of the
-    noise is planned.
+    for Lipschitz and smooth losses without clipping. The clips here enforce the constants for all losses, and determine
+    the privacy cost of the noise. A change is released in units of its clip τ, so that its noise scale can be planned.
 
     Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
     """
@@ -464,8 +468,8 @@ class PublishedDpSpider(spider.DpSpider):
 class PublishedDpSgdDual(spider.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the published noise.
 
-    The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε instead of
-    √(1/ε). Its certificate is its true ε.
+    The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, although Gaussian noise needs 1/ε instead of √(1/ε).
+    The certified ε is the true ε of this noise.
 
     Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
     """

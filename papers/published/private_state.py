@@ -1,22 +1,22 @@
 """Private states: bounds on the change of a noiseless state under one replaced record.
 
-In Algorithms 1 and 2 of Chen & Wang (ICML 2024) an agent updates from its noiseless state, so a replaced record stays
-in it. Given the messages received, the state is a deterministic function of the agent's records. With
+In Algorithms 1 and 2 of Chen & Wang (ICML 2024), an agent updates from its noiseless state, so a replaced record
+affects all later states. Given the received messages, the state is a deterministic function of the records. With
 D_{v,t} = sup ‖v_t − v'_t‖₁ over neighbouring records and all messages (their Definition F.1), a = |1 − |w_ii||,
 
     D_{v,t+1} ≤ a D_{v,t} + λ_{v,t} { Σ_u (κ_t K^data_vu + K^reg_vu) D_{u,t} + S_v/N_t },        D_{v,0} = 0,
 
-and the release of v_t on Laplace scale ν_{v,t} costs D_{v,t}/ν_{v,t}. K are l1 → l1 Lipschitz constants, S_v is the
-swap sup ‖G_v(s; ξ) − G_v(s'; ξ')‖₁, N_t the number of records averaged.
+and the release of v_t with Laplace scale ν_{v,t} costs ε = D_{v,t}/ν_{v,t}. K are l1 → l1 Lipschitz constants, S_v is
+the swap sup ‖G_v(s; ξ) − G_v(s'; ξ')‖₁, and N_t is the number of averaged records.
 
-The replaced record is evaluated at two *different* states. If S is a supremum over two points it covers that, and only
-the other N_t − 1 records carry the Lipschitz constant: κ_t = (N_t − 1)/N_t. If S compares the records at *one* point,
-the step from s to s' has to be paid for the replaced record too: κ_t = 1. (Inequalities (171), (176), (178) of the
-paper hold because their swap constants, like 2c_l0, cover two points.) Radially clipped terms, v·min(1, C/‖v‖₁), have
-twice the l1 Lipschitz constant of v; clipping by coordinates does not increase it.
+The replaced record is evaluated at two *different* states. If S is a supremum over two points, it covers the change of
+the state, and the Lipschitz constant applies only to the other N_t − 1 records: κ_t = (N_t − 1)/N_t. If S compares the
+records at *one* point, the Lipschitz constant also applies to the replaced record: κ_t = 1. (Inequalities (171), (176),
+(178) of the paper hold because their swap constants, such as 2c_l0, are over two points.) Radially clipped terms,
+v·min(1, C/‖v‖₁), have twice the l1 Lipschitz constant of v. Clipping of coordinates does not increase it.
 
-The recursion is exact for linear losses and increases in every argument. It holds in exact arithmetic. The paper's
-closed form of it (Theorem 4.5) is not a consequence: it lost its dependence on λ, S and K.
+The recursion holds in exact arithmetic. It is exact for linear losses and increasing in every argument. The closed form
+in the paper (Theorem 4.5) does not follow from it, because it does not depend on λ, S and K.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SMALLEST_GAP = 1e-9
 
 
 class _Moves(NamedTuple):
-    """data: (3, 3) constants per kind. swap: (3,) per kind; only of the kinds that are replaced."""
+    """Lipschitz constants (3, 3) of each split, and swaps (3,) of each split with a replaced record."""
 
     data: Mapping[Split, Array]
     swap: Mapping[Split, Array]
@@ -52,29 +52,29 @@ def private_state(
     split: Split | Literal["pair"],
     radial_clip: bool = False,
 ) -> Array:
-    """Bound how far one replaced record moves the states x, y and z, round by round.
+    """Bound the change of the states x, y and z under one replaced record, for each round.
 
     Args:
         constants: Lipschitz and swap constants.
         steps: channel → λ.
-        neighbour_weight: (g,) |w_ii|.
-        averaged: kind → N_t of round t = 0, 1, …, (rounds,) or (rounds, g).
+        neighbour_weight: weights |w_ii|, (g,).
+        averaged: split → N_t of rounds t = 0, 1, …, (rounds,) or (rounds, g).
         rounds: T.
-        split: the kind of the replaced record; "pair" replaces one train and one validation record of the same place.
-        radial_clip: whether the per-record terms are clipped by their norm; default no.
+        split: split of the replaced record; "pair" replaces the train and the validation record of one index.
+        radial_clip: whether the per-record terms are clipped by their norm.
 
     Returns:
-        D_0, …, D_rounds for x, y and z: (rounds + 1, g, 3), +inf where it overflows.
+        D_0, …, D_rounds for x, y and z, (rounds + 1, g, 3), +inf after an overflow.
 
     Raises:
         InputError: there are no constants.
 
     Sensitivity:
-        In l1, one record of one agent replaced; formula at the top of this module. See docs/proofs/03.
+        l1 sensitivity to one replaced record of one agent, by the recursion of this module. See docs/proofs/03.
     """
     known = _require_constants(constants)
     weight = np.atleast_1d(np.asarray(neighbour_weight, dtype=np.float64))
-    # (rounds, 1) or (rounds, g).
+    # The shape is (rounds, 1) or (rounds, g).
     averages = {k: np.asarray(averaged[k], dtype=np.float64).reshape(rounds, -1) for k in known.data}
     counts = {k: np.broadcast_to(n, (rounds, weight.size)) for k, n in averages.items()}
     moves = _movements(known, split, radial_clip)
@@ -92,7 +92,7 @@ def private_state(
             for k, swap in moves.swap.items():
                 pull = pull + swap / counts[k][t][:, None]
             state[t + 1] = keep * state[t] + scales * (t + 1.0) ** -decays * pull
-    # 0·∞ in the products above is an unbounded change.
+    # NaN comes from 0·∞ in the products above, an unbounded change.
     return np.where(np.isnan(state), np.inf, state)
 
 
@@ -106,23 +106,23 @@ def endless_remainder(
     noise: Mapping[str, StepSize],
     split: Split | Literal["pair"],
 ) -> float:
-    """Bound Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for a stream that never ends.
+    """Bound Σ_{t>rounds} Σ_v √2 (t+1)^{ς_v} D_{v,t}/σ_v for an infinite stream.
 
-    The bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} is invariant from `rounds` on if it holds at `rounds`, because every
-    term of its step decreases in t. C is the smallest solution of the linear inequalities that also covers `last`.
+    If the bound D_{v,t} ≤ C_v (t+1)^{−1−v_v} holds at `rounds`, it holds for all later t, because every term of the
+    recursion decreases in t. C is the smallest solution of the linear inequalities that also covers `last`.
 
     Args:
         constants: Lipschitz and swap constants.
         steps: channel → λ.
-        neighbour_weight: |w_ii|.
-        last: (3,) D after `rounds` rounds.
-        rounds: where the sum begins.
-        batch: records that arrive each round.
+        neighbour_weight: weight |w_ii|.
+        last: D after `rounds` rounds, (3,).
+        rounds: number of rounds before the sum.
+        batch: number of records that arrive in each round.
         noise: channel → (σ, ς).
         split: see `private_state`.
 
     Returns:
-        The bound; +inf if there is no such C, or if some decay v_v ≤ ς_v. See docs/proofs/03.
+        The bound, +inf if there is no such C or if some decay v_v ≤ ς_v. See docs/proofs/03.
     """
     known = _require_constants(constants)
     moves = _movements(known, split, radial_clip=False)
@@ -161,7 +161,7 @@ def _movements(constants: LipschitzConstants, split: Split | Literal["pair"], ra
 def _require_constants(constants: LipschitzConstants | None) -> LipschitzConstants:
     if constants is None:
         raise InputError(
-            "The private-state protocol has no certified budget without Lipschitz constants, and this problem has none "
-            "here; box z and y and cap x, bound the records' norm, or use the released-state protocol."
+            "The private-state protocol has no certified ε without Lipschitz constants, which this problem lacks. Fix: "
+            "give boxes for x, y and z and a bound on the norm of records, or use the released-state protocol."
         )
     return constants

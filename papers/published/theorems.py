@@ -1,4 +1,4 @@
-"""Published theorems, evaluated as published: claims for comparison with certified ε, not a replacement.
+"""Published theorems, evaluated as published: claims for comparison with certified ε.
 
 Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
 Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Theorems 4.1 and 4.5.
@@ -19,12 +19,12 @@ from decentral_dp.privacy.schedules import StepSize
 
 SOURCE_4_5 = "Theorem 4.5 of Chen & Wang (2024), as published"
 NAME_4_1 = "Theorem 4.1 of Chen & Wang (2024)"
-# Differences of decimal exponents below this are rounding: 2·0.81 > 0.75 + 0.87 must not hold.
+# Differences of decimal exponents below this are rounding errors: 2·0.81 > 0.75 + 0.87 must not hold.
 _ROUNDING = 1e-12
 
 
 class AgentNoise(Protocol):
-    """σ_i and ς_i of one channel, (m,) each."""
+    """Noise parameters σ_i and ς_i of one channel, (m,) each."""
 
     @property
     def scale(self) -> Array: ...
@@ -35,11 +35,11 @@ class AgentNoise(Protocol):
 
 @dataclass(frozen=True)
 class ClaimedBudget:
-    """A number that a paper prints.
+    """The published ε of every agent.
 
     Args:
-        epsilon: (m,) per agent, None where the formula is undefined.
-        source: where it is published.
+        epsilon: ε of each agent, (m,), None if the formula is undefined.
+        source: statement of the paper.
 
     Example:
         >>> ClaimedBudget((0.5, 1.5), "a paper").epsilon_max, ClaimedBudget((0.5, None), "a paper").epsilon_max
@@ -51,9 +51,9 @@ class ClaimedBudget:
 
     @property
     def epsilon_max(self) -> float | None:
-        """The largest; None if the formula is undefined for some agent."""
-        known = [e for e in self.epsilon if e is not None]
-        return max(known) if known and len(known) == len(self.epsilon) else None
+        """The largest ε, None if the formula is undefined for some agent."""
+        defined = [e for e in self.epsilon if e is not None]
+        return max(defined) if defined and len(defined) == len(self.epsilon) else None
 
 
 def theorem_4_5(
@@ -66,17 +66,17 @@ def theorem_4_5(
     Args:
         steps: channel → λ.
         noise: channel → σ_i and ς_i of every agent.
-        min_neighbour_weight: w̄ = min_i |w_ii| (as published: min w_ii, which is negative).
+        min_neighbour_weight: w̄ = min_i |w_ii| (as published, min w_ii, which is negative).
         rounds: T, or math.inf.
 
     Returns:
-        The claim for every agent; undefined for w̄ ≥ 1.
+        The claim for every agent, undefined for w̄ ≥ 1.
 
     Limits:
-        Not a guarantee: for l(y; ξ) = ξᵀy, ‖ξ‖₁ ≤ c, h = 0 the exact ε is proportional to c, and c is not in the
-        formula. In the proof the factor b of the lemma behind (181) to (184) is missing, hence λ, the Lipschitz
-        constants and the gradient bounds. ln(4/(2 − 2w̄)) is written where the contraction 1 − w̄/2 of (180) gives
-        ln(4/(4 − w̄)). See docs/proofs/32.
+        The claim is not a guarantee. For l(y; ξ) = ξᵀy, ‖ξ‖₁ ≤ c and h = 0, the exact ε is proportional to c, which is
+        not in the formula. The proof omits the factor b of the lemma behind (181) to (184), and therefore λ, the
+        Lipschitz constants and the gradient bounds. It has ln(4/(2 − 2w̄)), although the contraction 1 − w̄/2 of (180)
+        gives ln(4/(4 − w̄)). See docs/proofs/32.
 
     References:
         Chen & Wang, ICML 2024, Theorem 4.5.
@@ -97,7 +97,7 @@ def theorem_4_5(
 
 
 def _power_sum(exponent: float, rounds: float) -> float:
-    """Σ_{t=1}^T (t+1)^{−exponent}."""
+    """Compute Σ_{t=1}^T (t+1)^{−exponent}."""
     if math.isinf(rounds):
         return float(scipy.special.zeta(exponent, 2.0)) if exponent > 1.0 else math.inf
     return float((np.arange(2.0, rounds + 2.0) ** -exponent).sum())
@@ -108,7 +108,7 @@ class Condition:
     """One strict inequality.
 
     Args:
-        condition: condition in words.
+        condition: inequality as text.
         margin: left side minus right side.
     """
 
@@ -129,9 +129,9 @@ class Case:
 
     Args:
         case: name of the case.
-        bounds: what converges at which rate.
+        bounds: quantity that converges.
         exponent: b in O(T^−b).
-        conditions: all of them have to hold.
+        conditions: necessary conditions of the case.
     """
 
     case: str
@@ -154,7 +154,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Theorem:
-    """A theorem's cases, checked."""
+    """A theorem with the checked conditions of its cases."""
 
     name: str
     cases: tuple[Case, ...]
@@ -166,27 +166,27 @@ class Theorem:
 def theorem_4_1(step_decays: Mapping[str, float], noise_decays: Mapping[str, Array]) -> Theorem:
     """Check the conditions of Theorem 4.1 for its three convexity cases.
 
-    Below ς is the smallest over agents and max ς the largest. Assumption 3.1 (max ς < v) and the order of the step
-    sizes belong to every case.
+    In the conditions, ς is the smallest decay over agents and max ς the largest. Every case includes Assumption 3.1
+    (max ς < v) and the order of the step sizes.
 
     Args:
         step_decays: channel → v.
         noise_decays: channel → ς of every agent, (m,).
 
     Returns:
-        The cases with margins and the rate they give.
+        The cases with their margins and rates.
 
     Limits:
-        A channel that is not in `noise_decays` has no noise. It meets the noise bounds of the proof for every ς < v,
-        and is checked at ς = v without Assumption 3.1.
+        A channel that is not in `noise_decays` has no noise. It satisfies the noise bounds of the proof for every
+        ς < v, and is checked at ς = v without Assumption 3.1.
 
     References:
         Chen & Wang, ICML 2024, Theorem 4.1.
 
     Example:
         >>> decays = {"x": 0.9, "y": 0.7, "z": 0.6}
-        >>> checked = theorem_4_1(decays, {channel: np.array([0.1]) for channel in decays})
-        >>> len(checked.cases), [case.holds for case in checked.cases]
+        >>> theorem = theorem_4_1(decays, {channel: np.array([0.1]) for channel in decays})
+        >>> len(theorem.cases), [case.holds for case in theorem.cases]
         (3, [False, False, False])
     """
     v = {c: float(step_decays[c]) for c in CHANNELS}

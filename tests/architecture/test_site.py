@@ -24,7 +24,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.studies.schema import load_study
 from docs.reference_pages import COMMANDS, INDEX, generate_pages
-from papers import name_of
+from papers import resolve_name
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -172,7 +172,7 @@ def test_shown_commands_exist(name: str) -> None:
 def test_shown_experiments_exist(name: str) -> None:
     for line in re.findall(r"python -m papers +([^`#\n]*)", (ROOT / name).read_text(encoding="utf-8")):
         for word in line.split():
-            assert word.startswith("--") or word in ("NAME", "printed_epsilon") or name_of(word)
+            assert word.startswith("--") or word in ("NAME", "published_epsilon") or resolve_name(word)
 
 
 def test_commands_and_links_are_found() -> None:

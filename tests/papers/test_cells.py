@@ -1,4 +1,4 @@
-"""Exact draws from a box by cells: their law, their envelope, and the public bound on their acceptance (proof 21)."""
+"""Exact draws from a box by cells: distribution, envelope, and public bound on the acceptance (proof 21)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
         scores = units(score(positions(box, depth)), target.unit).reshape([2**depth] * dimension)
         covered = np.zeros(scores.shape, dtype=np.int64)
         floors = np.zeros(scores.shape, dtype=np.int64)
-        for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.law.gaps, strict=True):
+        for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.weights.gaps, strict=True):
             block = tuple(slice(int(c) << (depth - at), int(c + 1) << (depth - at)) for c in cell)
             covered[block] += 1
             floors[block] = gap + envelope.floor
@@ -84,7 +84,7 @@ def test_a_lipschitz_constant_too_small_would_show() -> None:
     target = GibbsTarget(rough(1, 3, 1.5), UNIT, pure_rate(1.0, 0.02, 0.0), score_unit(0.02), 0.75, 0.0)
     envelope = refine(target)
     inside = UNIT.centres(envelope.cells, 1)[:0]
-    for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.law.gaps, strict=True):
+    for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.weights.gaps, strict=True):
         ends = UNIT.low + UNIT.sides * ((cell + np.array([[0.01], [0.99]])) * 2.0 ** -float(at))
         low = units(target.score(ends), target.unit) < gap + envelope.floor
         inside = np.concatenate([inside, ends[low]])

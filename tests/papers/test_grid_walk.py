@@ -12,7 +12,7 @@ from papers import grid_walk_chains
 from papers.grid_walk_chains import (
     certified_steps,
     distance,
-    steps,
+    mixing_time,
     walk,
 )
 from papers.published.grid_walk import GridWalkSelection
@@ -29,10 +29,12 @@ def test_the_chain_is_stationary_and_reversible(shape: tuple[int, ...], seed: in
     chain = walk(exponent)
     assert np.allclose(chain.matrix.sum(axis=1), 1.0)
     assert (np.diag(chain.matrix) >= 0.5 - 1e-12).all()
-    assert np.allclose(chain.law @ chain.matrix, chain.law, rtol=1e-12)
-    flow = chain.law[:, None] * chain.matrix
+    assert np.allclose(chain.stationary @ chain.matrix, chain.stationary, rtol=1e-12)
+    flow = chain.stationary[:, None] * chain.matrix
     assert np.allclose(flow, flow.T, rtol=1e-12)
-    assert np.log(chain.law / chain.law[0]) == pytest.approx(exponent.flat[0] - exponent.reshape(-1), abs=1e-9)
+    assert np.log(chain.stationary / chain.stationary[0]) == pytest.approx(
+        exponent.flat[0] - exponent.reshape(-1), abs=1e-9
+    )
     states = np.stack(np.unravel_index(np.arange(exponent.size), shape))
     apart = np.abs(states[:, :, None] - states[:, None, :]).sum(axis=0)
     assert ((chain.matrix > 0) == (apart <= 1)).all()
@@ -41,9 +43,9 @@ def test_the_chain_is_stationary_and_reversible(shape: tuple[int, ...], seed: in
 def test_mixing_is_the_first_time_within_reach() -> None:
     chain = walk(np.abs(np.arange(12) - 4.0))
     for xi in (0.5, 0.05):
-        count = steps(chain, xi)
+        count = mixing_time(chain, xi)
         laws = [np.linalg.matrix_power(chain.matrix, t) for t in (count - 1, count)]
-        goal = np.broadcast_to(chain.law, chain.matrix.shape)
+        goal = np.broadcast_to(chain.stationary, chain.matrix.shape)
         assert distance(laws[1], goal) <= xi < distance(laws[0], goal)
     relative = np.array([0.5, 0.5]) * [0.9, 1.1]
     assert distance(relative, np.array([0.5, 0.5])) == pytest.approx(-np.log(0.9))
@@ -55,7 +57,7 @@ def test_certified_steps_are_infeasible() -> None:
     side, alpha = 1.0, 40.0
     gamma = 1.0 / (2 * alpha)
     x = (np.arange(80) + 0.5) * gamma
-    true = steps(walk(alpha * np.abs(x - 0.5)), 0.125)
+    true = mixing_time(walk(alpha * np.abs(x - 0.5)), 0.125)
     needed = certified_steps(side, alpha, gamma, 1, 0.125)
     assert 1e9 < needed < 2e9
     assert 1e3 < true < 1e5
@@ -63,7 +65,7 @@ def test_certified_steps_are_infeasible() -> None:
 
 
 def test_a_walk_has_the_distribution_of_its_chain_and_no_certificate() -> None:
-    """Five cells, twelve steps: draws by cell against powers of the dense matrix, not the law that it would reach."""
+    """Five cells, twelve steps: draws by cell against powers of the dense matrix, not its stationary distribution."""
 
     def score(points: Array) -> Array:
         return np.asarray(0.8 * (points[:, 0] + 1.0))
@@ -80,11 +82,11 @@ def test_a_walk_has_the_distribution_of_its_chain_and_no_certificate() -> None:
     inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
     fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
     # Two halves of every cell, which the last step distinguishes.
-    expected = grid_walk_chains.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
+    expected = grid_walk_chains.output_distribution(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
     samples = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
     counts = np.histogram(samples, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
     assert not rejected(counts, expected)
-    assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
+    assert rejected(counts, np.repeat(chain.stationary, 2)), "twelve steps are not enough"
     assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"
     assert abs(selection.draw(rng, 0.0)[0] + 1.0) < 1e-6

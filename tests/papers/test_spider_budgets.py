@@ -34,7 +34,7 @@ def test_costs_agree_with_independent_computations(claimed: float) -> None:
 
 
 def per_record(lines: list[tuple[float, float, int]], h: float) -> float:
-    """ε at δ from dp_accounting's own events, z = σ/C of the noise on sums; replace-one doubles the sensitivity."""
+    """Compute ε at δ with dp_accounting, for noise multipliers z = σ/C of sums and replace-one adjacency."""
     import dp_accounting
     from dp_accounting import pld
 
@@ -69,11 +69,11 @@ def test_anchors_without_the_root(period: int, expected: float) -> None:
 
 
 def test_one_record_in_s() -> None:
-    """β·356 deviations; a drawn record is known where that is much, and δ is then the chance of being drawn."""
+    """At β·356 standard deviations, a sampled record is revealed, and δ is the probability of being sampled."""
     deviations = 60_000 / math.sqrt(2344 * 1.1 * math.log(60_000))
     assert deviations == pytest.approx(356.0, abs=0.5)
     probability = 1.0 - (1.0 - 1.0 / 60_000) ** 2344
     assert probability == pytest.approx(0.038, abs=5e-4)
-    computed = [e16.shown(generator("t", k), deviations, 1000) for k in range(8)]
+    computed = [e16.empirical_delta(generator("t", k), deviations, 1000) for k in range(8)]
     assert np.mean(computed) == pytest.approx(probability, abs=4.0 * math.sqrt(probability / 8000))
-    assert max(e16.shown(generator("u", k), 0.02, 500) for k in range(2)) == 0.0
+    assert max(e16.empirical_delta(generator("u", k), 0.02, 500) for k in range(2)) == 0.0

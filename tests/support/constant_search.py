@@ -11,7 +11,7 @@ from decentral_dp.bounded import SPLITS, Array, Split
 from papers.counterexamples import (
     TARGETS,
     NeighbourPair,
-    Pair,
+    SearchResult,
     SearchSpace,
     climb,
     minimiser,
@@ -64,7 +64,7 @@ MEASURES: Mapping[str, Callable[[NeighbourPair], float]] = {
 }
 
 
-def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, Pair]:
+def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, SearchResult]:
     """Search for the worst neighbours of every sensitivity and each role.
 
     Args:
@@ -80,7 +80,7 @@ def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, Pai
 
 def search_constants(
     space: SearchSpace, seed: int, tries: int = 100, names: Collection[str] = tuple(MEASURES)
-) -> dict[str, Pair]:
+) -> dict[str, SearchResult]:
     """Search for the largest values of what the constants bound.
 
     Args:
@@ -109,11 +109,11 @@ def search_constants(
             role: Split = role,
             both: bool = both,
             measure: Measure = measure,
-        ) -> Pair:
+        ) -> SearchResult:
             pair = of.pair(parameters, role)
             ends = (np.minimum(pair.x, pair.x2), np.maximum(pair.x, pair.x2)) if both else (pair.x, pair.x)
             known = float(getattr(space.family.constants(*ends), name))
-            return Pair(measure(pair), 1.0 / known if name == "mu" else known)
+            return SearchResult(measure(pair), 1.0 / known if name == "mu" else known)
 
         out[name] = climb(tried, space, [seed, len(TARGETS) + at], tries)
     return out

@@ -64,7 +64,7 @@ def test_certified_epsilon_of_published_dp_sgda_noise(claimed: float, fine: floa
     price = cost(program, calibrations)
     assert 0.99 * fine <= price <= 1.01 * coarse
     assert price < 0.47 * claimed
-    assert price == pytest.approx(claimed_noise.worth(claimed_noise.sgda(claimed)), rel=1e-6)
+    assert price == pytest.approx(claimed_noise.true_epsilon(claimed_noise.sgda(claimed)), rel=1e-6)
 
 
 def test_certified_programs_cost_their_number_of_events() -> None:

@@ -251,7 +251,7 @@ def test_published_form_is_not_certified() -> None:
     assert np.isinf(epsilon_of(run.records, 1e-4)).all()
     assert privacy["claimed"]["epsilon_max"] == 6.0
     assert "Remark 5.1" in privacy["claimed"]["source"]
-    assert any("y has no noise when it is used" in reason for reason in privacy["uncertified"].values())
+    assert any("y has no noise in the update of x" in reason for reason in privacy["uncertified"].values())
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 from decentral_dp.bounded import Array
 from decentral_dp.topology import build_topology
-from papers import printed_epsilon as printed
-from papers.printed_epsilon import (
+from papers import published_epsilon as published
+from papers.published_epsilon import (
     BATCH,
     GRAPHS,
     PASSES,
@@ -30,19 +30,19 @@ from papers.printed_epsilon import (
     zcdp_rho,
 )
 
-RATE, ROUNDS = BATCH / SHARD, printed.STEPS + 1
+RATE, ROUNDS = BATCH / SHARD, published.STEPS + 1
 # Neighbours of an agent and itself, over which the scripts' weights are equal.
 AROUND = {"complete": 16, "grid": 5, "ring": 3}
 
 
 def zeroed_out(multiplier: float) -> float:
-    """ε of Poisson samples of which a record is taken away, or added, by another accountant."""
+    """Compute ε of Poisson samples for add-or-remove adjacency by another accountant."""
     import dp_accounting
     from dp_accounting import pld
 
     accountant = pld.PLDAccountant(value_discretization_interval=2e-3)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(multiplier)), ROUNDS)
-    return float(accountant.get_epsilon(printed.DELTA))
+    return float(accountant.get_epsilon(published.DELTA))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def zeroed_out(multiplier: float) -> float:
 def test_one_step_is_accounted_instead_of_a_thousand(
     claim: float, multiplier: float, zeroed: float, passes: float, passes_replaced: float
 ) -> None:
-    """DECOR's formula at example level, and what 1001 steps with its noise cost by every reading of the batches."""
+    """Compare DECOR's formula at example level with ε of 1001 steps with its noise, for each kind of batches."""
     assert one_step_renyi(multiplier, RATE) == pytest.approx(claim, rel=0.01)
     assert zeroed_out(multiplier) == pytest.approx(zeroed, rel=0.007)
     # The package's pair for records taken away is the same in both directions, which costs up to a fifth.
@@ -65,7 +65,7 @@ def test_one_step_is_accounted_instead_of_a_thousand(
 
 
 MNIST = {
-    # ε printed, graph: σ and what protects as accounted, over the clip of a batch; with pair noise scaled by W.
+    # (claimed ε, graph) → σ, accounted noise over the clip of a batch, and the same with pairwise noise scaled by W.
     (1.0, "complete"): (0.222, 0.705, 0.232),
     (1.0, "ring"): (0.191, 0.706, 0.514),
     (0.1, "complete"): (0.222, 0.861, 0.295),
@@ -94,7 +94,7 @@ def test_the_noise_of_decors_scripts(case: tuple[float, str]) -> None:
 def test_user_level_composes_and_falls_to_independent_noise(
     claim: float, fresh: float, alone: float, scaled: float
 ) -> None:
-    steps = printed.LIBSVM_STEPS
+    steps = published.LIBSVM_STEPS
     for name in GRAPHS:
         graph = laplacian(GRAPHS[name])
         own, pair = decor_user_level(claim, graph, steps)
@@ -132,20 +132,20 @@ def test_a_deviation_for_a_variance(claim: float, grid: float, ring: float) -> N
         assert gaussian(2.0 * math.sqrt(ROUNDS) / own) == pytest.approx(158.0, rel=0.005)
 
 
-@pytest.mark.parametrize("turning", [False, True])
-def test_noise_drawn_once_by_its_whole_covariance(turning: bool) -> None:
-    """(T·m, T·m): σ²I and the same pair noise in every round, a record of agent 2 that is read in four of six."""
+@pytest.mark.parametrize("alternating", [False, True])
+def test_noise_drawn_once_by_its_whole_covariance(alternating: bool) -> None:
+    """Use the covariance (T·m, T·m) of equal pairwise noise in every round, and a record in four of six rounds."""
     agents, rounds, own, pair = 5, 6, 0.7, 1.9
     graph = laplacian("ring", agents)
     covariance = own**2 * np.eye(rounds * agents) + np.kron(np.ones((rounds, rounds)), pair**2 * graph)
     moved = np.zeros((rounds, agents))
-    moved[[0, 2, 3, 5], 2] = [1.0, -1.0, 1.0, -1.0] if turning else 1.0
+    moved[[0, 2, 3, 5], 2] = [1.0, -1.0, 1.0, -1.0] if alternating else 1.0
     exact = math.sqrt(moved.ravel() @ np.linalg.solve(covariance, moved.ravel()))
-    assert constant_noise_mu(own, pair, graph, 4, rounds, turning) == pytest.approx(exact, rel=1e-12)
+    assert constant_noise_mu(own, pair, graph, 4, rounds, alternating) == pytest.approx(exact, rel=1e-12)
 
 
 def test_the_largest_release_without_constants() -> None:
-    """The event of `largest_shows` has its claimed probability for any constant draw."""
+    """The event of `maximum_lower_bound` has its probability for any constant draw."""
     rng, reads, rounds, mu, runs = np.random.default_rng(5), 3, 40, 4.0, 20_000
     for sign, cut in ((1.0, 2.0), (-1.0, 2.0), (1.0, 1.5)):
         noise = rng.standard_normal((runs, rounds)) + 50.0 * rng.standard_normal((runs, 1))
@@ -156,12 +156,12 @@ def test_the_largest_release_without_constants() -> None:
         lost = 0.5 * mu * reads / rounds
         law = norm.cdf(cut - sign * (0.5 * mu - lost)) ** reads * norm.cdf(cut + sign * lost) ** (rounds - reads)
         assert often == pytest.approx(law, abs=4.0 * math.sqrt(law * (1.0 - law) / runs) + 1e-4)
-    assert printed.largest_shows(mu, reads, rounds) > 0.0
+    assert published.maximum_lower_bound(mu, reads, rounds) > 0.0
 
 
 def test_a_sum_reveals_a_record_that_is_read_in_every_round() -> None:
-    assert printed.sum_shows(0.2, 1.0 - 1e-12, 400) == pytest.approx(gaussian(4.0), rel=6e-3)
-    assert printed.sum_shows(1e-3, 0.1, 100) <= sampled(1e-3, 0.1, 100, poisson=True)
+    assert published.sum_lower_bound(0.2, 1.0 - 1e-12, 400) == pytest.approx(gaussian(4.0), rel=6e-3)
+    assert published.sum_lower_bound(1e-3, 0.1, 100) <= sampled(1e-3, 0.1, 100, poisson=True)
 
 
 def variation(p: Array, q: Array, step: float) -> float:
@@ -169,18 +169,18 @@ def variation(p: Array, q: Array, step: float) -> float:
 
 
 def test_a_step_that_keeps_noise_apart() -> None:
-    """Total variation .383 where the lemma allows .276, and all of it without any second noise."""
-    apart = variation(*printed.one_hop(kept=1.0, gain=5.0, turn=0.5, apart=1.0))
+    """The total variation is 0.383, and the lemma allows 0.276. It equals that without the second noise."""
+    apart = variation(*published.one_hop(kept=1.0, gain=5.0, threshold=0.5, distance=1.0))
     assert apart == pytest.approx(0.383, abs=5e-4)
     assert apart == pytest.approx(2.0 * norm.cdf(0.5) - 1.0, abs=5e-4)
     assert 2.0 * norm.cdf(0.5 / math.sqrt(2.0)) - 1.0 == pytest.approx(0.276, abs=5e-4)
 
 
 def test_a_sign_that_is_passed_on() -> None:
-    """Count: o receives whether v's state, at 0 or 2, exceeds 4.5, at full clip and a third of it."""
-    before, after, step = printed.one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
-    shown = printed.densities_show(after, before, step)
-    assert gaussian(2.0 / math.sqrt(10.0)) < shown < gaussian(2.0)
+    """Compare the densities with frequencies in a simulation of the forwarded sign."""
+    before, after, step = published.one_hop(kept=1.0 / 3.0, gain=1.0, threshold=4.5, distance=2.0)
+    bound = published.densities_lower_bound(after, before, step)
+    assert gaussian(2.0 / math.sqrt(10.0)) < bound < gaussian(2.0)
     assert np.array([before.sum(), after.sum()]) * step == pytest.approx([1.0, 1.0], abs=1e-9)
     rng, grid = np.random.default_rng(3), np.linspace(-16.0, 17.0, before.size)
     for law, moved in ((before, 0.0), (after, 2.0)):
@@ -191,7 +191,7 @@ def test_a_sign_that_is_passed_on() -> None:
 
 @pytest.mark.parametrize(("graph", "agents", "victim", "rounds"), [("path", 3, 2, 2), ("ring", 16, 8, 8)])
 def test_a_neighbour_solves_for_all_noised_values(graph: str, agents: int, victim: int, rounds: int) -> None:
-    """From the messages of a gossip average in float64, without anything else that is known."""
+    """Reconstruct the values only from the messages of a gossip average in float64."""
     mixing = np.eye(agents) + build_topology(graph, agents).mixing.toarray()
     rng = np.random.default_rng(7)
     noised = rng.standard_normal(agents)
@@ -203,24 +203,24 @@ def test_a_neighbour_solves_for_all_noised_values(graph: str, agents: int, victi
         state, power = mixing @ state, mixing @ power
     computed = np.linalg.lstsq(np.vstack(rows), np.concatenate(observed), rcond=None)[0]
     assert computed[victim] == pytest.approx(noised[victim], abs=1e-8)
-    assert printed.gossip_shown(mixing, victim, 0, rounds) == pytest.approx(1.0, abs=1e-9)
-    assert printed.gossip_claim(mixing, victim, 0, rounds) < 0.7
+    assert published.gossip_exact(mixing, victim, 0, rounds) == pytest.approx(1.0, abs=1e-9)
+    assert published.gossip_claim(mixing, victim, 0, rounds) < 0.7
     if graph == "ring":
-        assert printed.gossip_shown(mixing, victim, 0, rounds - 1) == pytest.approx(0.0, abs=1e-9)
+        assert published.gossip_exact(mixing, victim, 0, rounds - 1) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
-    return pd.DataFrame(list(printed.lines()), columns=list(printed.Line._fields))
+    return pd.DataFrame(list(published.lines()), columns=list(published.Line._fields))
 
 
 def test_no_empirical_bound_exceeds_the_certificate(frame: pd.DataFrame) -> None:
-    assert (frame["shown"] <= frame["certified"] * (1.0 + 1e-9)).all()
-    high_enough = frame.loc[frame["shown"] <= frame["claimed"], ["paper", "setting"]]
+    assert (frame["empirical"] <= frame["certified"] * (1.0 + 1e-9)).all()
+    high_enough = frame.loc[frame["empirical"] <= frame["claimed"], ["paper", "setting"]]
     assert set(high_enough.itertuples(index=False, name=None)) == {
         ("DECOR, a9a", "complete, as accounted"),
         ("DECOR, a9a", "ring, as accounted"),
         ("CorN-DSGD", "a record in every batch"),
-        ("CorN-DSGD", "batches of a9a as drawn"),
-        ("CorN-DSGD", "batches of MNIST as drawn"),
+        ("CorN-DSGD", "sampled batches of a9a"),
+        ("CorN-DSGD", "sampled batches of MNIST"),
     }
