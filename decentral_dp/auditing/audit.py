@@ -445,8 +445,8 @@ def describe_audit(
     if claimed_epsilon is not None and status != "broken":
         word = "Refuted" if bound.epsilon > claimed_epsilon else "Not refuted"
         out.append(f"{word}: the claim of ε = {epsilon_text(claimed_epsilon)}.")
-    closing = [] if status == "broken" else ["The same game on two equal data sets shows nothing, as it must."]
-    closing.append("The lower bound holds for one attack. A small one certifies nothing.")
+    closing = [] if status == "broken" else ["The same game on two equal data sets gives 0, as required."]
+    closing.append("The lower bound is that of one attack, so a small one does not certify a small ε.")
     method = {
         "exact": f"The two data sets are at the same distance on each of {COMPARED_RUNS} transcripts. If they are on "
         "all, the lower bound is exact for these two records.",

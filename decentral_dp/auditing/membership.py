@@ -417,7 +417,7 @@ def describe_inference(inference: Inference) -> list[str]:
         out.append(f"{word}: the claim of {claim}.")
     out.append(
         "The ceiling holds for every attack, for one replaced record and exchangeable members and others. This "
-        "attack queries a model about single records, and a low AUC certifies nothing."
+        "attack queries a model about single records, and a low AUC does not certify a small ε."
     )
     out.append("AUCs read the private records: non-private evaluation, not covered by ε.")
     return out

@@ -672,7 +672,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
         colluders = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
         price += f" ε of this run holds against {colluders} (privacy.colluders), of the others against any number."
     if "none" in baselines:
-        price += " Do not publish the run without noise or its scores: it protects nobody."
+        price += " Do not publish the run without noise or its scores: it is not private."
     return BaselineComparison(table, sentence, price)
 
 

@@ -177,7 +177,7 @@ def test_what_all_of_them_released_is_added_up() -> None:
     told = compare_with_baselines([(result(0.9, 2.0), {"alone": result(0.7, 2.0), "none": result(0.95, np.inf)})])
     assert told is not None
     assert "at most ε = 4.00 at δ = 2e-5" in told.price
-    assert "protects nobody" in told.price
+    assert "is not private" in told.price
 
 
 def test_differences_are_paired_over_seeds() -> None:
