@@ -188,7 +188,7 @@ def test_differences_are_paired_over_seeds() -> None:
     # t of one degree of freedom is 12.706, and the standard error is 0.01.
     assert "test_auc: +0.210 (95 % interval over seeds +0.083 to +0.337) against each agent alone" in told.sentence
     assert "2 runs each" in told.sentence
-    assert [row[1] for row in told.table.rows] == ["0.5", "0.85", "0.64"]
+    assert [row[1] for row in told.table.rows] == ["0.5000", "0.8500", "0.6400"]
     assert "at most ε = 8.00 at δ = 4e-5" in told.price
     losing = compare_with_baselines([(result(0.7, 2.0), {"alone": result(0.9, 2.0)})] * 2)
     assert losing is not None
