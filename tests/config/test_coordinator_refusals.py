@@ -59,29 +59,6 @@ def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None
 # With public facts of the data.
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "problem"),
-    [
-        ("second_order_dp_bilevel", {"privacy.mechanism": "laplace"}, "privacy.mechanism"),
-        ("second_order_dp_bilevel", {"algorithm.domain": None}, "algorithm.domain: missing"),
-        ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_range"),
-        ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
-        ("pp_ift", {"privacy.guarantee": "as_published"}, "privacy.guarantee: pp_ift"),
-        ("papers.published:PublishedSecondOrder", {}, "privacy.guarantee: papers.published"),
-    ],
-)
-def test_scenarios_without_a_guarantee_are_refused(
-    tmp_path: Path, kind: str, changes: dict[str, Any], problem: str
-) -> None:
-    if changes.get("problem.data") == "NUMBERS":
-        table = tmp_path / "numbers.csv"
-        rng = np.random.default_rng([4, 2])
-        table.write_text("a,b,target\n" + "\n".join(",".join(f"{v:.3f}" for v in row) for row in rng.random((60, 3))))
-        more = {"problem.data": str(table), "problem.scale": None, "problem.label": "target", "problem.classes": []}
-        changes = {**changes, **more}
-    assert re.search(problem, refusal(bilevel(kind, **changes)))
-
-
 @pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])
 def test_labels_of_classes_lie_within_the_certified_bound(data: str) -> None:
     """Classes are numbered from 0 on, and a regression reads their numbers."""
@@ -135,18 +112,6 @@ def with_records(data: str, **changes: Any) -> dict[str, Any]:
 
 def without_guarantee(made: dict[str, Any]) -> dict[str, Any]:
     return {**made, "privacy": {"guarantee": "none"}}
-
-
-@pytest.mark.parametrize(("label", "absent"), [(0, 1), (1, 0)])
-def test_a_class_without_a_record_is_refused_only_without_a_guarantee(tmp_path: Path, label: int, absent: int) -> None:
-    made = with_records(write_records(tmp_path, np.full(60, label)))
-    assert "all records have the same label" in refusal(without_guarantee(made))
-    # Which classes have records is private, and a refusal would reveal it.
-    assert build.build_job(load(made)).n_agents == 5
-    labels = np.full(60, label)
-    labels[::2] = absent
-    write_records(tmp_path, labels)
-    assert build.build_job(load(without_guarantee(made))).n_agents == 5
 
 
 def test_undeclared_classes_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.engines.host import Host
 from tests.support.published import scenario_file
+from tests.support.training import training
 
 KINDS: dict[str, dict[str, Any]] = {
     "matching": {"over_time": "matching"},
@@ -26,19 +27,8 @@ ROUNDS = 12
 
 
 def scenario(table: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {
-        "seed": 5,
-        "problem": {
-            "kind": "classification",
-            "data": "breast_cancer",
-            "scale": "public_ranges",
-            "test": 0.2,
-        },
-        "topology": {"kind": "ring", "agents": 6, **table},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
-        "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
-    }
+    tables = {"topology": {"agents": 6, **table}, "algorithm": {"rounds": ROUNDS}}
+    return training(**tables, run={"evaluate_every": 2, **changes})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,6 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.simulation.communication import communication, compression_summary
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.topology.compression import Compression
+from tests.support.training import training
 
 KINDS: dict[str, dict[str, Any]] = {
     "top_k": {"kind": "top_k", "share": 0.2},
@@ -28,16 +29,11 @@ ROUNDS, AGENTS = 12, 6
 def scenario(
     compression: dict[str, Any] | None, kind: str = "dp_dsgd", graph: str = "ring", **changes: Any
 ) -> dict[str, Any]:
-    table = {} if compression is None else {"compression": compression}
-    return {
-        "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": graph, "agents": AGENTS, **table},
-        "algorithm": {"kind": kind, "rounds": ROUNDS, "learning_rate": {"scale": 0.5}}
-        | ({"momentum": 0.0} if kind == "dp_dsgd" else {}),
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
-        "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
-    }
+    return training(
+        topology={"kind": graph, "agents": AGENTS, "compression": compression},
+        algorithm={"kind": kind, "rounds": ROUNDS, "momentum": 0.0 if kind == "dp_dsgd" else None},
+        run={"evaluate_every": 2, **changes},
+    )
 
 
 # Quantisers ---------------------------------------------------------------------------------------------------------

@@ -70,8 +70,3 @@ def test_a_run_records_what_was_planned() -> None:
 def test_two_sources_of_noise_are_refused(key: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=key):
         decentral_dp.plan("dp_dsgd", set={**FIXED, **change})
-
-
-def test_a_coordinator_plans_its_own_noise() -> None:
-    with pytest.raises(InputError, match=r"privacy\.noise_multiplier"):
-        decentral_dp.plan("dp_sgda", set={"privacy.noise_multiplier": 2.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,14 @@ from tests.support.closed_forms import QuadraticSolution
 
 # Clip of all terms, and lower end of the domain of x.
 C, LOW = 0.3, -1.0
+
+
+def steps_scenario(scenario: Callable[..., dict[str, Any]], kind: str, **keys: Any) -> dict[str, Any]:
+    """Return a scenario of four agents whose x reaches the lower end of its domain; keys are those of the algorithm."""
+    table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
+    own = {"kind": kind, "x": 300.0, "domain": {"low": LOW, "high": 0.0}, "init": {"x": -0.6}}
+    privacy = {"epsilon": 4.0, "delta": 1e-5, "clip": {"y": C, "z": C}}
+    return table | {"algorithm": own | keys, "privacy": privacy}
 
 
 def clip_vector(rows: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
+from tests.support.training import training
 
 TABLE = {"kind": "push_sum", "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 FALL = 0.1
@@ -117,13 +118,9 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     """Oracle: shares of networkx's arcs, sent one by one, those that never arrive kept by their senders."""
     graph, changes = NETWORKS[name]
     rounds, step = 15, 0.5
-    content = {
-        "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "algorithm": {"kind": "push_sum", "rounds": rounds, "learning_rate": {"scale": step}},
-        "privacy": {"guarantee": "none"},
-        "run": {"average": 1, "measures": ["lower_loss"]},
-    }
+    content = training(algorithm={"kind": "push_sum", "rounds": rounds, "learning_rate": {"scale": step}})
+    content["privacy"] = {"guarantee": "none"}
+    del content["topology"]
     run = decentral_dp.run(content, set=changes, topology=graph)
     job = run.simulation()
     over_time, m = job.topology.over_time, job.n_agents

@@ -16,7 +16,7 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.support.bilevel_steps import signed_records
 from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
@@ -37,12 +37,6 @@ def content(scenario: Make) -> Make:
         return scenario_table
 
     return make
-
-
-def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Return the signed features of all train and of all validation records."""
-    train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
-    return train, validation
 
 
 def solution(train: np.ndarray, x: float, pull: tuple[np.ndarray, float] | None = None) -> np.ndarray:

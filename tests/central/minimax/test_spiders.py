@@ -197,14 +197,6 @@ def test_published_noise_of_joint_estimates_by_hand() -> None:
 # Refusals ---------------------------------------------------------------------------------------------------------
 
 
-@BOTH
-def test_joint_gradient_has_one_clip(algorithm: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-        made(algorithm, privacy={"clip": {}})
-    with pytest.raises(InputError, match=r"privacy\.clip\.y: .* as one vector"):
-        made(algorithm, privacy={"clip": {"x": 0.2, "y": 0.2}})
-
-
 @pytest.mark.parametrize("guarantee", ["certified", "as_published"])
 def test_scdro_is_not_private(guarantee: str) -> None:
     with pytest.raises(InputError, match=r'privacy\.guarantee: scdro has no clipping .* guarantee = "none"') as error:
