@@ -158,8 +158,6 @@ def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(progr
 def test_what_keeps_more_than_it_plans_is_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError, match=r"round 2: .* one train record may move y by .*, planned "):
         decentral_dp.run(content(epsilon=4.0, **keys), algorithm=Hidden(StepSize(0.5)))
-    with pytest.raises(InputError, match='"zero_out" is derived for algorithms of this package'):
-        decentral_dp.build(content(epsilon=4.0, neighbours="zero_out"), algorithm=Admm(StepSize(0.5)))
 
 
 class Averaging(DpDsgd):
