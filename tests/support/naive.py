@@ -159,6 +159,14 @@ def finished(job: Job) -> Outcome:
     return LocalEngine().run(job.nodes(), job.rounds)
 
 
+def settled(algorithm: Mapping[str, Any], **tables: Any) -> tuple[Job, Any]:
+    """Run the quadratic problem without noise, where every agent has records of one class."""
+    content = base(algorithm, "none", **tables)
+    content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
+    job = made("quadratic", content)
+    return job, finished(job).last_snapshot
+
+
 def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     """(recorded, planned) of another program in this job's place."""
     nodes = [n._replace(program=program) for n in job.nodes()]

@@ -185,9 +185,6 @@ class Corrected(GossipConformance):
         content = super().content(*guarantee, **tables)
         return content | {"privacy": only_y(content["privacy"])}
 
-    def told(self, job: Job, *rest: Any) -> Told:
-        return self.loop(job, *rest).run()
-
     def certified(self) -> Any:
         return self.kind(StepSize(0.5, 0.3), start={"x": 1.0})
 

@@ -16,7 +16,6 @@ from decentral_dp.algorithms.gossip.push_sum import PushSum, PushSumState
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
@@ -56,6 +55,7 @@ def gossip(s: PushSumState) -> Gossip:
 
 
 class TestPushSum(GossipConformance):
+    loop = Naive
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
@@ -70,9 +70,6 @@ class TestPushSum(GossipConformance):
         privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
         privacy |= {"clip": {"scale": CLIPS["y"], "decay": FALL}} if "clip" in privacy else {}
         return content | {"privacy": privacy, "topology": GRAPH}
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return Naive(job, *rest).run()
 
     def free(self, kind: str) -> set[str]:
         return {"x", "w"}
