@@ -16,6 +16,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
 from tests.support.replay import network_replay
+from tests.support.training import training
 
 CLIP, ROUNDS = 0.5, 6
 
@@ -70,13 +71,7 @@ class LocalSteps:
 
 
 def content(**privacy: Any) -> dict[str, Any]:
-    return {
-        "seed": 3,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "clip": CLIP, "delta": 1e-5, **privacy},
-    }
+    return training(algorithm={"rounds": ROUNDS}, privacy={"clip": CLIP, **privacy})
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from decentral_dp.privacy.mechanisms import UNCERTIFIED
 from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.simulation.jobs.build import build_job
 from tests.conftest import BASE
-from tests.support.coordinator_scenarios import RANKING
+from tests.support.coordinator_scenarios import GOSSIP_RANKING, RANKING
 from tests.support.coordinator_scenarios import content as coordinator
 from tests.support.published import as_published, scenario_file
 from tests.support.shards import write_shards
@@ -42,14 +42,6 @@ PACKAGE = Path(decentral_dp.__file__).parent
 
 TRAINING = training(algorithm={"rounds": 4}, run={"evaluate_every": 4, "average": None})
 """Decentralised training of a linear model."""
-
-GOSSIP_RANKING: dict[str, Any] = {
-    **RANKING,
-    "topology": {"kind": "ring", "agents": 5},
-    "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
-    "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
-}
-"""The minimax problem without a coordinator."""
 
 PUBLISHED = (
     "classification",

@@ -37,7 +37,7 @@ from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.membership import class_only, shifted
-from tests.support.coordinator_scenarios import ranking
+from tests.support.coordinator_scenarios import GOSSIP_RANKING, ranking
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
 
@@ -253,12 +253,8 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
 
 def test_gossip_is_attacked_at_the_published_x() -> None:
     """The model of a minimax problem is x, as with a coordinator."""
-    changed = {
-        "topology": {"kind": "ring", "agents": 5},
-        "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
-    }
-    job = build(load({**RANKING, "problem": {**RANKING["problem"], "test": 0.3, "partition": "iid"}, **changed}))
+    problem = GOSSIP_RANKING["problem"] | {"test": 0.3, "partition": "iid"}
+    job = build(load({**GOSSIP_RANKING, "problem": problem}))
     found = attack_run(job, {"x": np.zeros((5, job.problem.p))})
     assert found.members == int(job.counts["train"].sum())
     assert found.auc == 0.5

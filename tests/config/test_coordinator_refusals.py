@@ -17,7 +17,6 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.summary import statement_of
 from papers.published import FORMS
 from tests.support.coordinator_scenarios import content as bilevel
 from tests.support.coordinator_scenarios import ranking as minimax
@@ -143,15 +142,6 @@ def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given()
 
 
 # How runs end.
-
-
-@pytest.mark.parametrize("seed", [3, None])
-def test_a_statement_says_whether_the_noise_can_be_drawn_again(seed: int | None) -> None:
-    made = minimax()
-    if seed is None:
-        del made["seed"]
-    noise = statement_of(build.build_job(load(made))).to_dict()["noise"]
-    assert noise == ("secret" if seed is None else "reproducible")
 
 
 def test_an_infinite_objective_ends_only_runs_without_a_guarantee(monkeypatch: pytest.MonkeyPatch) -> None:

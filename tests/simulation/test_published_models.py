@@ -126,14 +126,10 @@ class TestStatement:
         assert "Everything outside the folder <code>published/</code>" in page
 
     def test_studies_measure_both(self) -> None:
-        record = plan_cell(load_components("dp_dsgd_published", _texts(SMALL)).scenario, "last", False)
+        record = plan_cell(decentral_dp.load("dp_dsgd_published", set=SMALL), "last", False)
         finals = record["finals"]
         assert 0.0 < finals["epsilon_published"] < finals["epsilon_max"]
         assert record["threat_model"][1] == "receives only the average of the 4 final models"
-
-
-def _texts(settings: dict[str, Any]) -> list[str]:
-    return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
 
 PLAIN: dict[str, Any] = {"algorithm.momentum": 0.0, "algorithm.centring": False, "run.average": 1}
@@ -257,7 +253,7 @@ class TestScores:
 
 class TestBaselines:
     def test_baselines_have_the_stated_epsilon_and_no_hidden_messages(self) -> None:
-        components = load_components("dp_dsgd_published", _texts(SMALL))
+        components = load_components(decentral_dp.load("dp_dsgd_published", set=SMALL))
         job = decentral_dp.build("dp_dsgd_published", set=SMALL).simulation()
         jobs = baseline_jobs(components, job)
         assert jobs.keys() == {"alone", "central", "none"}
