@@ -10,7 +10,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.engines.host import Host
-from tests.support.training import training
+from tests.support.training import gradient_of, training
 
 KINDS: dict[str, dict[str, Any]] = {
     "matching": {"over_time": "matching"},
@@ -37,13 +37,7 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
     run = decentral_dp.run(content)
     job = run.simulation()
     over_time, m = job.topology.over_time, 6
-    data = [(job.shards.features[k], job.shards.labels[k]) for k in job.shards.train]
-    d = data[0][0].shape[1]
-
-    def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.2)])
-        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
-
+    gradient, d = gradient_of(job), job.shards.features.shape[1]
     last_sent = np.zeros((m, d + 1))
     values, mail = np.zeros((m, d + 1)), []
     for t in range(ROUNDS):

@@ -172,7 +172,6 @@ class Plain(Loop):
 class Corrected(GossipConformance):
     name: str
     kind: type
-    loop: type
     channel: str
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)

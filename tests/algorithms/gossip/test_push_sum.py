@@ -19,7 +19,7 @@ from decentral_dp.privacy.clipping import Clip
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
-from tests.support.training import training
+from tests.support.training import gradient_of, training
 
 TABLE = {"kind": "push_sum", "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 FALL = 0.1
@@ -121,13 +121,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     run = decentral_dp.run(content, set=changes, topology=graph)
     job = run.simulation()
     over_time, m = job.topology.over_time, job.n_agents
-    data = [(job.shards.features[k], job.shards.labels[k]) for k in job.shards.train]
-    d = data[0][0].shape[1]
-
-    def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.2)])
-        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
-
+    gradient, d = gradient_of(job), job.shards.features.shape[1]
     several = [one.to_directed() for one in (graph if isinstance(graph, list) else [graph])]
     late = changes.get("topology.delay", 0)
     u, w, mail = np.zeros((m, d + 1)), np.ones(m), []

@@ -145,7 +145,6 @@ class Penalised(Loop):
 
 
 class SingleLoop(GossipConformance):
-    loop: type
     hosted = ("crossed", "logistic_hyperparameter")
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     rounds, seeds = 4, 8
