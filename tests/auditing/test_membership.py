@@ -40,6 +40,7 @@ from papers.membership import class_only, shifted
 from tests.support.coordinator_scenarios import GOSSIP_RANKING, ranking
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
+from tests.support.training import changed
 
 RANKING: dict[str, Any] = ranking(**{"algorithm.rounds": 10}) | {"title": "AUC of breast cancer"}
 # More features than records, and random labels: the model memorises the records.
@@ -56,10 +57,6 @@ BY_HEART: dict[str, Any] = {
     "algorithm": {"kind": "dp_sgda", "rounds": 100, "x": {"scale": 5.0}, "y": {"scale": 0.5}},
     "privacy": {"guarantee": "none"},
 }
-
-
-def changed(base: dict[str, Any], **tables: dict[str, Any]) -> dict[str, Any]:
-    return {**base, **{name: {**base[name], **table} for name, table in tables.items()}}
 
 
 @pytest.fixture(scope="module")

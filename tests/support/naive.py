@@ -37,6 +37,7 @@ from tests.support.replay import (
     realised_change,
     replay,
 )
+from tests.support.training import changed
 
 Oracle = Mapping[str, Callable[..., np.ndarray]]
 Vectors = list[np.ndarray]
@@ -131,9 +132,7 @@ def base(
         "algorithm": {"rounds": 3, "init": {"x": 0.7, "y": -0.4}, **algorithm},
         "privacy": privacy,
     }
-    for table, values in changes.items():
-        content[table] = content.get(table, {}) | values
-    return as_published(content)
+    return as_published(changed(content, **changes))
 
 
 def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:

@@ -71,9 +71,7 @@ def test_without_noise_it_ends_at_the_optimum(scenario: Make, kind: str) -> None
 
 
 def test_one_block_is_soba(scenario: Make) -> None:
-    one, other = (
-        decentral_dp.run(content_of(scenario, kind, **blocks)).released
-        for kind, blocks in (("saba", {"blocks": 1}), ("soba", {}))
-    )
+    one = decentral_dp.run(content_of(scenario, "saba", blocks=1)).released
+    other = decentral_dp.run(content_of(scenario, "soba")).released
     for channel in ("x", "y"):
         np.testing.assert_allclose(one[channel], other[channel], rtol=1e-9)

@@ -18,6 +18,7 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.bilevel_steps import signed_records
 from tests.support.published import as_published
+from tests.support.training import changed
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"low": -3.0, "high": 0.5}
@@ -32,9 +33,7 @@ def content(scenario: Make) -> Make:
         scenario_table["algorithm"] = {"kind": kind, "rounds": 3, "domain": BOX, "init": {"x": -1.0}}
         scenario_table["privacy"] = {"epsilon": 2.0, "delta": 1e-6}
         scenario_table["run"] = {"evaluate_every": 1}
-        for table, values in changes.items():
-            scenario_table[table] = {**scenario_table[table], **values}
-        return scenario_table
+        return changed(scenario_table, **changes)
 
     return make
 
