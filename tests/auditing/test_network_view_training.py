@@ -113,7 +113,7 @@ def test_training_is_between_linear_gossip_and_all_messages() -> None:
     np.testing.assert_array_equal(near["certified"], near["certified_total"])
     assert far["certified"].max() < 0.6 * far["certified_total"].min()
     assert view.linear is not None
-    assert "no bound" in " ".join(view.assumptions)
+    assert "not a bound" in " ".join(view.assumptions)
     by_distance = frame.groupby("distance")["certified"].max().to_numpy()
     assert (np.diff(by_distance) < 0).all()
 

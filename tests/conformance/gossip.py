@@ -108,8 +108,8 @@ class GossipConformance:
 
     def told(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float], **how: Any) -> Told:
         """Return all messages, by loops over agents and records."""
-        told: Told = self.loop(job, kind, noise, clips, **how).run()
-        return told
+        messages: Told = self.loop(job, kind, noise, clips, **how).run()
+        return messages
 
     def agrees(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> Job:
         naive.agree(job, noise, self.told(job, kind, noise, clips))
