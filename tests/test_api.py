@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +41,6 @@ def test_a_job_has_all_functions(job: decentral_dp.Job, tmp_path: Path) -> None:
 def test_a_job_and_its_scenario_have_one_plan(job: decentral_dp.Job) -> None:
     assert str(decentral_dp.plan(job)) == str(decentral_dp.plan("network_view", set=FEW)) == str(job.plan())
     assert str(decentral_dp.plan(load("network_view", TEXT))) == str(job.plan())
-
-
-@pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, copy.deepcopy, vars])
-def test_a_job_cannot_be_copied(job: decentral_dp.Job, leak: Any) -> None:
-    with pytest.raises((InputError, TypeError)):
-        leak(job)
-    assert "_planned" not in dir(job)
 
 
 def test_changed_values_are_converted() -> None:

@@ -14,11 +14,11 @@ import pytest
 
 import decentral_dp
 from decentral_dp.callbacks import MLflow, TensorBoard
-from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
+from tests.support.commands import Command
 
 Make = Callable[..., dict[str, Any]]
 RUN = ["run", "quadratic", "--set", "algorithm.rounds=6", "--set", "run.evaluate_every=2"]
@@ -76,15 +76,6 @@ def _given(scenario: Make) -> dict[str, Any]:
     return scenario(algorithm={"rounds": 6}, run={"evaluate_every": 2})
 
 
-def _command(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr("sys.argv", ["decentral-dp", *map(str, words)])
-    try:
-        cli.main()
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
-
-
 def test_both_log_every_evaluation(scenario: Make, tmp_path: Path, watched: SimpleNamespace) -> None:
     with MLflow("run") as flow:
         done = decentral_dp.run(_given(scenario), callbacks=[TensorBoard(tmp_path / "board"), flow])
@@ -100,10 +91,8 @@ def test_both_log_every_evaluation(scenario: Make, tmp_path: Path, watched: Simp
 
 
 @pytest.mark.parametrize("log", ["tensorboard", "mlflow"])
-def test_the_command_logs_to_either(
-    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
-) -> None:
-    assert _command(monkeypatch, *RUN, "--out", tmp_path / "run", "--log", log, "--quiet") == 0
+def test_the_command_logs_to_either(log: str, command: Command, tmp_path: Path, watched: SimpleNamespace) -> None:
+    assert command(*RUN, "--out", tmp_path / "run", "--log", log, "--quiet").code == 0
     assert {step for _, step, _ in watched.board + watched.flow} == {0, 2, 4, 6}
     assert watched.places == ([str(tmp_path / "run" / "tensorboard")] if log == "tensorboard" else [])
 
@@ -119,37 +108,36 @@ def test_a_run_that_starts_again_removes_its_scalars_and_follows_no_link(tmp_pat
     assert (tmp_path / "mine" / "in_progress").exists()
 
 
-def test_a_failing_tracker_is_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_tracker_is_one_warning(command: Command, tmp_path: Path, watched: SimpleNamespace) -> None:
     watched.away = {"log"}
     with pytest.warns(RuntimeWarning) as warned:
-        assert _command(monkeypatch, *RUN, "--out", tmp_path / "run", "--log", "mlflow") == 0
+        said = command(*RUN, "--out", tmp_path / "run", "--log", "mlflow")
+    assert said.code == 0
     assert len(warned) == 1
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     (failure,) = result["diagnostics"]["failed_callbacks"]
     assert failure["callback"] == "MLflow"
     assert "API request refused" in failure["error"]
-    assert "MLflow failed" in capsys.readouterr().out
+    assert "MLflow failed" in said.out
     assert result["status"] == "ok"
     assert not (tmp_path / "run" / "in_progress").exists()
     assert watched.ended == ["FINISHED"]
 
 
 def test_a_tracker_that_fails_at_the_end_is_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
+    command: Command, tmp_path: Path, watched: SimpleNamespace
 ) -> None:
     watched.away = {"end"}
     with pytest.warns(RuntimeWarning, match="MLflow failed at the end"):
-        assert _command(monkeypatch, *RUN, "--out", tmp_path / "run", "--log", "mlflow", "--quiet") == 0
+        assert command(*RUN, "--out", tmp_path / "run", "--log", "mlflow", "--quiet").code == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "ok"
 
 
 def test_an_unreachable_tracker_is_refused_before_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
+    command: Command, tmp_path: Path, watched: SimpleNamespace
 ) -> None:
     watched.away = {"create"}
-    assert _command(monkeypatch, *RUN, "--out", tmp_path / "run", "--log", "mlflow", "--quiet") == 2
+    assert command(*RUN, "--out", tmp_path / "run", "--log", "mlflow", "--quiet").code == 2
     assert not (tmp_path / "run").exists()
     watched.away = set()
 
@@ -162,7 +150,7 @@ def test_an_unreachable_tracker_is_refused_before_the_run(
         decentral_dp.run(given, out=tmp_path / "run", callbacks=[flow, stop])
     assert watched.ended == ["KILLED"]
     watched.away = {"create", "log", "end"}
-    assert _command(monkeypatch, "resume", tmp_path / "run", "--quiet") == 0
+    assert command("resume", tmp_path / "run", "--quiet").code == 0
 
 
 def test_a_failing_callback_is_skipped_and_others_are_called(scenario: Make) -> None:

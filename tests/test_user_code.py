@@ -19,30 +19,21 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.user_code import component, run_file
+from tests.support.pages import EXAMPLES, write_files
 
-BLOCKS = dict(
-    re.findall(
-        r"^```\w+ (\S+)\n(.*?)^```$",
-        (Path(__file__).parents[1] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8"),
-        re.M | re.S,
-    )
-)
 SHARED = "import numbers_of\n\ndef pulled(released, last):\n    return numbers_of.HALF * (released - last)\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The algorithm of the how-to page, split into three files."""
-    text = BLOCKS["momentum.py"].replace("from typing", "from shared_moves import pulled\nfrom typing", 1)
+    text = EXAMPLES["momentum.py"].replace("from typing", "from shared_moves import pulled\nfrom typing", 1)
     text, many = re.subn(
         r"self\.friction \* \((\w+)\.y - s\.last\)", r"2.0 * self.friction * pulled(\1.y, s.last)", text
     )
     assert many == 1
-    (tmp_path / "momentum.py").write_text(text, encoding="utf-8")
-    (tmp_path / "shared_moves.py").write_text(SHARED, encoding="utf-8")
-    (tmp_path / "numbers_of.py").write_text("HALF = 0.5\n", encoding="utf-8")
-    (tmp_path / "momentum.toml").write_text(BLOCKS["momentum.toml"], encoding="utf-8")
-    return tmp_path
+    others = {"shared_moves.py": SHARED, "numbers_of.py": "HALF = 0.5\n"}
+    return write_files(tmp_path, {"momentum.py": text, "momentum.toml": EXAMPLES["momentum.toml"], **others})
 
 
 def test_modules_of_a_run_are_removed(folder: Path) -> None:
@@ -155,7 +146,7 @@ def test_a_package_that_requires_this_one_has_components(
     package, info = site / "my_moves", site / "my_moves-1.0.dist-info"
     package.mkdir(parents=True)
     info.mkdir()
-    (package / "__init__.py").write_text(BLOCKS["momentum.py"], encoding="utf-8")
+    (package / "__init__.py").write_text(EXAMPLES["momentum.py"], encoding="utf-8")
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: my_moves\nVersion: 1.0\nRequires-Dist: {requirement}\n"
     )

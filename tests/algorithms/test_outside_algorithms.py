@@ -17,9 +17,8 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.user_code import UserCodeError, run_file
+from tests.support.pages import EXAMPLES, write_algorithm, write_files
 
-PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
-BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
 NAMES = ("momentum", "hypergradient", "averaged")
 CLASSES = {"momentum": "Momentum", "hypergradient": "Hypergradient", "averaged": "Averaged"}
 
@@ -27,24 +26,19 @@ CLASSES = {"momentum": "Momentum", "hypergradient": "Hypergradient", "averaged":
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The files of the page."""
-    for name, text in BLOCKS.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    return tmp_path
+    return write_files(tmp_path, EXAMPLES)
 
 
 def made(folder: Path, name: str) -> Any:
     """The page's algorithm as an object, with what its scenario gives."""
-    table = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"]
+    table = tomllib.loads(EXAMPLES[f"{name}.toml"])["algorithm"]
     given = {k: StepSize(**v) if isinstance(v, dict) else v for k, v in table.items() if k not in ("kind", "rounds")}
     return getattr(run_file(folder / f"{name}.py"), CLASSES[name])(**given)
 
 
 def changed(folder: Path, name: str, old: str, new: str) -> decentral_dp.Scenario:
     """The page's scenario of an algorithm in whose code something is replaced."""
-    text = BLOCKS[f"{name}.py"]
-    assert old in text
-    (folder / f"{name}.py").write_text(text.replace(old, new), encoding="utf-8")
-    return load(folder / f"{name}.toml")
+    return load(write_algorithm(folder, name, (old, new)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -216,7 +210,7 @@ class Fitted:
 
 def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     (folder / "fitted.py").write_text(BILEVEL, encoding="utf-8")
-    content = tomllib.loads(BLOCKS["momentum.toml"])
+    content = tomllib.loads(EXAMPLES["momentum.toml"])
     content["algorithm"] = {"kind": "fitted:Fitted", "rounds": 3, "learning_rate": {"scale": 0.5}}
     content["privacy"]["clip"] = {"y": 1.0}
     del content["privacy"]["mechanism"]
@@ -269,7 +263,7 @@ class Tracking:
 @pytest.mark.parametrize("keeps", [True, False])
 def test_kept_gradients_of_minibatches_are_accounted_without_amplification(folder: Path, keeps: bool) -> None:
     (folder / "tracking.py").write_text(TRACKING.replace("keeps_batches = True", f"keeps_batches = {keeps}"))
-    content = tomllib.loads(BLOCKS["momentum.toml"])
+    content = tomllib.loads(EXAMPLES["momentum.toml"])
     content["algorithm"] = {"kind": "tracking:Tracking", "rounds": 5, "learning_rate": 0.1}
     content["problem"]["sampling"] = {"kind": "fixed_batch", "batch_size": 4}
     scenario = load(content, folder=folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ import decentral_dp
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from tests.support.pages import code_blocks, write_files
 
 # Scenario → page, and (table, key, "module:Name") of its custom components.
 CASES: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
@@ -34,10 +31,7 @@ CASES: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A folder with the files of all pages."""
-    for page in sorted({page for page, _ in CASES.values()}):
-        for name, text in BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8")):
-            (tmp_path / name).write_text(text, encoding="utf-8")
-    return tmp_path
+    return write_files(tmp_path, code_blocks(*sorted({page for page, _ in CASES.values()})))
 
 
 def budget(job: Job) -> list[float]:
@@ -78,11 +72,8 @@ def test_custom_graphs_are_the_values_of_an_axis(written: Path, monkeypatch: pyt
 
 
 def test_the_study_of_the_page_runs_with_its_figure(tmp_path: Path) -> None:
-    blocks = dict(BLOCK.findall((DOCS / "studies.md").read_text(encoding="utf-8")))
-    (tmp_path / "first_sweep.toml").write_text(blocks["first_sweep.toml"], encoding="utf-8")
-    study = load_study(
-        tmp_path / "first_sweep.toml", ["seeds=2", "set.algorithm.rounds=20", "set.run.evaluate_every=20"]
-    )
+    overrides = ["seeds=2", "set.algorithm.rounds=20", "set.run.evaluate_every=20"]
+    study = load_study(write_files(tmp_path, code_blocks("studies")) / "first_sweep.toml", overrides)
     found = conduct(study, tmp_path / "out", 1)
     assert len(found.cells) == 16
     assert set(found.cells["status"]) == {"ok"}

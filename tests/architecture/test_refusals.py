@@ -32,30 +32,16 @@ from decentral_dp.privacy.mechanisms import UNCERTIFIED
 from decentral_dp.problems import SOLVED, ProblemFacts
 from decentral_dp.simulation.jobs.build import build_job
 from tests.conftest import BASE
-from tests.support.coordinator_scenarios import RANKING
+from tests.support.coordinator_scenarios import GOSSIP_RANKING, RANKING
 from tests.support.coordinator_scenarios import content as coordinator
 from tests.support.published import as_published, scenario_file
 from tests.support.shards import write_shards
+from tests.support.training import training
 
 PACKAGE = Path(decentral_dp.__file__).parent
 
-TRAINING: dict[str, Any] = {
-    "seed": 5,
-    "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-    "topology": {"kind": "ring", "agents": 4},
-    "algorithm": {"kind": "dp_dsgd", "rounds": 4, "learning_rate": {"scale": 0.5}},
-    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
-    "run": {"evaluate_every": 4, "measures": ["lower_loss"]},
-}
+TRAINING = training(algorithm={"rounds": 4}, run={"evaluate_every": 4, "average": None})
 """Decentralised training of a linear model."""
-
-GOSSIP_RANKING: dict[str, Any] = {
-    **RANKING,
-    "topology": {"kind": "ring", "agents": 5},
-    "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
-    "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
-}
-"""The minimax problem without a coordinator."""
 
 PUBLISHED = (
     "classification",

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from decentral_dp import load
 from decentral_dp.auditing.audit import choose_score, plan_audit, play_game, visible_numbers
 from decentral_dp.auditing.neighbours import find_neighbours
-from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import GossipJob
@@ -18,8 +18,7 @@ from decentral_dp.simulation.jobs.job import GossipJob
 def make_job(view: str, epsilon: float, rounds: int = 4) -> GossipJob:
     keys = {"problem.data": "breast_cancer", "topology.kind": "ring", "topology.agents": 4}
     keys |= {"privacy.adversary": view, "privacy.epsilon": epsilon, "algorithm.rounds": rounds}
-    texts = [f"{key}={value!r}".replace("'", '"') for key, value in keys.items()]
-    job = build_job(load_scenario("dp_dsgd_published", texts))
+    job = build_job(load("dp_dsgd_published", set=keys))
     assert isinstance(job, GossipJob)
     return job
 

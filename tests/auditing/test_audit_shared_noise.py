@@ -14,24 +14,12 @@ from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
 from decentral_dp.participants import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.topology import build_topology
+from tests.support.training import training
 
 
 def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": "path", "agents": 5, **topology},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 4, "learning_rate": {"scale": 0.5}},
-        "privacy": {
-            "mechanism": "gaussian",
-            "epsilon": 4.0,
-            "delta": 1e-5,
-            "clip": 0.1,
-            "correlation": correlation,
-            "colluders": colluders,
-        },
-        "run": {"average": 1, "measures": ["lower_loss"]},
-    }
+    privacy = {"correlation": correlation, "colluders": colluders}
+    return training(topology={"kind": "path", "agents": 5, **topology}, algorithm={"rounds": 4}, privacy=privacy)
 
 
 def _with_mean(job: dict[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,8 @@ from decentral_dp.auditing.component_runs import searched_pairs
 from decentral_dp.auditing.terminal import print_check
 from decentral_dp.cli.main import app
 from decentral_dp.simulation.jobs.build import build_job as build
+from tests.support.pages import EXAMPLES, write_files
 
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCKS = dict(
-    re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
-)
 STATED, FREE = '{"y": {"lower_grad_y": "learning_rate"}}', '{"y": {"lower_grad_y": "learning_rate"}, "u": {}}'
 SENT = "yield Gossip(y=s.y)"
 NETWORKS = ["absent agents", "compressed messages"]
@@ -33,15 +30,12 @@ NAMES = ["conformance", "row locality", "neighbours", "search", *NETWORKS]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name, text in BLOCKS.items():
-        if name.endswith((".py", ".toml")):
-            (tmp_path / name).write_text(text, encoding="utf-8")
-    return tmp_path
+    return write_files(tmp_path, EXAMPLES)
 
 
 def changed(folder: Path, name: str, *changes: tuple[str, str]) -> str:
     """Write the page's example with some of its text replaced, and return its name."""
-    text = BLOCKS["momentum.py"]
+    text = EXAMPLES["momentum.py"]
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
@@ -73,7 +67,7 @@ def test_the_pages_examples_pass(folder: Path, what: str) -> None:
 
 def test_the_search_attains_the_sensitivity(folder: Path) -> None:
     """Unbounded records against a clip: two contributions of the largest norm, in opposite directions."""
-    toml = BLOCKS["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    toml = EXAMPLES["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "far.toml").write_text(toml, encoding="utf-8")
     found = check("far.toml", pairs=24)
     ratio = found.rows[NAMES.index("search")].ratio
@@ -88,7 +82,7 @@ LINEAR = ("momentum.toml", 'kind = "logistic_hyperparameter"', 'kind = "classifi
 @pytest.mark.parametrize("scenario", ["linear.toml", "hypergradient.toml", "kgt"])
 def test_the_search_reaches_the_sensitivity_of_bounded_records(folder: Path, scenario: str) -> None:
     """Records of norm 1, whose gradients do not attain the clip, or only at a large released value."""
-    (folder / "linear.toml").write_text(BLOCKS[LINEAR[0]].replace(*LINEAR[1:]), encoding="utf-8")
+    (folder / "linear.toml").write_text(EXAMPLES[LINEAR[0]].replace(*LINEAR[1:]), encoding="utf-8")
     found = check(scenario, rounds=6)
     assert found.passed, found.to_dict()
     shares = [int(share) for share in re.findall(r"(\d+) % \(", why(found, "search"))]
@@ -99,7 +93,7 @@ def test_the_search_reaches_the_sensitivity_of_bounded_records(folder: Path, sce
 
 def test_a_weak_search_says_so(folder: Path) -> None:
     """Without pairs of a search, one far record reaches a quarter of the sensitivity or less."""
-    (folder / "linear.toml").write_text(BLOCKS[LINEAR[0]].replace(*LINEAR[1:]), encoding="utf-8")
+    (folder / "linear.toml").write_text(EXAMPLES[LINEAR[0]].replace(*LINEAR[1:]), encoding="utf-8")
     found = check("linear.toml", pairs=0, rounds=2)
     assert found.passed
     search = found.rows[NAMES.index("search")]
@@ -119,7 +113,7 @@ def test_a_weak_search_says_so(folder: Path) -> None:
 def test_a_plan_that_is_too_low_by_a_factor_of_1_15_is_detected(
     folder: Path, source: str, value: str, problem: str
 ) -> None:
-    code, toml = BLOCKS[f"{source}.py"], BLOCKS[f"{source}.toml"]
+    code, toml = EXAMPLES[f"{source}.py"], EXAMPLES[f"{source}.toml"]
     assert value in code
     moved = f"(lambda b: replace(b, private=1.15 * b.private))({value})"
     code = code.replace(value, moved).replace("import dataclass", "import dataclass, replace")
@@ -138,7 +132,7 @@ def test_leaks_by_extreme_records_are_detected(folder: Path) -> None:
     largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
     flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
     name = changed(folder, "flag.py", (STATED, FREE), (SENT, flag), ("from typing", "import numpy as np\nfrom typing"))
-    toml = BLOCKS["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    toml = EXAMPLES["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "flag.toml").write_text(toml.replace("momentum:Momentum", name), encoding="utf-8")
     build("flag.toml")
     assert verdicts(check("flag.toml", pairs=32))["neighbours"] == "failed"
@@ -157,7 +151,7 @@ def test_a_sequence_that_depends_on_records_is_detected(folder: Path, ends: str)
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
     step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
-    toml = BLOCKS["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    toml = EXAMPLES["momentum.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "ends.toml").write_text(toml.replace("momentum:Momentum", name), encoding="utf-8")
     build("ends.toml")
     found = check("ends.toml", pairs=32)
@@ -229,7 +223,7 @@ def test_a_leak_in_a_late_round_is_detected(folder: Path, leak: str) -> None:
     """The leak begins in round 5, so two rounds do not find it."""
     row, changes = LATE[leak]
     name = changed(folder, "late.py", *changes)
-    toml = BLOCKS["momentum.toml"].replace("momentum:Momentum", name).replace("rounds = 6", "rounds = 8")
+    toml = EXAMPLES["momentum.toml"].replace("momentum:Momentum", name).replace("rounds = 6", "rounds = 8")
     # Contributions of the full clip.
     toml = toml.replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "late.toml").write_text(toml, encoding="utf-8")
@@ -285,7 +279,7 @@ def with_parts(folder: Path, factor: str = "1.0", draws: str = "generator", **fi
     """Write the page's scenario with a custom mechanism, partition and graph."""
     (folder / "parts.py").write_text(PARTS.replace("FACTOR", factor).replace("DRAWS", draws), encoding="utf-8")
     (folder / "graph.py").write_text(PARTS[PARTS.index("def graph") :], encoding="utf-8")
-    toml = BLOCKS["momentum.toml"]
+    toml = EXAMPLES["momentum.toml"]
     for old, new in (
         ('mechanism = "gaussian"', 'mechanism = "parts:Noise"'),
         ('kind = "ring"', 'kind = "graph:graph"'),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from decentral_dp.problems.bilevel.linear import LogisticHyperparameter
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
+from tests.support.pages import write_algorithm
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,6 @@ def test_a_partition_that_does_not_repeat_is_detected(shards: Shards) -> None:
     assert not repeats
 
 
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCKS = dict(
-    re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
-)
 CLASSES = (0.0, 1.0)
 # Replaced text of the page's example → error.
 FREE = '{"y": {"lower_grad_y": "learning_rate"}, "u": {}}'
@@ -77,13 +73,7 @@ SENT = "yield Gossip(y=s.y)"
 
 
 def changed(folder: Path, name: str, *changes: tuple[str, str]) -> decentral_dp.Scenario:
-    text = BLOCKS[f"{name}.py"]
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    (folder / f"{name}.toml").write_text(BLOCKS[f"{name}.toml"], encoding="utf-8")
-    return load(folder / f"{name}.toml")
+    return load(write_algorithm(folder, name, *changes))
 
 
 def assert_clean(problem: str) -> None:

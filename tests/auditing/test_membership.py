@@ -28,7 +28,6 @@ from decentral_dp.auditing.membership import (
     minimax_scores,
     read_run_folder,
     repetition,
-    require_attackable,
     within_run,
 )
 from decentral_dp.cli.main import app
@@ -38,9 +37,10 @@ from decentral_dp.privacy.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.membership import class_only, shifted
-from tests.support.coordinator_scenarios import ranking
+from tests.support.coordinator_scenarios import GOSSIP_RANKING, ranking
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
+from tests.support.training import changed
 
 RANKING: dict[str, Any] = ranking(**{"algorithm.rounds": 10}) | {"title": "AUC of breast cancer"}
 # More features than records, and random labels: the model memorises the records.
@@ -57,10 +57,6 @@ BY_HEART: dict[str, Any] = {
     "algorithm": {"kind": "dp_sgda", "rounds": 100, "x": {"scale": 5.0}, "y": {"scale": 0.5}},
     "privacy": {"guarantee": "none"},
 }
-
-
-def changed(base: dict[str, Any], **tables: dict[str, Any]) -> dict[str, Any]:
-    return {**base, **{name: {**base[name], **table} for name, table in tables.items()}}
 
 
 @pytest.fixture(scope="module")
@@ -252,19 +248,10 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     assert x.shape == y.shape
 
 
-@pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])
-def test_gossip_is_attacked_only_with_exchangeable_records(partition: Any) -> None:
+def test_gossip_is_attacked_at_the_published_x() -> None:
     """The model of a minimax problem is x, as with a coordinator."""
-    changed = {
-        "topology": {"kind": "ring", "agents": 5},
-        "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
-    }
-    job = build(load({**RANKING, "problem": {**RANKING["problem"], "test": 0.3, "partition": partition}, **changed}))
-    if partition != "iid":
-        with pytest.raises(InputError, match="train and test records are not exchangeable"):
-            require_attackable(job)
-        return
+    problem = GOSSIP_RANKING["problem"] | {"test": 0.3, "partition": "iid"}
+    job = build(load({**GOSSIP_RANKING, "problem": problem}))
     found = attack_run(job, {"x": np.zeros((5, job.problem.p))})
     assert found.members == int(job.counts["train"].sum())
     assert found.auc == 0.5

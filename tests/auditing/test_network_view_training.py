@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import networkx as nx
@@ -14,7 +13,6 @@ import decentral_dp
 from decentral_dp.auditing import network_view
 from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare
 from decentral_dp.bounded import Bounded
-from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply
@@ -54,20 +52,14 @@ def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any)
         **PROBLEMS[problem],
         **more,
     }
-    parts = ["algorithm.momentum=null", "algorithm.centring=null"]
-    return load("classification", [*parts, *(f"{key}={toml(value)}" for key, value in keys.items())])
+    unset = dict.fromkeys(("algorithm.momentum", "algorithm.centring"))
+    return decentral_dp.load("classification", set=unset | keys)
 
 
 def numbers() -> pd.DataFrame:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(rng.uniform(-1.0, 1.0, (240, 4)), columns=list("abcd"))
     return frame.assign(label=np.clip(frame @ [0.5, -0.3, 0.2, 0.1], -1.0, 1.0))
-
-
-def toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml(v)}" for key, v in value.items()) + " }"
-    return json.dumps(value)
 
 
 def message_of(job: Any, t: int, messages: Any) -> Any:

@@ -296,19 +296,6 @@ def log_law(selection: FiniteExponential, scores: Array, scale: float) -> Array:
 # ---- candidates ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("domain", "p", "count", "says"),
-    [
-        (Domain(low=0.0, high=1.0), 4, None, "too many points"),
-        (Domain(low=0.0, high=1.0), 1, 1, "expected at least 2"),
-        (Domain(low=0.0, high=1.0), 3, 100, "at most 100 000"),
-    ],
-)
-def test_refuses_problems_without_candidates(domain: Domain, p: int, count: int | None, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        candidates(domain, p, count)
-
-
 # ---- the law -------------------------------------------------------------------------------------------------------
 
 
@@ -491,11 +478,3 @@ def test_distortion_covers_inexact_scores() -> None:
     )
     change = float(np.abs(np.log(grid_density(wrong, scale)) - np.log(grid_density(selection, scale))).max())
     assert selection.distortion < change <= wrong.distortion
-
-
-def test_refuses_a_slow_draw() -> None:
-    wide = Box(-np.ones(30), np.ones(30))
-    facts = Density(wide, {"train": 0.01}, 0.1, np.zeros(30), 1.0, 20.0, 0.0, 0.0, True, 0.1, 600.0)
-    with pytest.raises(InputError, match="proposals"):
-        facts.check()
-    replace(facts, trace=0.5).check()

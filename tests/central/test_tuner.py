@@ -240,12 +240,9 @@ def test_refuses_invalid_shapes(train: Any, validation: Any, words: str) -> None
         )
 
 
-@pytest.mark.parametrize(
-    "changes", [{"weight_range": (1e-12, 1.0)}, {"delta": 1e-22}, {"method": "em", "epsilon": 1e-16}]
-)
-def test_refuses_numbers_beyond_float64(changes: dict[str, Any]) -> None:
+def test_refuses_numbers_beyond_float64() -> None:
     with pytest.raises(InputError, match="float64"):
-        call_tune(**changes)
+        call_tune(weight_range=(1e-12, 1.0))
 
 
 @pytest.mark.parametrize("method", METHODS)

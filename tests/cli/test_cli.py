@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -22,19 +21,17 @@ from decentral_dp.cli.describe import registries
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.commands import Command, Said, entry_point
+from tests.support.commands import Command, Said
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+def command(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run the entry point in this process, in an empty folder, on 80 columns."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    with entry_point(monkeypatch, capsys) as call:
-        yield call
+    return command
 
 
 def assert_one_sentence(said: Said) -> None:

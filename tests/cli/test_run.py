@@ -26,6 +26,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress, Reporter
+from tests.support.commands import Command
 
 Make = Callable[..., dict[str, Any]]
 
@@ -159,16 +160,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def exit_code(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr("sys.argv", ["decentral-dp", *map(str, words)])
-    try:
-        cli.main()
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
-
-
-def interrupt_run(monkeypatch: pytest.MonkeyPatch, folder: Path, index: int) -> None:
+def interrupt_run(command: Command, folder: Path, index: int) -> None:
     """Interrupt the run of `RUN` before a release."""
     whole = ScheduledReleaser.release
 
@@ -177,9 +169,9 @@ def interrupt_run(monkeypatch: pytest.MonkeyPatch, folder: Path, index: int) -> 
             raise KeyboardInterrupt
         return whole(self, at, *arguments)
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ScheduledReleaser, "release", release)
-        assert exit_code(patched, *RUN, "--out", folder, "--or-resume") != 0
+        assert command(*RUN, "--out", folder, "--or-resume").code != 0
 
 
 def released(folder: Path) -> np.ndarray:
@@ -187,48 +179,46 @@ def released(folder: Path) -> np.ndarray:
         return np.asarray(arrays["released_x"])
 
 
-def test_one_command_begins_resumes_and_confirms_a_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code(monkeypatch, *RUN, "--or-resume") == 2
-    assert exit_code(monkeypatch, *RUN, "--out", tmp_path / "whole") == 0
-    interrupt_run(monkeypatch, folder, 7)
+def test_one_command_begins_resumes_and_confirms_a_run(command: Command, folder: Path, tmp_path: Path) -> None:
+    assert command(*RUN, "--or-resume").code == 2
+    assert command(*RUN, "--out", tmp_path / "whole").code == 0
+    interrupt_run(command, folder, 7)
     (lock,) = (folder / "in_progress").glob("*lock*")
     with lock.open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 2
-    assert "this run is in progress" in " ".join(capsys.readouterr().err.split())
-    assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
+        said = command(*RUN, "--out", folder, "--or-resume")
+    assert said.code == 2
+    assert "this run is in progress" in " ".join(said.err.split())
+    assert command(*RUN, "--out", folder, "--or-resume").code == 0
     np.testing.assert_array_equal(released(folder), released(tmp_path / "whole"))
     # Complete: nothing is computed again, and a missing page is drawn.
     (folder / "report.html").unlink()
     written = (folder / "result.json").stat().st_mtime_ns
-    assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
+    assert command(*RUN, "--out", folder, "--or-resume").code == 0
     assert (folder / "result.json").stat().st_mtime_ns == written
     assert (folder / "report.html").is_file()
 
 
-def test_a_run_that_released_nothing_begins_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_released_nothing_begins_anew(command: Command, folder: Path) -> None:
     # As SIGKILL leaves it before the scenario is written.
     (folder / "in_progress").mkdir(parents=True)
     (folder / "in_progress" / "root.json").write_text("{")
-    assert exit_code(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
+    assert command(*RUN, "--out", folder, "--or-resume").code == 0
     assert json.loads((folder / "result.json").read_text())["status"] == "ok"
 
 
-def test_a_folder_with_a_run_of_another_scenario_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_a_run_of_another_scenario_is_refused(command: Command, tmp_path: Path) -> None:
     """Its ε and its records are others than those that were asked for."""
     few = ["--set", "algorithm.rounds=2", "--out", str(tmp_path / "run"), "--quiet", "--or-resume"]
-    assert exit_code(monkeypatch, "run", "quadratic", *few) == 0
-    assert exit_code(monkeypatch, "run", "quadratic", "--set", "algorithm.x.scale=0.01", *few) == 2
-    assert "another scenario" in capsys.readouterr().err
+    assert command("run", "quadratic", *few).code == 0
+    said = command("run", "quadratic", "--set", "algorithm.x.scale=0.01", *few)
+    assert said.code == 2
+    assert "another scenario" in said.err
     other = tmp_path / "own"
     (other / "in_progress").mkdir(parents=True)
     (other / "code").mkdir()
     (other / "code" / "mine.py").write_text("x = 1")
-    assert exit_code(monkeypatch, "run", "quadratic", "--or-resume", "--out", str(other)) == 2
+    assert command("run", "quadratic", "--or-resume", "--out", str(other)).code == 2
     assert (other / "code" / "mine.py").is_file()
 
 
@@ -258,13 +248,12 @@ def test_the_job_of_kuberay_gives_this_command() -> None:
 # Memory.
 
 
-def test_a_lack_of_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lack_of_memory_is_one_sentence(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def app(**_: Any) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr(cli, "app", app)
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
-    assert exit_code(monkeypatch, "run") == 1
-    written = capsys.readouterr().err
-    assert written.count("\n") == 1
-    assert "not enough memory (no room)" in written
+    said = command("run")
+    assert said.code == 1
+    assert said.err.count("\n") == 1
+    assert "not enough memory (no room)" in said.err

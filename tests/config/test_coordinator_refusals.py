@@ -17,7 +17,6 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.summary import statement_of
 from papers.published import FORMS
 from tests.support.coordinator_scenarios import content as bilevel
 from tests.support.coordinator_scenarios import ranking as minimax
@@ -57,29 +56,6 @@ def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None
 
 
 # With public facts of the data.
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "problem"),
-    [
-        ("second_order_dp_bilevel", {"privacy.mechanism": "laplace"}, "privacy.mechanism"),
-        ("second_order_dp_bilevel", {"algorithm.domain": None}, "algorithm.domain: missing"),
-        ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_range"),
-        ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
-        ("pp_ift", {"privacy.guarantee": "as_published"}, "privacy.guarantee: pp_ift"),
-        ("papers.published:PublishedSecondOrder", {}, "privacy.guarantee: papers.published"),
-    ],
-)
-def test_scenarios_without_a_guarantee_are_refused(
-    tmp_path: Path, kind: str, changes: dict[str, Any], problem: str
-) -> None:
-    if changes.get("problem.data") == "NUMBERS":
-        table = tmp_path / "numbers.csv"
-        rng = np.random.default_rng([4, 2])
-        table.write_text("a,b,target\n" + "\n".join(",".join(f"{v:.3f}" for v in row) for row in rng.random((60, 3))))
-        more = {"problem.data": str(table), "problem.scale": None, "problem.label": "target", "problem.classes": []}
-        changes = {**changes, **more}
-    assert re.search(problem, refusal(bilevel(kind, **changes)))
 
 
 @pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])
@@ -137,18 +113,6 @@ def without_guarantee(made: dict[str, Any]) -> dict[str, Any]:
     return {**made, "privacy": {"guarantee": "none"}}
 
 
-@pytest.mark.parametrize(("label", "absent"), [(0, 1), (1, 0)])
-def test_a_class_without_a_record_is_refused_only_without_a_guarantee(tmp_path: Path, label: int, absent: int) -> None:
-    made = with_records(write_records(tmp_path, np.full(60, label)))
-    assert "all records have the same label" in refusal(without_guarantee(made))
-    # Which classes have records is private, and a refusal would reveal it.
-    assert build.build_job(load(made)).n_agents == 5
-    labels = np.full(60, label)
-    labels[::2] = absent
-    write_records(tmp_path, labels)
-    assert build.build_job(load(without_guarantee(made))).n_agents == 5
-
-
 def test_undeclared_classes_are_refused(tmp_path: Path) -> None:
     data = write_records(tmp_path, np.arange(60) % 3)
     assert "not one of the declared classes [0, 1]" in refusal(with_records(data))
@@ -178,15 +142,6 @@ def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given()
 
 
 # How runs end.
-
-
-@pytest.mark.parametrize("seed", [3, None])
-def test_a_statement_says_whether_the_noise_can_be_drawn_again(seed: int | None) -> None:
-    made = minimax()
-    if seed is None:
-        del made["seed"]
-    noise = statement_of(build.build_job(load(made))).to_dict()["noise"]
-    assert noise == ("secret" if seed is None else "reproducible")
 
 
 def test_an_infinite_objective_ends_only_runs_without_a_guarantee(monkeypatch: pytest.MonkeyPatch) -> None:

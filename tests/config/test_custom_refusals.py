@@ -15,10 +15,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.user_code import UserCodeError
+from tests.support.pages import code_blocks, write_files
 
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = ("add_a_problem", "add_a_topology", "add_data")
 # Python file of a page → the scenario that names it.
 SCENARIOS = {
     "my_problem.py": "huber.toml",
@@ -36,10 +34,7 @@ Change = tuple[str, str, str]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the files of the pages."""
-    for page in PAGES:
-        for name, text in BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8")):
-            (tmp_path / name).write_text(text, encoding="utf-8")
-    return tmp_path
+    return write_files(tmp_path, code_blocks("add_a_problem", "add_a_topology", "add_data"))
 
 
 # (file, text, its replacement) → part of the refusal.

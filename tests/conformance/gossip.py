@@ -45,8 +45,9 @@ def halved(planned: Mapping[str, Planned], *channels: str) -> dict[str, Planned]
 
 
 class GossipConformance:
-    """table: the [algorithm] table. small: what jobs are made of. kinds: problems of the comparisons with the loop.
+    """table: the [algorithm] table. loop: a class with its formulas, unless `told` is overridden.
 
+    small: what jobs are made of. kinds: problems of the comparisons with the loop.
     short: changes of the table to be compared with the loop too.
     moved: kind of record → the channels that one such record can move. bugs: subclasses whose plan is not their record.
     leaks: (subclass, kind of record) where something moves that counts as public.
@@ -54,6 +55,7 @@ class GossipConformance:
     """
 
     table: ClassVar[Mapping[str, Any]]
+    loop: ClassVar[Any]
     small: ClassVar[naive.Small] = naive.SMALL
     kinds: ClassVar[Sequence[str]] = ("logistic_hyperparameter", "quadratic", "crossed")
     longer: ClassVar[Mapping[str, Any]] = {}
@@ -106,7 +108,8 @@ class GossipConformance:
 
     def told(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float], **how: Any) -> Told:
         """Return all messages, by loops over agents and records."""
-        raise NotImplementedError
+        messages: Told = self.loop(job, kind, noise, clips, **how).run()
+        return messages
 
     def agrees(self, job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> Job:
         naive.agree(job, noise, self.told(job, kind, noise, clips))

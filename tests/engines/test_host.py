@@ -14,16 +14,12 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.hosted import released_by_actors
+from tests.support.training import training
 
 Make = Callable[..., dict[str, Any]]
 RANDOM = {"kind": "erdos_renyi", "probability": 0.35, "agents": 12, "seed": 3}
 ROUNDS = 6
-TRAINING: dict[str, Any] = {
-    "seed": 5,
-    "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-    "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "learning_rate": {"scale": 0.5}},
-    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
-}
+TRAINING = training(algorithm={"rounds": ROUNDS})
 # Graph, and algorithm: dp_dsgd by default.
 NETWORKS: dict[str, tuple[dict[str, Any], str]] = {
     "stays": ({}, "dp_dsgd"),

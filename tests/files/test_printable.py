@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,14 @@ from typing import Any
 import pytest
 import tomli_w
 
-from decentral_dp.cli.main import main
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import printable
+from tests.support.commands import Command
 from tests.support.run_folders import rewrite_result
 
 Make = Callable[..., dict[str, Any]]
 ESCAPE = "\x1b[2J"
 C1 = "\x9b2J"
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def called(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["decentral-dp", *arguments])
-        with contextlib.suppress(SystemExit):
-            main()
-        said = capsys.readouterr()
-        return said.out + said.err
-
-    return called
 
 
 def _is_plain(text: str) -> bool:
@@ -53,19 +39,22 @@ def test_control_characters_are_written_out(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: Make, tmp_path: Path) -> None:
+def test_a_title_is_shown_and_not_obeyed(command: Command, scenario: Make, tmp_path: Path) -> None:
+    def printed(*words: object) -> str:
+        return "".join(command(*words)[1:])
+
     path, out = tmp_path / "given.toml", tmp_path / f"out{ESCAPE}"
     given = scenario(algorithm={"rounds": 2}) | {"title": f"A ring{ESCAPE}{C1}"}
     path.write_text(tomli_w.dumps(given), encoding="utf-8")
     assert load(path).title == "A ring\\x1b[2J\\x9b2J"
     # A file is TOML, which writes control characters out by itself.
-    assert _is_plain(command("list", str(path)))
-    said = [command("plan", str(path), "--verbose"), command("run", str(path), "--out", str(out), "--verbose")]
+    assert _is_plain(printed("list", path))
+    said = [printed("plan", path, "--verbose"), printed("run", path, "--out", out, "--verbose")]
     # A folder that somebody else has written is not trusted either.
     result = json.loads((out / "result.json").read_text())
     result["title"] = f"A ring{ESCAPE}"
     rewrite_result(out, result)
-    said.append(command("report", str(out)))
+    said.append(printed("report", out))
     for text in (*said, (out / "report.html").read_text(encoding="utf-8")):
         assert _is_plain(text)
         assert "\\x1b[2J" in text

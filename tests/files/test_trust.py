@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import stat
 import sys
@@ -19,6 +18,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.reporting import page
 from decentral_dp.user_code import run_file
 from tests.support.interruptions import interrupt
+from tests.support.pages import write_algorithm
 
 ROOT = Path(__file__).parents[2]
 MARK = "\nfrom pathlib import Path as _Path\n_Path({!r}).touch()\n"
@@ -33,12 +33,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _scenario(folder: Path) -> Path:
     """Write the scenario of docs/add_an_algorithm.md and its file."""
-    text = (ROOT / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
-    blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S))
     folder.mkdir()
-    for name in ("momentum.py", "momentum.toml"):
-        (folder / name).write_text(blocks[name], encoding="utf-8")
-    return folder / "momentum.toml"
+    return write_algorithm(folder, "momentum")
 
 
 def _changed(folder: Path, mark: Path) -> None:

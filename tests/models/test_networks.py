@@ -19,6 +19,7 @@ from decentral_dp.models.module import TorchModel
 from decentral_dp.models.networks import convolutional_network, network_model
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.training import CrossEntropy, Examples, Training
+from tests.support.training import changed
 
 AGENTS, N, CLASSES, BOUND = 4, 9, 3, 0.3
 Shape = tuple[tuple[int, int, int], tuple[int, ...]]
@@ -138,9 +139,7 @@ def _scenario(model: Any, **tables: Any) -> dict[str, Any]:
         "algorithm": {"kind": "dp_dsgd", "rounds": 3, "learning_rate": {"scale": 0.3}},
         "privacy": {"epsilon": 4.0, "delta": 1e-5, "mechanism": "gaussian", "clip": 0.5},
     }
-    for name, table in tables.items():
-        content[name] = content.get(name, {}) | table
-    return content
+    return changed(content, **tables)
 
 
 CNN = {"kind": "cnn", "channels": [2, 3]}

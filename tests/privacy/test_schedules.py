@@ -13,6 +13,7 @@ from dp_accounting.pld import pld_privacy_accountant
 import decentral_dp
 from decentral_dp import InputError
 from tests.support.naive import finished
+from tests.support.training import changed, training
 
 ROUNDS, DELTA, AGENTS = 12, 1e-5, 4
 STEP = {"scale": 0.5, "decay": 0.2, "points": [[0, 0.1], [4, 1.0]]}
@@ -22,17 +23,13 @@ NOISE = {"scale": 0.05, "decay": 0.4, "points": [[1, 1.0], [12, 0.5]]}
 
 
 def content(kind: str = "dp_dsgd", **tables: Any) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "seed": 2,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": kind, "rounds": ROUNDS, "learning_rate": STEP},
-        "privacy": {"mechanism": "gaussian", "delta": DELTA, "clip": CLIP, "y": NOISE},
-        "run": {"average": 1, "evaluate_every": 4, "measures": ["lower_loss"]},
-    }
-    for table, values in tables.items():
-        out[table] = out[table] | values
-    return out
+    content = training(
+        topology={"agents": AGENTS},
+        algorithm={"kind": kind, "rounds": ROUNDS, "learning_rate": STEP},
+        privacy={"epsilon": None, "delta": DELTA, "clip": CLIP, "y": NOISE},
+        run={"evaluate_every": 4},
+    )
+    return changed(content, **tables) | {"seed": 2}
 
 
 def numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -25,6 +25,7 @@ from decentral_dp.privacy.clipping import RECORD, Clip, Unit
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import GossipJob
+from tests.support.training import changed
 from tests.support.units import KEYS, data_sets, replayed, with_train
 
 UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
@@ -53,9 +54,7 @@ def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", sampling: Any = "ful
         "algorithm": {"kind": kind, "rounds": 4, "learning_rate": {"scale": 0.7, "decay": 0.1}},
         "privacy": {"mechanism": "gaussian", "clip": CLIP, "y": {"scale": 0.5}, "delta": 1e-6, **keys},
     }
-    for table, values in tables.items():
-        out[table] = out.get(table, {}) | values
-    return out
+    return changed(out, **tables)
 
 
 def refused(unit: Mapping[str, Any], sampling: Any) -> bool:

@@ -14,6 +14,7 @@ import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import DecentralisedRegressor
 from tests.support.naive import finished
+from tests.support.training import changed
 
 AGENTS, D, HIGH = 4, 3, 12.0
 NAMES = [f"f{k}" for k in range(D)]
@@ -43,9 +44,7 @@ def content(**tables: Any) -> dict[str, Any]:
         "algorithm": {"kind": "dp_dsgd", "rounds": 20},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
     }
-    for name, table in tables.items():
-        out[name] = {k: v for k, v in (out.get(name, {}) | table).items() if v is not None}
-    return out
+    return changed(out, **tables)
 
 
 @pytest.mark.parametrize("algorithm", [{"kind": "central", "momentum": 0.9}, {"kind": "exact_diffusion"}], ids=str)

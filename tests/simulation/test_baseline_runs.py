@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.errors import Stopped
 from decentral_dp.reporting import page
 from decentral_dp.reporting.report import compare_with_baselines, read_report
 from decentral_dp.simulation.result import RunResult
 from tests.support.run_folders import STATEMENT
+from tests.support.training import training_on_frame
 
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
 
@@ -30,21 +30,7 @@ def synthetic_table(shift: float = 0.0) -> pd.DataFrame:
     return table
 
 
-SCENARIO: dict[str, Any] = {
-    "seed": 4,
-    "problem": {
-        "kind": "classification",
-        "data": "frame",
-        "label": "label",
-        "classes": [0, 1],
-        "scale": {"*": [-1.0, 1.0]},
-        "test": 0.25,
-    },
-    "topology": {"kind": "ring", "agents": 3},
-    "algorithm": {"rounds": 20},
-    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
-    "run": {"evaluate_every": 20},
-}
+SCENARIO = training_on_frame()
 
 
 @pytest.fixture(scope="module")
@@ -139,19 +125,6 @@ def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monk
     np.testing.assert_array_equal(again.simulation().shards.train[0], server.shards.train[0])
     assert again.ledger.same_releases(server.ledger)
     assert run.baselines["central"].result.title.endswith("(here another network)")
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("dp_bilevel_breast_cancer", {}, r"topology.kind: not used by dp_bilevel"),
-        ("classification", {"topology.drop": 0.1}, r"topology: no effect on dp_dsgd"),
-        ("classification", {"privacy.unit": "agent"}, "privacy unit would be all records"),
-    ],
-)
-def test_where_no_server_can_have_all_records(name: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        decentral_dp.plan(name, set={"topology.kind": "pooled", **changes})
 
 
 def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:

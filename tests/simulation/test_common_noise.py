@@ -19,6 +19,8 @@ from decentral_dp.reporting import page
 from decentral_dp.simulation.jobs.build import build_job
 from tests.support.interruptions import interrupt
 from tests.support.run_folders import rewrite_journal
+from tests.support.training import changed
+from tests.support.training import training as small_training
 
 GRAPHS = ("ring", "star", "complete")
 # Reads records that are in no file of the scenario.
@@ -36,21 +38,14 @@ GOSSIP = ("ldp_single_level", "exact_diffusion", "random_walk")
 
 
 def training(algorithm: str, graph: str, **tables: dict[str, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "seed": 3,
-        "problem": {
-            "kind": "logistic_hyperparameter",
-            "data": "breast_cancer",
-            "scale": "public_ranges",
-            "normalise": "l2",
-            "test": 0.2,
-        },
-        "topology": {"kind": graph, "agents": 6},
-        "algorithm": {"kind": algorithm, "rounds": 3, "learning_rate": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "clip": 1.0},
-        "run": {"evaluate_every": 3},
-    }
-    return {k: v | tables.get(k, {}) if isinstance(v, dict) else v for k, v in content.items()}
+    content = small_training(
+        problem={"kind": "logistic_hyperparameter", "normalise": "l2"},
+        topology={"kind": graph, "agents": 6},
+        algorithm={"kind": algorithm, "rounds": 3},
+        privacy={"epsilon": 2.0, "clip": 1.0},
+        run={"evaluate_every": 3},
+    )
+    return changed(content, **tables) | {"seed": 3}
 
 
 def noise_over_scale(content: dict[str, Any], index: int) -> np.ndarray:
@@ -114,9 +109,9 @@ def test_records_and_starts_are_paired() -> None:
 )
 def test_a_seed_settles_the_draws_and_nothing_else_does(change: dict[str, Any]) -> None:
     base = training("ldp_single_level", "ring")
-    changed = {k: v | change.get(k, {}) if isinstance(v, dict) else v for k, v in base.items()}
-    np.testing.assert_allclose(noise_over_scale(changed, 1), noise_over_scale(base, 1), atol=1e-4)
-    assert build_job(changed).root == build_job(base).root != build_job({**changed, "seed": 4}).root
+    other = changed(base, **change)
+    np.testing.assert_allclose(noise_over_scale(other, 1), noise_over_scale(base, 1), atol=1e-4)
+    assert build_job(other).root == build_job(base).root != build_job({**other, "seed": 4}).root
 
 
 def test_secret_jobs_share_no_noise() -> None:
@@ -172,9 +167,9 @@ def test_a_run_is_resumed_on_nothing_but_its_own_scenario(
     interrupt(content, folder, 2)
     path = folder / "scenario.toml"
     text = path.read_text()
-    changed = tomllib.loads(text)
-    (changed[table] if table else changed)[key] = value
-    path.write_text(tomli_w.dumps(changed))
+    content = tomllib.loads(text)
+    (content[table] if table else content)[key] = value
+    path.write_text(tomli_w.dumps(content))
     with pytest.raises(InputError):
         decentral_dp.resume(folder)
     # Also where the journal is bound to the changed scenario.

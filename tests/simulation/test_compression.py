@@ -15,6 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.simulation.communication import communication, compression_summary
 from decentral_dp.simulation.jobs.build import build_job, run_digest
 from decentral_dp.topology.compression import Compression
+from tests.support.training import gradient_of, training
 
 KINDS: dict[str, dict[str, Any]] = {
     "top_k": {"kind": "top_k", "share": 0.2},
@@ -28,16 +29,11 @@ ROUNDS, AGENTS = 12, 6
 def scenario(
     compression: dict[str, Any] | None, kind: str = "dp_dsgd", graph: str = "ring", **changes: Any
 ) -> dict[str, Any]:
-    table = {} if compression is None else {"compression": compression}
-    return {
-        "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": graph, "agents": AGENTS, **table},
-        "algorithm": {"kind": kind, "rounds": ROUNDS, "learning_rate": {"scale": 0.5}}
-        | ({"momentum": 0.0} if kind == "dp_dsgd" else {}),
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
-        "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
-    }
+    return training(
+        topology={"kind": graph, "agents": AGENTS, "compression": compression},
+        algorithm={"kind": kind, "rounds": ROUNDS, "momentum": 0.0 if kind == "dp_dsgd" else None},
+        run={"evaluate_every": 2, **changes},
+    )
 
 
 # Quantisers ---------------------------------------------------------------------------------------------------------
@@ -114,16 +110,11 @@ def test_without_noise_it_is_a_loop_over_replicas(algorithm: str, kind: str, gra
     content = scenario(KINDS[kind], algorithm, graph) | {"privacy": {"guarantee": "none"}}
     run = decentral_dp.run(content)
     job, m = run.simulation(), AGENTS
-    data = [(job.shards.features[k], job.shards.labels[k]) for k in job.shards.train]
-    d = data[0][0].shape[1] + 1
+    gradient, d = gradient_of(job), job.shards.features.shape[1] + 1
     # γ is the contraction δ of the quantiser: 2/π of sign, the share of entries that top_k keeps.
     gamma = 2.0 / math.pi if kind == "sign" else math.ceil(0.2 * d) / d
     links = job.topology.mixing.toarray()
     near = {i: [j for j in range(m) if j != i and links[i, j] > 0.0] for i in range(m)}
-
-    def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d - 1), np.full(len(data[i][0]), 0.2)])
-        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
 
     replicas: dict[str, dict[tuple[int, int], np.ndarray]] = {"y": {}, "s": {}}
 

@@ -23,12 +23,6 @@ def upper_loss(x, y, features, label):
 def problem(n_features):
     return decentral_dp.from_losses(upper_loss, upper_loss, p=1, q=n_features, n_features=n_features)
 """
-LOSS = """
-import torch
-
-def loss(outputs, label):
-    return torch.logsumexp(outputs, 0) - (outputs * (torch.arange(2) == label)).sum()
-"""
 DEAL = "def deal(labels, agents):\n    return [k % agents for k in range(len(labels))]\n"
 GRAPH = "import networkx as nx\n\n\ndef ring(agents):\n    return nx.cycle_graph(agents)\n"
 RECORDS = (
@@ -51,7 +45,7 @@ GOSSIP: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    texts = {"losses": LOSSES, "loss": LOSS, "deal": DEAL, "graph": GRAPH, "records": RECORDS}
+    texts = {"losses": LOSSES, "deal": DEAL, "graph": GRAPH, "records": RECORDS}
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     return tmp_path

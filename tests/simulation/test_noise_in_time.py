@@ -30,6 +30,7 @@ from decentral_dp.privacy.time_factors import (
     factor_of,
     next_past,
 )
+from tests.support.training import training
 
 BANDED = 3
 
@@ -41,28 +42,13 @@ def scenario(
     privacy: dict[str, Any] | None = None,
     **run: Any,
 ) -> dict[str, Any]:
-    sampling = {} if batch is None else {"sampling": {"kind": "cyclic", "batch_size": batch}}
-    return {
-        "seed": 5,
-        "problem": {
-            "kind": "classification",
-            "data": "breast_cancer",
-            "scale": "public_ranges",
-            "test": 0.2,
-            **sampling,
-        },
-        "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "learning_rate": {"scale": 0.5}, "momentum": 0.0},
-        "privacy": {
-            "mechanism": "gaussian",
-            "epsilon": 4.0,
-            "delta": 1e-5,
-            "clip": 0.1,
-            "correlation": {"over_rounds": over_rounds},
-            **(privacy or {}),
-        },
-        "run": {"evaluate_every": 4, "average": 1, "measures": ["lower_loss"], **run},
+    tables = {
+        "problem": {"sampling": None if batch is None else {"kind": "cyclic", "batch_size": batch}},
+        "algorithm": {"rounds": rounds, "momentum": 0.0},
+        "privacy": {"correlation": {"over_rounds": over_rounds}, **(privacy or {})},
+        "run": {"evaluate_every": 4, **run},
     }
+    return training(**tables)
 
 
 ACROSS = {"correlation": {"over_rounds": BANDED, "between_agents": "pairwise", "ratio": 4.0}, "colluders": 1}

@@ -9,6 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
+from tests.support.training import training
 
 PAIRWISE = {"between_agents": "pairwise", "ratio": 4.0}
 
@@ -16,21 +17,11 @@ PAIRWISE = {"between_agents": "pairwise", "ratio": 4.0}
 def scenario(
     privacy: dict[str, Any] | None = None, topology: dict[str, Any] | None = None, **run: Any
 ) -> dict[str, Any]:
-    return {
-        "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": "ring", "agents": 6, **(topology or {})},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 12, "learning_rate": {"scale": 0.5}},
-        "privacy": {
-            "mechanism": "gaussian",
-            "epsilon": 4.0,
-            "delta": 1e-5,
-            "clip": 0.1,
-            "correlation": PAIRWISE,
-            **(privacy or {}),
-        },
-        "run": {"evaluate_every": 4, "average": 1, "measures": ["lower_loss"], **run},
-    }
+    return training(
+        topology={"agents": 6, **(topology or {})},
+        privacy={"correlation": PAIRWISE, **(privacy or {})},
+        run={"evaluate_every": 4, **run},
+    )
 
 
 NETWORKS: dict[str, dict[str, Any]] = {

@@ -16,24 +16,15 @@ from decentral_dp import InputError
 from decentral_dp.reporting.report import read_report, tabulate_sites
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statistics import paired_interval
+from tests.support.training import training_on_frame
 
 SIZES = (300, 60, 40)
-SCENARIO: dict[str, Any] = {
-    "seed": 4,
-    "problem": {
-        "kind": "classification",
-        "data": "frame",
-        "label": "label",
-        "classes": [0, 1],
-        "scale": {"*": [-1.0, 1.0]},
-        "test": 0.25,
-        "partition": {"kind": "column", "name": "site", "agents": ["a", "b", "c"]},
-    },
-    "topology": {"kind": "complete", "agents": 3},
-    "algorithm": {"rounds": 40},
-    "privacy": {"mechanism": "gaussian", "epsilon": 6.0, "delta": 1e-5},
-    "run": {"evaluate_every": 20},
-}
+SCENARIO = training_on_frame(
+    problem={"partition": {"kind": "column", "name": "site", "agents": ["a", "b", "c"]}},
+    topology={"kind": "complete"},
+    algorithm={"rounds": 40},
+    privacy={"epsilon": 6.0},
+)
 NOISELESS: dict[str, Any] = {"privacy": {"guarantee": "none"}}
 
 

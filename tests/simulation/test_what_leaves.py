@@ -246,3 +246,4 @@ def test_a_job_shows_nothing_and_is_not_passed_on() -> None:
         with pytest.raises(decentral_dp.InputError, match="send its scenario"):
             way(job)
     assert private.found_in(job.scenario) == []
+    assert "_planned" not in dir(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,18 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.support.closed_forms import QuadraticSolution
+from tests.support.closed_forms import optimum_of
 
 # Clip of all terms, and lower end of the domain of x.
 C, LOW = 0.3, -1.0
+
+
+def steps_scenario(scenario: Callable[..., dict[str, Any]], kind: str, **keys: Any) -> dict[str, Any]:
+    """Return a scenario of four agents whose x reaches the lower end of its domain; keys are those of the algorithm."""
+    table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
+    own = {"kind": kind, "x": 300.0, "domain": {"low": LOW, "high": 0.0}, "init": {"x": -0.6}}
+    privacy = {"epsilon": 4.0, "delta": 1e-5, "clip": {"y": C, "z": C}}
+    return table | {"algorithm": own | keys, "privacy": privacy}
 
 
 def clip_vector(rows: np.ndarray) -> np.ndarray:
@@ -55,9 +64,7 @@ def assert_ends_at_optimum(table: dict[str, Any], channels: str, atol: float) ->
     table["problem"] |= {"kind": "quadratic", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
                          "synthetic": {"dimension": 2, "records": 12, "test_records": 8}}  # fmt: skip
     job = build(load(table))
-    best = QuadraticSolution(job.problem).optimum(
-        list(zip(job.records["train"], job.records["validation"], strict=True))
-    )
+    best = optimum_of(job)
     end = decentral_dp.run(table).released
     for channel in channels:
         np.testing.assert_allclose(end[channel][0], getattr(best, channel), rtol=0, atol=atol)

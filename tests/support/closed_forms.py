@@ -53,13 +53,15 @@ class QuadraticSolution:
         y = self.lower_solution(x, agents)
         return float(np.mean([0.5 * np.mean(np.square(v.features @ y - v.label)) for _, v in agents]))
 
-    def optimum(self, agents: Agents) -> Optimum:
-        """A minimiser of F: the one whose y*(x) is shortest, where Ā is singular and there are many."""
-        curvature, linear = _moments([train for train, _ in agents])
-        upper_curvature, upper_linear = _moments([validation for _, validation in agents])
-        y: Array = np.asarray(np.linalg.lstsq(upper_curvature, upper_linear)[0])
-        x = y + (curvature @ y - linear) / self.problem.ridge
-        return Optimum(x, y, self.upper_value(x, agents))
+
+def optimum_of(job: Any) -> Optimum:
+    """Return a minimiser of F: the one whose y*(x) is shortest, where Ā is singular and there are many."""
+    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
+    curvature, linear = _moments([train for train, _ in agents])
+    upper_curvature, upper_linear = _moments([validation for _, validation in agents])
+    y: Array = np.asarray(np.linalg.lstsq(upper_curvature, upper_linear)[0])
+    x = y + (curvature @ y - linear) / job.problem.ridge
+    return Optimum(x, y, QuadraticSolution(job.problem).upper_value(x, agents))
 
 
 def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Small scenarios of a trusted coordinator."""
+"""Small scenarios of a trusted coordinator, and of the same problem without one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ RANKING: dict[str, Any] = {
     "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
 }
 """A minimax problem of a trusted coordinator."""
+
+GOSSIP_RANKING: dict[str, Any] = {
+    **RANKING,
+    "topology": {"kind": "ring", "agents": 5},
+    "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
+    "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
+}
+"""The minimax problem without a coordinator."""
 
 
 def content(kind: str, **changes: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Say, Scripted, scripted
 from tests.support.published import as_published, certified_kind
+from tests.support.training import changed
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -38,9 +39,7 @@ BASE: dict[str, Any] = {
 def content(algorithm: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     out = copy.deepcopy(BASE)
     out["algorithm"] |= algorithm
-    for table, values in changes.items():
-        out[table] = out.get(table, {}) | values
-    return as_published(out)
+    return as_published(changed(out, **changes))
 
 
 def made(algorithm: Mapping[str, Any], **changes: Any) -> Job:

@@ -37,6 +37,7 @@ from tests.support.replay import (
     realised_change,
     replay,
 )
+from tests.support.training import changed
 
 Oracle = Mapping[str, Callable[..., np.ndarray]]
 Vectors = list[np.ndarray]
@@ -131,9 +132,7 @@ def base(
         "algorithm": {"rounds": 3, "init": {"x": 0.7, "y": -0.4}, **algorithm},
         "privacy": privacy,
     }
-    for table, values in changes.items():
-        content[table] = content.get(table, {}) | values
-    return as_published(content)
+    return as_published(changed(content, **changes))
 
 
 def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
@@ -157,6 +156,14 @@ def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
 
 def finished(job: Job) -> Outcome:
     return LocalEngine().run(job.nodes(), job.rounds)
+
+
+def settled(algorithm: Mapping[str, Any], **tables: Any) -> tuple[Job, Any]:
+    """Run the quadratic problem without noise, where every agent has records of one class."""
+    content = base(algorithm, "none", **tables)
+    content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
+    job = made("quadratic", content)
+    return job, finished(job).last_snapshot
 
 
 def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:

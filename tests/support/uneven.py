@@ -19,6 +19,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Ter
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support import naive
 from tests.support.naive import DataSet, Small, built
+from tests.support.training import changed
 
 M = np.array([[1.0, 0.0], [0.5, 1.0], [1.0, -2.0]])
 C = np.array([[0.3, 0.0], [0.0, 0.4], [0.1, -0.2]])
@@ -149,9 +150,7 @@ def base(algorithm: Mapping[str, Any], guarantee: str = "certified", mechanism: 
     content["privacy"] |= {c: {**content["privacy"][c], "scale": 3.0} for c in "xyz" if c in content["privacy"]}
     content["problem"].pop("validation")
     content["problem"]["normalise"] = "l2"
-    for table, values in changes.items():
-        content[table] = content.get(table, {}) | values
-    return content
+    return changed(content, **changes)
 
 
 # Which terms read records: all, none of a Jacobian, only what every problem has.

@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.topology import Topology, build_topology, from_edges, from_file, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.spectrum import second_largest
+from tests.support.training import training
 
 ARCS = nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
 LINKS = nx.to_numpy_array(ARCS, nodelist=range(4))
@@ -103,15 +104,8 @@ GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def content(**changes: Any) -> dict[str, Any]:
-    return {
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "push_sum", "rounds": 6, "learning_rate": {"scale": 0.5}},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": 0.1},
-        "run": {"average": 1, "measures": ["lower_loss"], **changes},
-        "seed": 5,
-    }
+def content(**run: Any) -> dict[str, Any]:
+    return training(algorithm={"kind": "push_sum", "rounds": 6}, run=run)
 
 
 @pytest.mark.parametrize("what", GIVEN)

@@ -19,6 +19,7 @@ from decentral_dp.problems.statistics import statistics_width, unpack_statistics
 from tests.conformance.gossip import halved, with_fields_of
 from tests.support.naive import change_end, finished, ledgers
 from tests.support.replay import conversation, loud, network_replay
+from tests.support.training import changed
 
 SIZES, D, K, ROUNDS, CLIP = (3, 5, 4, 8), 2, 5, 12, 0.1
 AGENTS, WIDTH, GAMMA = len(SIZES), statistics_width(D + 1), 0.2
@@ -46,9 +47,7 @@ def content(**tables: Any) -> dict[str, Any]:
         "algorithm": {"kind": "adassp", "rounds": ROUNDS},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": CLIP},
     }
-    for name, table in tables.items():
-        out[name] = {k: v for k, v in (out.get(name, {}) | table).items() if v is not None}
-    return out
+    return changed(out, **tables)
 
 
 def built(rows: pd.DataFrame | None = None, **tables: Any) -> Any:

@@ -10,16 +10,15 @@ import pytest
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, largest
-from tests.support.closed_forms import QuadraticSolution
+from tests.conformance.gossip import GossipConformance, Shares, largest
+from tests.support.closed_forms import optimum_of
 from tests.support.naive import (
     Loop,
     Vectors,
     base,
-    finished,
     made,
     series,
+    settled,
     squares,
 )
 from tests.support.replay import conversation
@@ -73,6 +72,7 @@ class Naive(Loop):
 
 
 class TestBsa(GossipConformance):
+    loop = Naive
     table = ALGORITHM
     blocks = (1, 2, 3, 4)
     short = (
@@ -83,9 +83,6 @@ class TestBsa(GossipConformance):
     moved = MappingProxyType({"train": {"gy", "v", "gx"}, "validation": {"v", "gx"}})
 
     test_protocols_differ_only_by_noise = None
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return Naive(job, *rest).run()
 
     def free(self, kind: str) -> set[str]:
         return {"x", "y"} if kind == "crossed" else {"x", "y", "gx"}
@@ -121,22 +118,13 @@ class TestBsa(GossipConformance):
 # Limits --------------------------------------------------------------------------------------------------------------
 
 
-def settled(inner: int, topology: dict[str, Any]) -> tuple[Job, Any]:
-    flat = {"x": {"scale": 2.0}, "y": {"scale": 0.8}, "inner": inner, "rounds": 300}
-    content = base(ALGORITHM | flat, "none", topology=topology)
-    content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
-    job = made("quadratic", content)
-    return job, finished(job).last_snapshot
-
-
 @pytest.mark.parametrize("inner", [1, 4])
 @pytest.mark.parametrize("topology", [{"kind": "ring", "agents": 4}, {"kind": "complete", "agents": 1}])
 def test_the_quadratic_optimum_is_reached(inner: int, topology: dict[str, Any]) -> None:
     """Agents with one class each do not matter, the server averages Hessians; here even a short series has the root."""
-    job, last = settled(inner, topology)
-    optimum = QuadraticSolution(job.problem).optimum(
-        list(zip(job.records["train"], job.records["validation"], strict=True))
-    )
+    flat = {"x": {"scale": 2.0}, "y": {"scale": 0.8}, "inner": inner, "rounds": 300}
+    job, last = settled(ALGORITHM | flat, topology=topology)
+    optimum = optimum_of(job)
     m = job.n_agents
     np.testing.assert_allclose(last.released["x"], np.tile(optimum.x, (m, 1)), atol=1e-7)
     np.testing.assert_allclose(last.released["y"], np.tile(optimum.y, (m, 1)), atol=1e-7)

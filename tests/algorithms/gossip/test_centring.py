@@ -19,6 +19,7 @@ from decentral_dp.simulation.communication import communication, count_sent
 from tests.conformance.gossip import with_fields_of
 from tests.support.naive import finished, ledgers, misheard
 from tests.support.replay import conversation, loud, network_replay
+from tests.support.training import changed
 
 AGENTS, RECORDS, D, ROUNDS = 4, 3, 2, 12
 CLIP = {"x": 1.0, "y": 0.3}
@@ -48,10 +49,8 @@ def _job(frame: pd.DataFrame | None = None, seed: int = 1, **tables: Any) -> Any
         },
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": CLIP},
     }
-    for name, table in tables.items():
-        content[name] = {k: v for k, v in (content.get(name, {}) | table).items() if v is not None}
     rows = _frame(np.random.default_rng(0)) if frame is None else frame
-    return decentral_dp.build(content, data=rows).simulation()
+    return decentral_dp.build(changed(content, **tables), data=rows).simulation()
 
 
 def test_the_plan_is_the_hand_made_one_and_what_is_recorded() -> None:

@@ -172,7 +172,6 @@ class Plain(Loop):
 class Corrected(GossipConformance):
     name: str
     kind: type
-    loop: type
     channel: str
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
@@ -184,9 +183,6 @@ class Corrected(GossipConformance):
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)
         return content | {"privacy": only_y(content["privacy"])}
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return self.loop(job, *rest).run()
 
     def certified(self) -> Any:
         return self.kind(StepSize(0.5, 0.3), start={"x": 1.0})

@@ -12,8 +12,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.centring import strip_centring
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, largest
+from tests.conformance.gossip import GossipConformance, Shares, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished, made, squares
 
@@ -50,6 +49,7 @@ class Naive(Loop):
 
 
 class TestFederated(GossipConformance):
+    loop = Naive
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
@@ -63,9 +63,6 @@ class TestFederated(GossipConformance):
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)
         return content | {"privacy": only_y(content["privacy"])}
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return Naive(job, *rest).run()
 
     def free(self, kind: str) -> set[str]:
         return {"x", "y"}

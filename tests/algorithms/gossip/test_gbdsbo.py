@@ -28,12 +28,8 @@ ALGORITHM: dict[str, Any] = {
 }
 
 
-def base(
-    guarantee: str = "certified", mechanism: str = "laplace", sampling: Any = "full", **more: Any
-) -> dict[str, Any]:
-    content: dict[str, Any] = uneven.base(ALGORITHM | more, guarantee, mechanism)
-    content["problem"]["sampling"] = sampling
-    return content
+def base(guarantee: str = "certified", sampling: Any = "full", **more: Any) -> Any:
+    return uneven.base(ALGORITHM | more, guarantee, problem={"sampling": sampling})
 
 
 # Naive loops ---------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tests.support import minimax_loop as oracle
 from tests.support.naive import finished
 from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change, replay
 from tests.support.shards import write_shards
+from tests.support.training import changed
 
 CLIPS = {"x": 0.2, "y": 0.3}
 GRAPHS: Mapping[str, Any] = {
@@ -44,9 +45,7 @@ def content(graph: str = "ring", **changes: Any) -> dict[str, Any]:
         "privacy": {"mechanism": "gaussian", "epsilon": 6.0, "delta": 1e-4, "clip": CLIPS},
         "run": {"evaluate_every": 3},
     }
-    for table, values in changes.items():
-        made[table] = {**made[table], **values}
-    return made
+    return changed(made, **changes)
 
 
 def job_of(graph: str = "ring", **changes: Any) -> Job:

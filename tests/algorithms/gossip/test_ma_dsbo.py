@@ -23,7 +23,7 @@ from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import Shares, Told, halved, largest, with_fields_of
 from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracked_twice
 from tests.support import naive
-from tests.support.closed_forms import QuadraticSolution
+from tests.support.closed_forms import optimum_of
 from tests.support.naive import (
     CLIPS,
     Crossed,
@@ -272,9 +272,7 @@ def test_the_quadratic_optimum_is_reached(topology: dict[str, Any]) -> None:
     content = base("none", topology=topology, algorithm={"rounds": 800, "inner": 3, "inverse": 3, **steps})
     content["problem"]["normalise"] = "l2"
     job = made("quadratic", content)
-    optimum = QuadraticSolution(job.problem).optimum(
-        list(zip(job.records["train"], job.records["validation"], strict=True))
-    )
+    optimum = optimum_of(job)
     last = finished(job).last_snapshot
     start = np.abs(0.7 - optimum.x).max()
     assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * start

@@ -16,10 +16,10 @@ from decentral_dp.algorithms.gossip.push_sum import PushSum, PushSumState
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
+from tests.support.training import gradient_of, training
 
 TABLE = {"kind": "push_sum", "rounds": 5, "learning_rate": {"scale": 0.3, "decay": 0.2}}
 FALL = 0.1
@@ -55,6 +55,7 @@ def gossip(s: PushSumState) -> Gossip:
 
 
 class TestPushSum(GossipConformance):
+    loop = Naive
     table = TABLE
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     hosted = ("crossed",)
@@ -69,9 +70,6 @@ class TestPushSum(GossipConformance):
         privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
         privacy |= {"clip": {"scale": CLIPS["y"], "decay": FALL}} if "clip" in privacy else {}
         return content | {"privacy": privacy, "topology": GRAPH}
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return Naive(job, *rest).run()
 
     def free(self, kind: str) -> set[str]:
         return {"x", "w"}
@@ -117,23 +115,13 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     """Oracle: shares of networkx's arcs, sent one by one, those that never arrive kept by their senders."""
     graph, changes = NETWORKS[name]
     rounds, step = 15, 0.5
-    content = {
-        "seed": 5,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "algorithm": {"kind": "push_sum", "rounds": rounds, "learning_rate": {"scale": step}},
-        "privacy": {"guarantee": "none"},
-        "run": {"average": 1, "measures": ["lower_loss"]},
-    }
+    content = training(algorithm={"kind": "push_sum", "rounds": rounds, "learning_rate": {"scale": step}})
+    content["privacy"] = {"guarantee": "none"}
+    del content["topology"]
     run = decentral_dp.run(content, set=changes, topology=graph)
     job = run.simulation()
     over_time, m = job.topology.over_time, job.n_agents
-    data = [(job.shards.features[k], job.shards.labels[k]) for k in job.shards.train]
-    d = data[0][0].shape[1]
-
-    def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.2)])
-        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
-
+    gradient, d = gradient_of(job), job.shards.features.shape[1]
     several = [one.to_directed() for one in (graph if isinstance(graph, list) else [graph])]
     late = changes.get("topology.delay", 0)
     u, w, mail = np.zeros((m, d + 1)), np.ones(m), []

@@ -17,10 +17,9 @@ from decentral_dp.algorithms.gossip.dsoba import Dsoba
 from decentral_dp.algorithms.gossip.f2sa import F2sa
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support import naive
-from tests.support.closed_forms import QuadraticSolution
+from tests.support.closed_forms import optimum_of
 from tests.support.naive import SAMPLING_NAMES, SAMPLINGS, Loop, finished, made
 
 STEPS = {"x": {"scale": 0.4, "decay": 0.5}, "y": {"scale": 0.3, "decay": 0.2}, "z": {"scale": 0.2}}
@@ -146,7 +145,6 @@ class Penalised(Loop):
 
 
 class SingleLoop(GossipConformance):
-    loop: type
     hosted = ("crossed", "logistic_hyperparameter")
     kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
     rounds, seeds = 4, 8
@@ -154,9 +152,6 @@ class SingleLoop(GossipConformance):
     # None was published with noise.
     test_printed_has_its_noise_where_the_paper_has_it = None
     test_protocols_differ_only_by_noise = None
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return self.loop(job, *rest).run()
 
     def scene(self, worst: bool) -> Any:
         def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -301,9 +296,7 @@ def test_a_custom_algorithm_releases_clipped_differences(tmp_path: Path, samplin
 def test_one_agent_ends_at_the_optimum(table: dict[str, Any], apart: float) -> None:
     content = naive.base({"rounds": 6000, **table}, "none")
     job = made("quadratic", content | {"topology": {"kind": "complete", "agents": 1}})
-    best = QuadraticSolution(job.problem).optimum(
-        list(zip(job.records["train"], job.records["validation"], strict=True))
-    )
+    best = optimum_of(job)
     end = finished(job).last_snapshot.released
     for channel in "xy":
         np.testing.assert_allclose(end[channel][0], getattr(best, channel), rtol=0, atol=apart)

@@ -12,14 +12,14 @@ from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, largest
+from tests.conformance.gossip import GossipConformance, Shares, largest
 from tests.support.naive import (
     Loop,
     base,
-    finished,
     ledgers,
     made,
     series,
+    settled,
     squares,
 )
 
@@ -76,12 +76,10 @@ class Naive(Loop):
 
 
 class TestSpdb(GossipConformance):
+    loop = Naive
     table = ALGORITHM
     short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
     moved = MappingProxyType({"train": {"x", "y", "v"}, "validation": {"x", "v"}})
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return Naive(job, *rest).run()
 
     def free(self, kind: str) -> set[str]:
         return set() if kind == "crossed" else {"x"}
@@ -151,18 +149,11 @@ def limit(job: Job, terms: int) -> np.ndarray:
     return np.linalg.solve(left, right)
 
 
-def settled(rounds: int = 600, **more: Any) -> tuple[Job, Any]:
-    flat = {"x": {"scale": 0.5}, "y": {"scale": 0.8}, "dual": {"scale": 0.5}, "rounds": rounds}
-    content = base(ALGORITHM | flat | more.pop("algorithm", {}), "none", **more)
-    content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
-    job = made("quadratic", content)
-    return job, finished(job).last_snapshot
-
-
 @pytest.mark.parametrize("topology", [{"kind": "ring", "agents": 4}, {"kind": "complete", "agents": 4}])
 def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dict[str, Any]) -> None:
     """Constant steps, agents with one class each: exact consensus, and every y is the agent's own."""
-    job, last = settled(topology=topology)
+    flat = {"x": {"scale": 0.5}, "y": {"scale": 0.8}, "dual": {"scale": 0.5}, "rounds": 600}
+    job, last = settled(ALGORITHM | flat, topology=topology)
     x = limit(job, 3)
     np.testing.assert_allclose(last.released["x"], np.tile(x, (4, 1)), atol=1e-6)
     own = np.stack([np.linalg.solve(s.hessian, s.linear + 0.5 * x) for s in squares(job)])

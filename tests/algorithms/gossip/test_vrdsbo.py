@@ -15,8 +15,8 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from papers.published.gossip import PublishedVrdsbo
-from tests.conformance.gossip import GossipConformance, Shares, Told, largest
-from tests.support.closed_forms import QuadraticSolution
+from tests.conformance.gossip import GossipConformance, Shares, largest
+from tests.support.closed_forms import optimum_of
 from tests.support.naive import (
     CLIPS,
     Loop,
@@ -25,6 +25,7 @@ from tests.support.naive import (
     finished,
     made,
     series,
+    settled,
     shares,
     squares,
 )
@@ -105,13 +106,11 @@ KAPPA = 1.0 - 0.36
 
 
 class TestVrdsbo(GossipConformance):
+    loop = Naive
     table = ALGORITHM
     rounds = ROUNDS
     short = ({"inverse": 1, "rounds": 1}, {"inverse": 1, "rounds": 3}, {"inverse": 5, "rounds": 2})
     moved = MappingProxyType({"train": {"zf", "zg", "v"}, "validation": {"zf", "v"}})
-
-    def told(self, job: Job, *rest: Any) -> Told:
-        return Naive(job, *rest).run()
 
     def free(self, kind: str) -> set[str]:
         return {"x", "y"} if kind == "crossed" else {"x", "y", "zf"}
@@ -187,23 +186,14 @@ def limit(job: Job, terms: int) -> tuple[np.ndarray, np.ndarray]:
     return sum(s.hessian @ y - s.linear for s in agents) / (0.5 * len(agents)), y
 
 
-def settled(**more: Any) -> tuple[Job, Any]:
-    flat = {"x": {"scale": 0.6}, "y": {"scale": 0.4}, "averaging": {"scale": 0.7}, "rounds": 500, "inverse": 4}
-    content = base(ALGORITHM | flat | more.pop("algorithm", {}), "none", **more)
-    content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
-    job = made("quadratic", content)
-    return job, finished(job).last_snapshot
-
-
 def test_the_limit_is_biased_as_local_hessians_make_it() -> None:
     """Agents that hold one class each: x settles at the root of Σ_i G_i, 7 % of ‖x*‖ away from the optimum."""
-    job, last = settled()
+    flat = {"x": {"scale": 0.6}, "y": {"scale": 0.4}, "averaging": {"scale": 0.7}, "rounds": 500, "inverse": 4}
+    job, last = settled(ALGORITHM | flat)
     x, y = limit(job, 4)
     np.testing.assert_allclose(last.released["x"], np.tile(x, (4, 1)), atol=1e-7)
     np.testing.assert_allclose(last.released["y"], np.tile(y, (4, 1)), atol=1e-7)
-    optimum = QuadraticSolution(job.problem).optimum(
-        list(zip(job.records["train"], job.records["validation"], strict=True))
-    )
+    optimum = optimum_of(job)
     bias = [np.linalg.norm(v - optimum.x) / np.linalg.norm(optimum.x) for v in (x, limit(job, 400)[0])]
     # A longer series makes it worse here, 15 %: this is what homogeneity is assumed for, not truncation.
     assert bias == pytest.approx([0.0747, 0.1495], abs=0.0005)

@@ -21,6 +21,7 @@ from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.exact_laws import rejected
 from tests.support.published import as_published
+from tests.support.training import changed
 
 Array = np.ndarray
 LOW, HIGH = -2.0, 1.0
@@ -48,9 +49,7 @@ def content(
         scenario["problem"]["ridge"] = 1.0
     if kind == GRID_WALK:
         scenario["privacy"]["guarantee"] = "as_published"
-    for table, values in changes.items():
-        scenario[table] = {k: v for k, v in {**scenario[table], **values}.items() if v is not None}
-    return as_published(scenario)
+    return as_published(changed(scenario, **changes))
 
 
 def make_job(*args: Any, **changes: Any) -> Job:

@@ -11,12 +11,12 @@ import pytest
 import decentral_dp
 from tests.support.bilevel_steps import (
     LOW,
-    C,
     assert_ends_at_optimum,
     assert_is_loop,
     clip_vector,
     noise,
     signed_records,
+    steps_scenario,
 )
 
 Make = Callable[..., dict[str, Any]]
@@ -24,14 +24,9 @@ K, B, L = 2, 3, 4.0
 KEYS: dict[str, dict[str, Any]] = {"stocbio": {"smoothness": L}, "amigo": {"z": {"scale": 0.3, "decay": 0.5}}}
 
 
-def content_of(scenario: Make, kind: str, **algorithm: Any) -> dict[str, Any]:
-    table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
-    table["algorithm"] = {
-        "kind": kind, "rounds": 3, "x": 300.0, "y": {"scale": 0.5, "decay": 0.5}, "inner": K, "inverse": B,
-        "domain": {"low": LOW, "high": 0.0}, "init": {"x": -0.6}, **KEYS[kind], **algorithm,
-    }  # fmt: skip
-    table["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"y": C, "z": C}}
-    return table
+def content_of(scenario: Make, kind: str, **changes: Any) -> dict[str, Any]:
+    keys = {"rounds": 3, "y": {"scale": 0.5, "decay": 0.5}, "inner": K, "inverse": B, **KEYS[kind], **changes}
+    return steps_scenario(scenario, kind, **keys)
 
 
 @pytest.mark.parametrize("kind", KEYS)

@@ -13,7 +13,8 @@ import decentral_dp
 from decentral_dp.central.context import CoordinatorContext
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs.build import build_job as build
-from tests.support.bilevel_steps import C, clip_vector, noise, signed_records
+from tests.support.bilevel_steps import C, clip_vector, noise, signed_records, steps_scenario
+from tests.support.training import changed
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"low": -3.0, "high": 0.5}
@@ -23,15 +24,10 @@ UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 @pytest.fixture
 def content(scenario: Make) -> Make:
     def make(**changes: Any) -> dict[str, Any]:
-        scenario_table = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
-        scenario_table["algorithm"] = {
-            "kind": "pp_ift", "rounds": 3, "x": {"scale": 2.0}, "inner": 4, "smoothness": 2.0, "domain": BOX,
-            "init": {"x": -1.0},
-        }  # fmt: skip
-        scenario_table["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
-        for table, values in changes.items():
-            scenario_table[table] = {k: v for k, v in {**scenario_table[table], **values}.items() if v is not None}
-        return scenario_table
+        keys = {"rounds": 3, "x": {"scale": 2.0}, "inner": 4, "smoothness": 2.0, "domain": BOX, "init": {"x": -1.0}}
+        table = steps_scenario(scenario, "pp_ift", **keys)
+        table["privacy"]["clip"]["x"] = C
+        return changed(table, **changes)
 
     return make
 

@@ -16,8 +16,9 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
-from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.support.bilevel_steps import signed_records
 from tests.support.published import as_published
+from tests.support.training import changed
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"low": -3.0, "high": 0.5}
@@ -32,17 +33,9 @@ def content(scenario: Make) -> Make:
         scenario_table["algorithm"] = {"kind": kind, "rounds": 3, "domain": BOX, "init": {"x": -1.0}}
         scenario_table["privacy"] = {"epsilon": 2.0, "delta": 1e-6}
         scenario_table["run"] = {"evaluate_every": 1}
-        for table, values in changes.items():
-            scenario_table[table] = {**scenario_table[table], **values}
-        return scenario_table
+        return changed(scenario_table, **changes)
 
     return make
-
-
-def signed_records(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Return the signed features of all train and of all validation records."""
-    train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
-    return train, validation
 
 
 def solution(train: np.ndarray, x: float, pull: tuple[np.ndarray, float] | None = None) -> np.ndarray:

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp import InputError
 from decentral_dp.central.problems.mspbe import Mspbe, Trajectories
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import ModelTable
-from decentral_dp.problems import SOLVED, ProblemFacts
 
 STEPS, WIDTH, DISCOUNT = 4, 2, 0.9
 LENGTHS, TERMINAL = np.array([4.0, 1.0, 3.0, 2.0, 4.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])
@@ -230,11 +227,3 @@ def test_return_error_matches_discounted_rewards() -> None:
 def test_overflowing_scores_are_omitted() -> None:
     m = problem(3)
     assert m.scores(np.full(m.p, 1e300), np.zeros(m.p), records(), records()) == {}
-
-
-def test_refuses_a_model_without_second_derivatives() -> None:
-    facts, resnet = ProblemFacts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
-    with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
-        SOLVED["minimax"]["mspbe"].build({"discount": 0.9, "model": resnet}, facts)
-    with pytest.raises(InputError, match=r"problem\.data: mspbe reads trajectories"):
-        SOLVED["minimax"]["mspbe"].build({"discount": 0.9}, ProblemFacts(10, 0))

@@ -146,13 +146,6 @@ def test_scores_separate_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
 # Refusals and runs ---------------------------------------------------------------------------------------------------
 
 
-def test_refusals() -> None:
-    with pytest.raises(InputError, match=r"problem\.scale: wgan requires records in \[-1, 1\]"):
-        build_problem(FACTS._replace(l2=None))
-    with pytest.raises(InputError, match=r"problem\.model: wgan .*'resnet'"):
-        build_problem(model=ModelTable(kind="resnet"))
-
-
 def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:
     return {
         "seed": 1,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import stat
@@ -33,6 +32,7 @@ from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import is_complete, read_result
 from tests.support.interruptions import interrupt, interrupt_at, save_states_often
+from tests.support.pages import write_algorithm
 from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
@@ -124,15 +124,10 @@ def test_other_programs_resume(name: str, tmp_path: Path) -> None:
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(loaded))
 
 
-def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Path:
-    """Write the scenario of docs/add_an_algorithm.md and its file, with a change of the code."""
-    page = (Path(__file__).parents[3] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
-    blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.M | re.S))
-    code = blocks[f"{name}.py"]
-    assert old in code
-    (folder / f"{name}.py").write_text(code.replace(old, new), encoding="utf-8")
-    path = folder / f"{name}.toml"
-    path.write_text(blocks[path.name] + "\n[run]\nevaluate_every = 1\n", encoding="utf-8")
+def _page_algorithm(name: str, folder: Path, *changes: tuple[str, str]) -> Path:
+    """Write an algorithm of docs/add_an_algorithm.md, which saves a state every round."""
+    path = write_algorithm(folder, name, *changes)
+    path.write_text(path.read_text(encoding="utf-8") + "\n[run]\nevaluate_every = 1\n", encoding="utf-8")
     return path
 
 
@@ -148,7 +143,7 @@ def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Pa
     ],
 )
 def test_a_run_with_an_unplanned_release_has_no_epsilon(old: str, new: str, said: str, tmp_path: Path) -> None:
-    loaded = _page_algorithm("momentum", tmp_path, old, new)
+    loaded = _page_algorithm("momentum", tmp_path, (old, new))
     with pytest.raises(UnplannedReleaseError, match=said):
         decentral_dp.run(loaded, out=tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
@@ -166,7 +161,7 @@ def test_an_algorithm_in_a_file_resumes_from_a_saved_state(name: str, tmp_path: 
 
 
 def test_a_run_whose_state_cannot_be_saved_resumes_from_its_start(tmp_path: Path) -> None:
-    loaded = _page_algorithm("momentum", tmp_path, "return State(x, y, y)", "return _hidden()(x, y, y)")
+    loaded = _page_algorithm("momentum", tmp_path, ("return State(x, y, y)", "return _hidden()(x, y, y)"))
     code = loaded.with_suffix(".py")
     code.write_text(
         code.read_text() + "\n\ndef _hidden():\n    class State(NamedTuple):\n        x: Any\n        y: Any\n"

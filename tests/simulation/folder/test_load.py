@@ -49,10 +49,6 @@ def test_a_loaded_run_has_no_records_and_no_private_state(run: decentral_dp.Run)
             read()
 
 
-def test_a_complete_run_is_loaded_by_resume(run: decentral_dp.Run) -> None:
-    assert decentral_dp.resume(str(run.folder)).result.to_json() == run.result.to_json()
-
-
 def test_folders_without_a_complete_run_are_refused(tmp_path: Path) -> None:
     for step in decentral_dp.build("dp_dsgd", set=FEW).steps(tmp_path / "run"):
         if step.round == 2:

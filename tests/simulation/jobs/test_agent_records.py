@@ -251,17 +251,27 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
             "ring_breast_cancer",
             ["problem.sampling={kind='fixed_batch', batch_size=5}", "problem.partition={kind='by_class', share=0.5}"],
         ),
+        # By a coordinator.
+        ("dp_bilevel_breast_cancer", []),
+        ("pp_ift", []),
+        # Counts with noise how many records are of the second class.
+        ("auc_digits", ["problem.positive_share='released'"]),
+        ("double_spider", []),
+        ("dp_sgd_dual", []),
     ],
 )
 def test_other_problems_and_partitions_have_equal_bits(name: str, overrides: list[str], tmp_path: Path) -> None:
     loaded = load(name, ["algorithm.rounds=3", *overrides])
     write_shards(loaded, tmp_path / "shards")
     sharded_job, whole_job = (
-        build_job(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), loaded)
+        build_job(s).with_root(b"r" * 32)
+        for s in (load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"]), loaded)
     )
     one, other = played(sharded_job), played(whole_job)
     assert one.last_snapshot.released.keys() == other.last_snapshot.released.keys()
     for channel, value in other.last_snapshot.released.items():
         np.testing.assert_array_equal(one.last_snapshot.released[channel], value, strict=True)
     np.testing.assert_allclose(sharded_job.budget.epsilon, whole_job.budget.epsilon, rtol=1e-12)
+    assert sharded_job.ledger.same_releases(whole_job.ledger)
+    assert (sharded_job.shards.l1, sharded_job.shards.l2) == (whole_job.shards.l1, whole_job.shards.l2)
     assert set(whole_job.shards.all_notes) <= set(sharded_job.shards.all_notes)

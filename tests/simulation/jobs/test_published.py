@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from scipy.optimize import lsq_linear
 
 import decentral_dp
 from decentral_dp.auditing.network_view import prepare
-from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.jobs import published
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -32,16 +30,9 @@ def job_of(view: str = "final_average", **more: Any) -> Any:
         "topology.agents": 5,
         **more,
     }
-    keys = {key: value for key, value in keys.items() if value is not None}
-    unset = [f"{key}=null" for key in ("algorithm.momentum", "algorithm.centring", "privacy.epsilon", "run.average")]
-    unset = [line for line in unset if line.partition("=")[0] not in keys]
-    return build(load("classification", [*unset, *(f"{key}={toml(value)}" for key, value in keys.items())]))
-
-
-def toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml(v)}" for key, v in value.items()) + " }"
-    return json.dumps(value)
+    unset = dict.fromkeys(("algorithm.momentum", "algorithm.centring", "privacy.epsilon", "run.average"))
+    settings = {key: value for key, value in (unset | keys).items() if key in unset or value is not None}
+    return build(decentral_dp.load("classification", set=settings))
 
 
 def largest_growth(rate: float) -> float:

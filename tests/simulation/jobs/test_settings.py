@@ -25,21 +25,16 @@ from decentral_dp.simulation.jobs.settings import (
     share_of_centre,
     stable_momentum,
 )
+from tests.support.training import changed, training
 
 AGENTS, RECORDS = 5, 800
 TWO = TrainingFacts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, momentum=0.9, curvature=0.2525)
 
 
 def _scenario(**tables: Any) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "seed": 1,
-        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
-        "topology": {"kind": "ring", "agents": 5},
-        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
-    }
-    for name, table in tables.items():
-        content[name] = {k: v for k, v in (content.get(name, {}) | table).items() if v is not None}
-    return content
+    content = training(topology={"agents": 5}, privacy={"clip": None}) | {"seed": 1}
+    del content["algorithm"], content["run"]
+    return changed(content, **tables)
 
 
 # The rule.
