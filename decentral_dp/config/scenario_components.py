@@ -137,10 +137,10 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = _SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT
         note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
-    parts = table.parts or n_agents
-    members = range(parts) if table.members is None else table.members
-    _require_agents("members", members, n_agents)
-    _require_agents("partition.agents", getattr(table.partition, "agents", None) or range(parts), parts)
+    parts, members = table.parts or n_agents, table.members
+    _require_agents("members", range(parts) if members is None else members, n_agents)
+    named = getattr(table.partition, "agents", None) or range(parts)
+    _require_agents("partition.agents", named, parts, "problem.parts" if table.parts else "topology.agents")
     partition = c.partition.make()
     dataset = c.data.make(parts, c.strict, c.draws_records)
     is_environment, entry = dataset.trajectory is not None, c.problem_entry
@@ -163,7 +163,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
-    return shards if table.members is None else shards.select(members), None
+    return shards if members is None else shards.select(members), None
 
 
 def place_of_shards(s: Scenario) -> str:
@@ -201,11 +201,11 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     )
 
 
-def _require_agents(key: str, agents: Sized, n_agents: int) -> None:
-    """Raise InputError unless the number of agents is that of the graph."""
+def _require_agents(key: str, agents: Sized, n_agents: int, number_key: str = "topology.agents") -> None:
+    """Raise InputError unless the number of agents is that of the graph or of the partition."""
     if len(agents) != n_agents:
-        problem = f"number of agents differs from topology.agents (got {len(agents)}, expected {n_agents})"
-        raise InputError(f"problem.{key}: {problem}. Fix: set topology.agents = {len(agents)}.")
+        problem = f"number of agents differs from {number_key} (got {len(agents)}, expected {n_agents})"
+        raise InputError(f"problem.{key}: {problem}. Fix: set {number_key} = {len(agents)}.")
 
 
 def sampling_of(s: Scenario) -> Sampling:

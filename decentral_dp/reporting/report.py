@@ -612,7 +612,7 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
 
 
 def _join_isolated(run: RunResult, baselines: Mapping[str, RunResult]) -> Mapping[str, RunResult]:
-    """Replace "alone_N" by one result "alone": the mean scores of all agents, with the worst ε of their own runs."""
+    """Replace "alone_N" by one result "alone": the mean scores of all agents, with the worst ε of their runs."""
     isolated = [result for name, result in baselines.items() if name.startswith("alone_")]
     counts = [result.topology["agents"] for result in isolated]
     if not isolated or sum(counts) != run.topology["agents"]:
