@@ -101,10 +101,10 @@ def with_sites(run: Run) -> Run:
         run: finished run, with its baselines and the runs of further seeds.
     """
     runs, job = (run, *run.repeats), run.simulation()
-    joint, alone = list(map(site_outcomes, runs)), list(map(isolated_outcomes, runs))
+    alone = list(map(isolated_outcomes, runs))
     if job.sites is None or not all(alone):
         return run
-    scores = compare_sites(job.sites, joint, alone)
+    scores = compare_sites(job.sites, list(map(site_outcomes, runs)), alone)
     content = dict(run.result.content) | site_summary(job.sites, scores, len(runs))
     result = RunResult.from_content(seal(content), run.result.privacy)
     if run.folder is not None:
