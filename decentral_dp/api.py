@@ -386,7 +386,8 @@ def run(
         callbacks: callbacks that receive a `Progress` (rounds, loss, ε) at every evaluation; default none. If a
             callback raises, the result has a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
-            ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Default: no.
+            ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Isolated agents have the
+            default hyper-parameters for their numbers of records. Default: no.
         seeds: number of runs with different noise, each with its baselines, for paired intervals (`run.result.sites`).
             Further runs are in `run.repeats` and in OUT/seeds. Default: 1.
         metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated

@@ -50,7 +50,7 @@ _SCORED_NOTE = (
     "evaluation, not covered by ε."
 )
 # Keys of [problem] that do not apply with a manifest.
-NOT_BESIDE = ("partition", "test", "construction", "classes")
+NOT_BESIDE = ("partition", "parts", "members", "test", "construction", "classes")
 
 
 _RECORDS: tuple[Refusal[Components], ...] = (
@@ -137,9 +137,12 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = _SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT
         note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
-    _require_agents("partition.agents", getattr(table.partition, "agents", None) or range(n_agents), n_agents)
+    parts, members = table.parts or n_agents, table.members
+    _require_agents("members", range(parts) if members is None else members, n_agents)
+    named = getattr(table.partition, "agents", None) or range(parts)
+    _require_agents("partition.agents", named, parts, "problem.parts" if table.parts else "topology.agents")
     partition = c.partition.make()
-    dataset = c.data.make(n_agents, c.strict, c.draws_records)
+    dataset = c.data.make(parts, c.strict, c.draws_records)
     is_environment, entry = dataset.trajectory is not None, c.problem_entry
     if entry is not None and entry.trajectories != is_environment:
         raise InputError(
@@ -149,7 +152,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         )
     shards = make_shards(
         dataset,
-        n_agents,
+        parts,
         seed=c.scenario.records_seed,
         partition_spec=partition,
         validation={"column": table.validation} if isinstance(table.validation, str) else table.validation,
@@ -160,7 +163,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
-    return shards, None
+    return shards if members is None else shards.select(members), None
 
 
 def place_of_shards(s: Scenario) -> str:
@@ -198,11 +201,11 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     )
 
 
-def _require_agents(key: str, agents: Sized, n_agents: int) -> None:
-    """Raise InputError unless the number of agents is that of the graph."""
+def _require_agents(key: str, agents: Sized, n_agents: int, number_key: str = "topology.agents") -> None:
+    """Raise InputError unless the number of agents is that of the graph or of the partition."""
     if len(agents) != n_agents:
-        problem = f"number of agents differs from topology.agents (got {len(agents)}, expected {n_agents})"
-        raise InputError(f"problem.{key}: {problem}. Fix: set topology.agents = {len(agents)}.")
+        problem = f"number of agents differs from {number_key} (got {len(agents)}, expected {n_agents})"
+        raise InputError(f"problem.{key}: {problem}. Fix: set {number_key} = {len(agents)}.")
 
 
 def sampling_of(s: Scenario) -> Sampling:

@@ -207,6 +207,13 @@ class ProblemTable(OwnKeysTable):
     """Partition of the records over the agents: "iid", a table, or "module:function". Default: the agent column of the
     data, otherwise "iid"."""
 
+    parts: Count | None = None
+    """Number of parts of the partition. Default: the number of agents."""
+
+    members: list[int] | None = None
+    """Numbers of the parts that the agents have, ascending; no run reads the train records of other parts. Default:
+    all."""
+
     validation: Share | str | None = None
     """Share of each agent's records for the upper level, or the name of the split column of the data file. Default: the
     split column of the data, otherwise 0.5. Read by bilevel problems."""
@@ -245,6 +252,12 @@ class ProblemTable(OwnKeysTable):
 
     seed: Seed | None = None
     """Public seed of partition, split, synthetic data and first weights. Default: the seed of the scenario."""
+
+    checks: ClassVar[Checks] = {
+        "members: expected ascending numbers below problem.parts": lambda table: (
+            (table.members or []) != sorted({*range(table.parts or 0)} & {*(table.members or [])})
+        )
+    }
 
     @field_validator("classes", mode="before")
     @classmethod

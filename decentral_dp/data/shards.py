@@ -473,6 +473,12 @@ class Shards:
         train, validation = (np.concatenate(parts) for parts in (self.train, self.validation))
         return replace(self, train=(train,), validation=(validation,), by_owner=False, test_parts=())
 
+    def select(self, agents: Sequence[int]) -> Shards:
+        """Return the records of some agents, with all held-out records."""
+        parts = self.train, self.validation, self.test_parts
+        train, validation, test_parts = (tuple(part[k] for k in agents if part) for part in parts)
+        return replace(self, train=train, validation=validation, test_parts=test_parts)
+
     @property
     def train_counts(self) -> IntArray:
         """Number of train records per agent, (m,)."""

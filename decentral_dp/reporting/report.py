@@ -9,7 +9,7 @@ import math
 import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -192,7 +192,7 @@ def read_report(folder: Path) -> Report:
 
 def _baselines_in(place: Path, folder: Path) -> dict[str, RunResult]:
     """Read the results of the complete baselines of a run in `folder`, or of one of its further seeds."""
-    places = {name: own(place / BASELINES_FOLDER / name, folder, str(folder)) for name in BASELINES}
+    places = {path.name: own(path, folder, str(folder)) for path in sorted((place / BASELINES_FOLDER).glob("*"))}
     return {name: read_result(path) for name, path in places.items() if path.is_dir() and is_complete(path)}
 
 
@@ -611,6 +611,18 @@ def _agents_text(agents: Sequence[int], names: Sequence[str], are_named: bool) -
     return f"{len(agents)} agents{f', {listed[0]} among them' if are_named else ''}"
 
 
+def _join_isolated(run: RunResult, baselines: Mapping[str, RunResult]) -> Mapping[str, RunResult]:
+    """Replace "alone_N" by one result "alone": the mean scores of all agents, with the worst ε of their runs."""
+    isolated = [result for name, result in baselines.items() if name.startswith("alone_")]
+    counts = [result.topology["agents"] for result in isolated]
+    if not isolated or sum(counts) != run.topology["agents"]:
+        return baselines
+    worst = max(isolated, key=lambda result: result.privacy.epsilon_max or 0.0)
+    scores = np.array([[result.metrics.get(name) for name in worst.metrics] for result in isolated], dtype=np.float64)
+    means = dict(zip(worst.metrics, np.average(scores, axis=0, weights=counts).tolist(), strict=True))
+    return {**baselines, "alone": replace(worst, metrics=means)}
+
+
 def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]]) -> BaselineComparison | None:
     """Compare a run with its baselines; return None if it has none.
 
@@ -618,6 +630,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
         compared: result of the run, and "alone", "central", "none" → result of that baseline, for each seed. Scores are
             means over seeds.
     """
+    compared = [(run, _join_isolated(run, others)) for run, others in compared]
     result, baselines = compared[0]
     if not baselines:
         return None
@@ -646,16 +659,13 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
     table = TextTable(heads, [False] + [True] * (len(heads) - 1), cells)
 
     judge, parts, seeds = result.judge, [], len(compared)
-    for name, reference in (
-        ("alone", "each agent alone at the same ε"),
-        ("central", "a trusted server at the same ε"),
-        ("none", "the same network without noise"),
-    ):
+    for name in listed:
         pairs = [(run.score(judge), others[name].score(judge)) for run, others in compared if judge and name in others]
         differences = [score - other for score, other in pairs if score is not None and other is not None]
         if len(differences) == seeds and np.isfinite(differences).all():
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
+            reference = BASELINES[name] + " at the same ε" * (name != "none")
             parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-", "−"))
     count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"Means of {seeds} runs each"
     sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""
@@ -665,9 +675,8 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
     epsilon, delta = (sum(costs) for costs in zip(*spent, strict=True))
     price = "All runs read the same records and have the same held-out records."
     if len(noisy) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
-        price += (
-            f" The releases of all runs with noise cost at most ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}."
-        )
+        total = f"ε = {epsilon_text(epsilon)} at δ = {delta_text(delta)}"
+        price += f" The releases of all runs with noise cost at most {total}."
     if result.privacy.shared is not None:
         colluders = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
         price += f" ε of this run holds against {colluders} (privacy.colluders), of the others against any number."

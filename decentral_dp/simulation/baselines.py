@@ -4,6 +4,9 @@ In `alone`, every agent trains in isolation at the same ε. In `central`, a trus
 `none` is the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
 compared with `central` is the cost of local instead of central DP.
 
+Default hyper-parameters of training follow from the number of records (`jobs.settings`). If the agents' numbers differ,
+the agents with N train records are a run `alone_N`, which reads only their records. A record is in one of these runs.
+
 Each baseline is a separate run with its own folder and ledger, and reads the records again. With several seeds, the run
 and its baselines are repeated with different noise and the same partition. Held-out records are the same in all of
 them, so differences are paired.
@@ -39,8 +42,8 @@ def baseline_jobs(
         names: baselines to plan, default all.
 
     Returns:
-        Map of "alone", "central" and "none" to jobs, without those that equal the run. There is no "central" if whole
-        agents are the privacy unit.
+        Map of "alone", "central" and "none" to jobs, without those that equal the run. Instead of "alone", there may be
+        several "alone_N". There is no "central" if whole agents are the privacy unit.
 
     Raises:
         InputError: the agents hold their records, or the guarantee is a paper's.
@@ -57,13 +60,21 @@ def baseline_jobs(
             "records. Fix: remove baselines."
         )
     if not job.central and job.n_agents > 1:
-        scenarios["alone"] = _without_links(s, job, pools_records=None)
+        counts, parts = job.shards.train_counts.tolist(), s.problem.parts or job.n_agents
+        noise = getattr(job, "noise", {}).values()
+        # Decays that differ between agents are declared for all agents together.
+        if c.one_level and len({*counts}) > 1 and all(len({*schedule.decay}) == 1 for schedule in noise):
+            for n in sorted({*counts}):
+                held = [k for k, count in zip(s.problem.members or range(parts), counts, strict=True) if count == n]
+                scenarios[f"alone_{n}"] = _without_links(s, job, "isolated", parts=parts, members=held)
+        else:
+            scenarios["alone"] = _without_links(s, job, "isolated")
         # The server's only agent holds all records: as a privacy unit it would be all of them.
         if job.unit.records is not None:
-            scenarios["central"] = _without_links(s, job, pools_records=True)
+            scenarios["central"] = _without_links(s, job, "pooled")
     if s.privacy.guarantee != "none":
         scenarios["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
-    return {name: plan_job(resolve(scenario)) for name, scenario in scenarios.items() if name in names}
+    return {n: plan_job(resolve(each)) for n, each in scenarios.items() if n.partition("_")[0] in names}
 
 
 def repeat_jobs(c: Components, job: PlannedJob, seeds: int) -> list[tuple[Components, PlannedJob]]:
@@ -90,10 +101,10 @@ def with_sites(run: Run) -> Run:
         run: finished run, with its baselines and the runs of further seeds.
     """
     runs, job = (run, *run.repeats), run.simulation()
-    if job.sites is None or not all("alone" in each.baselines for each in runs):
+    alone = list(map(isolated_outcomes, runs))
+    if job.sites is None or not all(alone):
         return run
-    joint, alone = list(map(site_outcomes, runs)), [site_outcomes(each.baselines["alone"]) for each in runs]
-    scores = compare_sites(job.sites, joint, alone)
+    scores = compare_sites(job.sites, list(map(site_outcomes, runs)), alone)
     content = dict(run.result.content) | site_summary(job.sites, scores, len(runs))
     result = RunResult.from_content(seal(content), run.result.privacy)
     if run.folder is not None:
@@ -103,8 +114,15 @@ def with_sites(run: Run) -> Run:
 
 def site_outcomes(run: Run) -> list[Array]:
     """Return the outcomes of a finished run at its sites (see `Sites.outcomes`)."""
-    sites = run.simulation().sites
-    return [] if sites is None else sites.outcomes(run.published)
+    return [] if (sites := run.simulation().sites) is None else sites.outcomes(run.published)
+
+
+def isolated_outcomes(run: Run) -> list[Array]:
+    """Return the outcomes of the isolated agents of a finished run, in the order of the agents."""
+    runs = [each for name, each in run.baselines.items() if name.startswith("alone")]
+    members = [k for each in runs for k in each.scenario.problem.members or range(each.simulation().n_agents)]
+    outcomes = dict(zip(members, (of_agent for each in runs for of_agent in site_outcomes(each)), strict=False))
+    return [outcomes[agent] for agent in sorted(outcomes)]
 
 
 def stated_epsilon(job: PlannedJob) -> float:
@@ -113,31 +131,23 @@ def stated_epsilon(job: PlannedJob) -> float:
     return float((job.budget.epsilon if published is None else published).max())
 
 
-def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> Scenario:
-    """Return the scenario without a graph, at the ε of the run."""
+def _without_links(s: Scenario, job: PlannedJob, kind: str, **records: Any) -> Scenario:
+    """Return the scenario without a graph, at the ε of the run. `records` has keys of [problem]."""
     # A baseline has no hidden messages.
     privacy = s.privacy.model_copy(update={"adversary": "all_messages"})
     if privacy.guarantee == "certified" and privacy.epsilon is None:
-        noise = dict.fromkeys(("x", "y", "z"))
-        privacy = privacy.model_copy(update={**noise, "epsilon": stated_epsilon(job)})
+        privacy = privacy.model_copy(update={"x": None, "y": None, "z": None, "epsilon": stated_epsilon(job)})
     correlation = privacy.correlation
     if correlation is not None and correlation.between_agents is not None:
         # Without neighbours there is no correlated noise and no collusion.
-        over_rounds = (
-            None
-            if correlation.over_rounds is None
-            else correlation.model_copy(update={"between_agents": None, "ratio": None})
-        )
+        over_rounds = correlation.over_rounds and correlation.model_copy(update={"between_agents": None, "ratio": None})
         privacy = privacy.model_copy(update={"correlation": over_rounds, "colluders": 0})
-    graph = TopologyTable(kind="pooled" if pools_records else "isolated", agents=job.n_agents)
     # Without messages there is no attack. Without other agents, records count equally.
-    problem = s.problem.model_copy(update={"weights": "sites"})
-    tables = {"problem": problem, "topology": graph, "privacy": privacy, "attack": None}
-    chosen = s.model_copy(update=tables)
+    problem = s.problem.model_copy(update={"weights": "sites", **records})
+    graph = TopologyTable(kind=kind, agents=len(records.get("members", range(job.n_agents))))
+    chosen = s.model_copy(update={"problem": problem, "topology": graph, "privacy": privacy, "attack": None})
     if s._objects:
-        objects: dict[str, Any] = {
-            component: value for component, value in s._objects().items() if component != "topology"
-        }
+        objects = {component: value for component, value in s._objects().items() if component != "topology"}
         chosen._objects = Secret(OBJECTS, objects)
     chosen._object_names = {component: name for component, name in s._object_names.items() if component != "topology"}
     chosen._replaced_tables = s._replaced_tables | {"topology"}

@@ -335,7 +335,7 @@ def digest_data(job: PlannedJob, key: bytes) -> str:
     if c.scenario.problem.manifest is not None:
         # The manifest has digests of the agents' files.
         return new_hmac(key, job.shards.digest, "sha256").hexdigest()
-    dataset = c.data.make(job.n_agents, c.strict, True)
+    dataset = c.data.make(c.scenario.problem.parts or job.n_agents, c.strict, True)
     if dataset.digest != job.shards.digest:
         raise InputError("budget: the records changed after the job was planned. Fix: build the job again.")
     return digest_features(dataset.features, key)

@@ -166,7 +166,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
         "diverged": float(result.has_diverged),
     }
     if isolated and not result.has_diverged:
-        compared = replace(done, baselines={"alone": run_job(isolated["alone"], budget=task.budget)})
+        compared = replace(done, baselines={n: run_job(each, budget=task.budget) for n, each in isolated.items()})
         gains = [site.gain > 0.0 for site in with_sites(compared).result.sites if site.gain is not None]
         finals |= {_GAINING: float(np.mean(gains))} if gains else {}
     record = _make_record(cast(Status, result.status), reason_text(result) or None, result.rounds)

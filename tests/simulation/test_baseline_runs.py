@@ -89,6 +89,31 @@ def test_alone_nobody_hears_of_another() -> None:
     assert np.abs(last("ring", 0.0)[1:] - last("ring", 0.5)[1:]).max() > 1e-9
 
 
+def test_agents_with_equal_counts_are_one_isolated_run() -> None:
+    table = synthetic_table().drop(columns="agent")
+    run = decentral_dp.run(SCENARIO, data=table, baselines=True)
+    assert list(run.baselines) == ["alone", "central", "none"]
+    again = decentral_dp.run(SCENARIO, data=table, set={"topology.kind": "isolated"})
+    np.testing.assert_array_equal(run.baselines["alone"].released["y"], again.released["y"])
+
+
+def test_isolated_agents_with_equal_counts_share_a_run() -> None:
+    table = synthetic_table().drop(columns="agent").iloc[:-2]
+    run = decentral_dp.run(SCENARIO, data=table, baselines=True)
+    counts = run.simulation().shards.train_counts
+    assert sorted(run.baselines) == sorted(["central", "none", *(f"alone_{n}" for n in np.unique(counts))])
+    members = [run.baselines[f"alone_{n}"].scenario.problem.members for n in np.unique(counts)]
+    assert members == [np.flatnonzero(counts == n).tolist() for n in np.unique(counts)]
+    assert sorted(map(len, members)) == [1, 2]
+    assert len(run.result.sites) == 3
+
+
+def test_decays_for_each_agent_keep_one_isolated_run() -> None:
+    decay = {"privacy.y": {"decay_per_agent": 0.1}, "algorithm.centring": False}
+    run = decentral_dp.run(SCENARIO, data=synthetic_table(), baselines=True, set=decay)
+    assert list(run.baselines) == ["alone", "central", "none"]
+
+
 def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
     fixed = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": 0.1, "y": {"scale": 0.05}}}
     settings = fixed | FEW | {"algorithm.learning_rate": {"scale": 1.0}}

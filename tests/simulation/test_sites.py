@@ -51,6 +51,11 @@ def held_out(run: decentral_dp.Run, site: int) -> pd.DataFrame:
     return table.loc[[k for k in shards.test.tolist() if table["site"][k] == "abc"[site]]]
 
 
+def isolated(run: decentral_dp.Run, site: int) -> decentral_dp.Run:
+    """Return the run of an isolated site."""
+    return next(each for each in run.baselines.values() if each.scenario.problem.members == [site])
+
+
 @pytest.mark.parametrize(
     "rule", [None, "iid", {"kind": "dirichlet", "alpha": 0.5}, {"kind": "by_class", "share": 0.8}], ids=str
 )
@@ -91,7 +96,7 @@ def test_scores_are_those_of_the_published_models(compared: decentral_dp.Run) ->
         table = held_out(compared, number)
         assert (site.agent, site.records) == (number, len(table))
         common = [np.mean(run.predict(table) == table["label"]) for run in runs]
-        own = [np.mean(run.baselines["alone"].predict(table, agent=number) == table["label"]) for run in runs]
+        own = [np.mean(isolated(run, number).predict(table, agent="abc"[number]) == table["label"]) for run in runs]
         assert site.score == pytest.approx(np.mean(common))
         assert site.alone == pytest.approx(np.mean(own))
         assert site.gain == pytest.approx(np.mean(common) - np.mean(own))
@@ -119,7 +124,7 @@ def test_seeds_change_the_noise_and_keep_the_records(compared: decentral_dp.Run)
         pairs = zip(*(getattr(run.simulation().shards, name) for run in (compared, other)), strict=True)
         assert all(np.array_equal(*pair) for pair in pairs)
     assert compared.result.seeds == 2
-    assert set(other.baselines) == {"alone", "central", "none"}
+    assert set(other.baselines) == set(compared.baselines)
 
 
 def test_the_folder_has_all_of_it(compared: decentral_dp.Run) -> None:
@@ -159,7 +164,7 @@ def test_numbers_have_absolute_errors_in_their_unit() -> None:
     own = table.loc[[k for k in run.simulation().shards.test.tolist() if table["site"][k] == "a"]]
     runs = [run, *run.repeats]
     errors = [np.mean(np.abs(each.predict(own) - own["label"])) for each in runs]
-    alone = [np.mean(np.abs(each.baselines["alone"].predict(own, agent=0) - own["label"])) for each in runs]
+    alone = [np.mean(np.abs(isolated(each, 0).predict(own) - own["label"])) for each in runs]
     assert first.score == pytest.approx(np.mean(errors))
     # A smaller error is a gain.
     assert first.gain == pytest.approx(np.mean(alone) - np.mean(errors))
@@ -186,9 +191,70 @@ def test_attackers_are_not_scored() -> None:
     run = decentral_dp.run(scenario, data=frame(), baselines=True)
     assert [site.agent for site in run.result.sites] == [0, 2]
     table = held_out(run, 2)
-    assert run.result.sites[1].alone == pytest.approx(
-        np.mean(run.baselines["alone"].predict(table, agent=2) == table["label"])
-    )
+    assert run.result.sites[1].alone == pytest.approx(np.mean(isolated(run, 2).predict(table) == table["label"]))
+
+
+def test_the_largest_site_in_isolation_is_a_run_of_its_records_only() -> None:
+    """The settings of the smallest site, which one run of all isolated sites has, give other weights."""
+    table, low = frame(), {"privacy.epsilon": 1.0}
+    run = decentral_dp.run(SCENARIO, data=table, baselines=True, set=low)
+    table["split"] = np.where(np.isin(np.arange(len(table)), run.simulation().shards.test), "test", "train")
+    own = table[table["site"] == "a"].drop(columns="site")
+    problem = {key: value for key, value in SCENARIO["problem"].items() if key not in ("test", "partition")}
+    alone = {"problem": problem, "topology": {"kind": "pooled", "agents": 1}}
+    separate = decentral_dp.run(SCENARIO | alone, data=own, set=low)
+    np.testing.assert_array_equal(isolated(run, 0).published["y"], separate.published["y"])
+    tests = own[own["split"] == "test"].drop(columns="split")
+    assert run.result.sites[0].alone == pytest.approx(np.mean(separate.predict(tests) == tests["label"]))
+    largest, smallest = (isolated(run, site).simulation().clip.y for site in (0, 2))
+    assert largest == separate.simulation().clip.y > smallest
+    together = decentral_dp.run(SCENARIO, data=frame(), set=low | {"topology.kind": "isolated"})
+    assert together.simulation().clip.y == smallest
+    assert not np.allclose(together.published["y"][0], separate.published["y"][0], rtol=0.05)
+
+
+def test_isolated_sites_read_only_their_records(compared: decentral_dp.Run) -> None:
+    """Each record is in one of these runs, so the sum of all costs has their ε once for each seed."""
+    runs, mine = [isolated(compared, site) for site in range(3)], compared.simulation().shards
+    for site, run in enumerate(runs):
+        (train,) = run.simulation().shards.train
+        np.testing.assert_array_equal(train, mine.train[site])
+        np.testing.assert_array_equal(run.simulation().shards.test, mine.test)
+        assert run.result.privacy.epsilon_max == pytest.approx(6.0, rel=1e-3)
+        assert run.result.topology["labels"] == ["abc"[site]]
+        assert [(each.agent, each.records) for each in run.result.sites] == [(0, mine.test_parts[site].size)]
+    comparison = read_report(compared.folder).baselines  # type: ignore[arg-type]
+    assert comparison is not None
+    assert "at most ε = 36.00 at δ = 6e-5" in comparison.price
+    (row,) = [row for row in comparison.table.rows if row[0] == "each agent alone"]
+    every = [isolated(run, site) for run in (compared, *compared.repeats) for site in range(3)]
+    assert float(row[1]) == pytest.approx(np.mean([run.result.metrics["test_auc"] for run in every]), abs=1e-4)
+
+
+def test_settings_of_the_scenario_hold_for_every_isolated_site() -> None:
+    settings = {"algorithm.learning_rate": {"scale": 0.7}, "privacy.clip": 0.2, "algorithm.rounds": 4}
+    run = decentral_dp.run(SCENARIO, data=frame(), baselines=True, set=settings)
+    jobs = [isolated(run, site).simulation() for site in range(3)]
+    assert [(job.clip.y, job.algorithm.learning_rate.scale) for job in jobs] == [(0.2, 0.7)] * 3
+
+
+@pytest.mark.parametrize("members", [[1, 1], [1, 0], [0, 3], [-1, 0]], ids=str)
+def test_members_are_different_parts(members: list[int]) -> None:
+    changes = {"problem.parts": 3, "problem.members": members, "topology.agents": 2}
+    with pytest.raises(InputError, match="members: expected ascending numbers below"):
+        decentral_dp.plan(SCENARIO, data=frame(), set=changes)
+
+
+def test_sites_without_the_others_compare_with_their_own_models() -> None:
+    """Sites b and c of three, which have the records that they have with all three."""
+    few = {"problem.parts": 3, "problem.members": [1, 2], "topology.agents": 2, "algorithm.rounds": 4}
+    run = decentral_dp.run(SCENARIO, data=frame(), baselines=True, set=few)
+    mine, every = run.simulation().shards, decentral_dp.build(SCENARIO, data=frame()).simulation().shards
+    assert list(map(list, mine.train)) == list(map(list, every.train[1:]))
+    assert [site.records for site in run.result.sites] == [part.size for part in every.test_parts[1:]]
+    assert run.result.topology["labels"] == ["b", "c"]
+    table = held_out(run, 2)
+    assert run.result.sites[1].alone == np.mean(isolated(run, 2).predict(table) == table["label"])
 
 
 def test_equal_shards_are_compared_only_with_baselines() -> None:

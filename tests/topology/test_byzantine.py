@@ -170,7 +170,8 @@ def test_transcripts_under_attack_show_at_most_the_certified_epsilon() -> None:
 
 def test_baselines_have_no_attack() -> None:
     run = decentral_dp.run("dp_dsgd", set=TRAINING | SIGN_FLIP | {"privacy.guarantee": "certified"}, baselines=True)
-    assert [run.baselines[name].scenario.attack is None for name in ("alone", "central", "none")] == [True, True, False]
+    attacked = [name for name, baseline in run.baselines.items() if baseline.scenario.attack is not None]
+    assert attacked == ["none"] != list(run.baselines)
 
 
 # Custom attacks and rules -------------------------------------------------------------------------------------------

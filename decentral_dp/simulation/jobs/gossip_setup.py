@@ -240,8 +240,7 @@ def resolve_gossip(c: Components) -> Resolved:
     shards, elsewhere = deal(c, d.declared_topology.n_agents)
     if d.pools:
         note = f"One server, whom all {shards.n_agents} agents trust with their records, has all of them."
-        pooled_shards = shards.pool()
-        shards = replace(pooled_shards, notes=(*pooled_shards.notes, note))
+        shards = replace(shards.pool(), notes=(*shards.notes, note))
     problem: Problem = c.problem_type.make_local(problem_of(c, shards), c.problem.name, d.kind)
     pairs = pair_noise_of(d)
     noise_average = averaged_noises(d.topology) * (1.0 if pairs is None else pairs.gain_of_average())
@@ -303,6 +302,8 @@ def _setup_of(c: Components) -> Setup:
     # Names of the records' agents are names of the graph's agents, unless the graph has names.
     partition = s.problem.partition
     names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
+    if (members := s.problem.members) is not None:
+        names = agent_names([(names or range(s.problem.parts or 0))[k] for k in members])
     if len(names) == topology.n_agents and not agent_names(topology.labels):
         topology = replace(topology, labels=names)
     return Setup(

@@ -610,12 +610,12 @@ class GossipJob(PlannedJob):
 
     @property
     def sites(self) -> Sites | None:
-        shards, entry = self.shards, self.components.problem_entry
+        shards, entry, members = self.shards, self.components.problem_entry, self.scenario.problem.members
         agents = np.arange(self.n_agents) if self.honest is None else self.honest
         owned = [np.searchsorted(shards.test, shards.test_parts[k]) for k in agents if shards.test_parts]
         # Least squares may read classes as numbers.
         reads_numbers = bool(shards.classes and entry and entry.labels == "numbers")
-        is_scored = shards.has_records and self.n_agents > 1 and any(part.size for part in owned)
+        is_scored = shards.has_records and (self.n_agents > 1 or members) and any(part.size for part in owned)
         if not is_scored or reads_numbers or not isinstance(self.posed_problem, Predictor):
             return None
         records = shards.features[shards.test], shards.labels[shards.test]
@@ -654,8 +654,8 @@ class GossipJob(PlannedJob):
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
     def _agent_node(self, block: Block, streams_of: Callable[[str], Streams] | None = None) -> AgentNode:
-        agents, neighbours, mixing = block
-        streams_of = streams_of or partial(Streams, self.root, agents=agents)
+        (agents, neighbours, mixing), members = block, self.scenario.problem.members
+        streams_of = streams_of or partial(Streams, self.root, agents=np.array(members)[agents] if members else agents)
         dataset_of = partial(
             LocalDataset,
             agents,

@@ -35,7 +35,8 @@ def test_a_loaded_run_equals_the_run(run: decentral_dp.Run) -> None:
         for channel, value in theirs.items():
             np.testing.assert_array_equal(mine[channel], value)
     assert loaded.baselines.keys() == run.baselines.keys()
-    assert loaded.baselines["alone"].result.to_json() == run.baselines["alone"].result.to_json()
+    for name, baseline in run.baselines.items():
+        assert loaded.baselines[name].result.to_json() == baseline.result.to_json()
     features = np.zeros((2, 64))
     np.testing.assert_array_equal(loaded.predict(features), run.predict(features))
     assert loaded._repr_html_().count("<svg") == run._repr_html_().count("<svg")
