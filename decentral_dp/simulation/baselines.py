@@ -4,8 +4,9 @@ In `alone`, every agent trains in isolation at the same ε. In `central`, a trus
 `none` is the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
 compared with `central` is the cost of local instead of central DP.
 
-Default hyper-parameters of training follow from the number of records (`jobs.settings`). If the agents' numbers differ,
-the agents with N train records are a run `alone_N`, which reads only their records. A record is in one of these runs.
+Default hyper-parameters of training follow from the number of records (`jobs.settings`). If the agents' numbers differ
+by more than a tenth, agents with N to 1.1 N train records are a run `alone_N`, which reads only their records. A record
+is in one of these runs.
 
 Each baseline is a separate run with its own folder and ledger, and reads the records again. With several seeds, the run
 and its baselines are repeated with different noise and the same partition. Held-out records are the same in all of
@@ -29,6 +30,9 @@ from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.simulation.result import RESULT, RunResult, mode_of, seal
 from decentral_dp.simulation.run import Run
 from decentral_dp.simulation.sites import compare_sites, site_summary
+
+# Agents whose numbers of train records differ by at most this factor are isolated in one run.
+_SIMILAR = 1.1
 
 
 def baseline_jobs(
@@ -61,11 +65,14 @@ def baseline_jobs(
         )
     if not job.central and job.n_agents > 1:
         counts, parts = job.shards.train_counts.tolist(), s.problem.parts or job.n_agents
-        noise = getattr(job, "noise", {}).values()
+        members, noise = s.problem.members or range(parts), getattr(job, "noise", {}).values()
+        fewest: list[int] = []
+        for n in sorted(counts):
+            fewest += [] if fewest and n <= _SIMILAR * fewest[-1] else [n]
         # Decays that differ between agents are declared for all agents together.
-        if c.one_level and len({*counts}) > 1 and all(len({*schedule.decay}) == 1 for schedule in noise):
-            for n in sorted({*counts}):
-                held = [k for k, count in zip(s.problem.members or range(parts), counts, strict=True) if count == n]
+        if c.one_level and len(fewest) > 1 and all(len({*schedule.decay}) == 1 for schedule in noise):
+            for n in fewest:
+                held = [k for k, count in zip(members, counts, strict=True) if n <= count <= _SIMILAR * n]
                 scenarios[f"alone_{n}"] = _without_links(s, job, "isolated", parts=parts, members=held)
         else:
             scenarios["alone"] = _without_links(s, job, "isolated")

@@ -118,8 +118,8 @@ class Run:
         noiseless: noiseless values, which `state` opens.
         result: numbers of `result.json`.
         folder: run folder, or None.
-        baselines: runs for comparison, if requested, by the names "alone" (or "alone_N" for agents with N train
-            records, if their numbers differ), "central" and "none".
+        baselines: runs for comparison, if requested, by the names "alone" (or "alone_N" for agents with N to
+            1.1 N train records, if their numbers differ by more), "central" and "none".
         repeats: repeated run, with its baselines, for each further seed.
 
     Example:

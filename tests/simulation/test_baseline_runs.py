@@ -97,14 +97,16 @@ def test_agents_with_equal_counts_are_one_isolated_run() -> None:
     np.testing.assert_array_equal(run.baselines["alone"].released["y"], again.released["y"])
 
 
-def test_isolated_agents_with_equal_counts_share_a_run() -> None:
-    table = synthetic_table().drop(columns="agent").iloc[:-2]
+def test_isolated_agents_with_similar_counts_share_a_run() -> None:
+    table = synthetic_table()
+    table = table.drop(index=[*table.index[table["agent"] == 0][:1], *table.index[table["agent"] == 2][:10]])
     run = decentral_dp.run(SCENARIO, data=table, baselines=True)
     counts = run.simulation().shards.train_counts
-    assert sorted(run.baselines) == sorted(["central", "none", *(f"alone_{n}" for n in np.unique(counts))])
-    members = [run.baselines[f"alone_{n}"].scenario.problem.members for n in np.unique(counts)]
-    assert members == [np.flatnonzero(counts == n).tolist() for n in np.unique(counts)]
-    assert sorted(map(len, members)) == [1, 2]
+    fewest, similar = counts.min(), counts[:2].min()
+    assert counts[2] == fewest < similar < counts[:2].max()
+    assert sorted(run.baselines) == sorted([f"alone_{fewest}", f"alone_{similar}", "central", "none"])
+    members = [run.baselines[f"alone_{n}"].scenario.problem.members for n in (fewest, similar)]
+    assert members == [[2], [0, 1]]
     assert len(run.result.sites) == 3
 
 
