@@ -255,7 +255,7 @@ def test_published_algorithm_2() -> None:
     [
         (("exponential_mechanism",), {"algorithm": {"rounds": 2}}, "algorithm.rounds"),
         ((GRID_WALK,), {"privacy": {"guarantee": "certified"}}, "privacy.guarantee"),
-        ((GRID_WALK,), {"algorithm": {"inner": 10**9}}, "no more than"),
+        ((GRID_WALK,), {"algorithm": {"inner": 10**9}}, "not a feasible walk"),
         (("warm_start",), {"algorithm": {"rounds": 1}}, "round 0 draws the start"),
     ],
 )
