@@ -208,11 +208,11 @@ class ProblemTable(OwnKeysTable):
     data, otherwise "iid"."""
 
     parts: Count | None = None
-    """Number of parts of the partition. Default: the number of agents."""
+    """Number of parts of the partition, if the agents hold only some of them (`members`). Default: the number of agents."""
 
     members: list[int] | None = None
-    """Numbers of the parts that the agents have, ascending; no run reads the train records of other parts. Default:
-    all."""
+    """Ascending numbers of the parts that the agents hold. The run does not read the train records of other parts.
+    Default: all parts."""
 
     validation: Share | str | None = None
     """Share of each agent's records for the upper level, or the name of the split column of the data file. Default: the
