@@ -208,7 +208,8 @@ class ProblemTable(OwnKeysTable):
     data, otherwise "iid"."""
 
     parts: Count | None = None
-    """Number of parts of the partition, if the agents hold only some of them (`members`). Default: the number of agents."""
+    """Number of parts of the partition if the agents hold only some of them (`members`). Default: the number of
+    agents."""
 
     members: list[int] | None = None
     """Ascending numbers of the parts that the agents hold. The run does not read the train records of other parts.
