@@ -12,7 +12,6 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.files.package import shipped_folder
@@ -21,6 +20,7 @@ from decentral_dp.topology import GENERATORS
 from papers.published import FORMS
 from tests.conformance.checks import checked
 from tests.golden.cases import is_planned_only
+from tests.support.algorithm_keys import KEYS
 from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
@@ -70,16 +70,6 @@ TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusts_coor
 UNTRUSTED = sorted(
     name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel" and name != "adassp"
 )
-# Values of an algorithm's keys.
-KEYS: dict[str, Any] = {
-    option.key: {"scale": 0.2, "decay": 0.5}
-    if option.type is StepSize
-    else 2
-    if option.type is int
-    else tomllib.loads(option.line)[option.key]
-    for entry in ALGORITHMS.values()
-    for option in entry.keys
-} | {"smoothness": 50.0, "momentum": 0.5, "penalty": 0.1}
 
 
 def finish(content: Any, *overrides: str) -> decentral_dp.Run:

@@ -20,7 +20,7 @@ from decentral_dp.participants import LocalDataset, other_weight, record_weights
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.simulation.jobs.build import build_job
-from tests.conformance.test_conformance import KEYS
+from tests.support.algorithm_keys import KEYS
 from tests.support.naive import Crossed
 from tests.support.replay import network_replay
 

@@ -256,7 +256,7 @@ class TestBaselines:
         components = load_components(decentral_dp.load("dp_dsgd_published", set=SMALL))
         job = decentral_dp.build("dp_dsgd_published", set=SMALL).simulation()
         jobs = baseline_jobs(components, job)
-        assert jobs.keys() == {"alone_113", "alone_114", "central", "none"}
+        assert jobs.keys() == {"alone", "central", "none"}
         for name in jobs.keys() - {"none"}:
             assert jobs[name].scenario.privacy.adversary == "all_messages"
             assert jobs[name].budget.epsilon == pytest.approx(2.0, rel=1e-6)
