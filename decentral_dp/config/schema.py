@@ -255,7 +255,7 @@ class ProblemTable(OwnKeysTable):
     """Public seed of partition, split, synthetic data and first weights. Default: the seed of the scenario."""
 
     checks: ClassVar[Checks] = {
-        "members: expected ascending numbers below problem.parts": lambda table: (
+        "members: expected ascending numbers below parts. Fix: sort them, and set parts": lambda table: (
             (table.members or []) != sorted({*range(table.parts or 0)} & {*(table.members or [])})
         )
     }
