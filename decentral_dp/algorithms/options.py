@@ -176,9 +176,11 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     description, unit = metadata.get("description", ""), metadata.get("unit", "")
     key = Option(field.name, plain, is_required, default, description, unit, example, metadata.get("bounds", ()))
     problem = f"{name}.{field.name}: its default is {default!r}, expected"
+    if plain is StepSize and default is not None and not isinstance(default, StepSize):
+        raise InputError(f"{problem} a StepSize. Fix: write StepSize({default!r}).")
     with converting(ValidationError, lambda _: f"{problem} {constraint(key)}."):
         # Most options have no default to check.
-        if default is not None:
+        if default is not None and plain is not StepSize:
             _adapter(key.pydantic_type).validate_python(default)
     return key
 

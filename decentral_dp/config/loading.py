@@ -484,7 +484,7 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
         "secure_mode": "noise has a secret key, unless the scenario has a seed",
         "scenario": "studies have it, and decentral-dp study runs them",
         "lr_scheduler": "a learning rate is a number or { scale, decay, points }",
-        "optimizer": "an algorithm has one update rule. dp_dsgd has algorithm.momentum and .second_moment_decay",
+        "optimizer": "an algorithm has one update rule. dp_dsgd has algorithm.momentum",
     }
 )
 # Unknown algorithm → our kind.

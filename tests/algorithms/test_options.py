@@ -63,3 +63,19 @@ def test_a_field_of_another_type_is_refused() -> None:
 
     with pytest.raises(InputError, match="unsupported type"):
         options_of(Wrong)
+
+
+def test_a_step_size_may_have_a_default() -> None:
+    @dataclass(frozen=True)
+    class Mixing:
+        weight: StepSize = option("share", default=StepSize(1.0, 0.2))
+
+    (weight,) = options_of(Mixing)
+    assert (weight.required, weight.default) == (False, StepSize(1.0, 0.2))
+
+    @dataclass(frozen=True)
+    class Wrong:
+        weight: StepSize = option("share", default=0.5)
+
+    with pytest.raises(InputError, match=r"default is 0.5, expected a StepSize. Fix: write StepSize\(0.5\)"):
+        options_of(Wrong)
