@@ -256,7 +256,8 @@ class ProblemTable(OwnKeysTable):
 
     checks: ClassVar[Checks] = {
         "members: expected ascending numbers below parts. Fix: sort them, and set parts": lambda table: (
-            (table.members or []) != sorted({*range(table.parts or 0)} & {*(table.members or [])})
+            table.members is not None
+            and table.members != [k for k in sorted(set(table.members)) if 0 <= k < (table.parts or 0)]
         )
     }
 

@@ -316,3 +316,9 @@ class TestInterval:
             low, high = paired_interval(np.clip(level, -1.0, 1.0), bound=1.0)[1:]
             covered += low <= 0.1 <= high
         assert covered / trials > 0.93
+
+
+def test_parts_beyond_the_records_are_refused_at_once() -> None:
+    changes = {"problem.parts": 10**11, "problem.members": [0, 1], "topology.agents": 2}
+    with pytest.raises(InputError, match="too many agents for the records"):
+        decentral_dp.build(SCENARIO, data=frame().drop(columns="site"), set={"problem.partition": "iid"} | changes)
