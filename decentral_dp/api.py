@@ -223,7 +223,9 @@ class Job:
                 ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
                 runs.append(replace(run, baselines=ran))
         except Stopped as stopped:
-            raise Stopped(f"{stopped}{' Repeat baselines and seeds in a new folder.' * baselines}") from None
+            if not baselines and seeds == 1:
+                raise
+            raise Stopped(f"{stopped} Repeat baselines and seeds in a new folder.") from None
         run = with_sites(replace(runs[0], repeats=runs[1:]))
         for finished_run in (*run.baselines.values(), run):
             _draw(finished_run)
