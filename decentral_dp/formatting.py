@@ -304,11 +304,11 @@ def score_text(value: float | None) -> str:
     """Write a score with four decimals, fewer if it is large, and a tiny or huge one as a power of ten.
 
     Example:
-        >>> score_text(0.5), score_text(-321.456), score_text(1.2e-5), score_text(None)
-        ('0.5000', '−321.46', '1.2·10⁻⁵', '–')
+        >>> score_text(0.5), score_text(-321.456), score_text(-1.2e-5), score_text(None)
+        ('0.5000', '−321.46', '−1.2·10⁻⁵', '–')
     """
     if value is None or (value and not 1e-3 <= abs(value) < 1e7):
-        return "–" if value is None else power_text(value)
+        return "–" if value is None else power_text(value).replace("-", "−")
     digits = 4 if abs(value) < 1e2 else 2 if abs(value) < 1e3 else 1 if abs(value) < 1e4 else 0
     return f"{value:.{digits}f}".replace("-", "−")
 
