@@ -529,8 +529,8 @@ class _Log:
             verb = "asks for" if event.kind == "question" and not part else "sends"
             verb = "states" if part in _PRICE_FIELDS else verb
             raise self._run.refusal(
-                f"{verb} {part and f'the {part} of '}{place} without noise, and it depends on records: it differs on "
-                "other records with the same releases",
+                f"{verb} {part and f'the {part} of '}{place} without noise, and it depends on records: it changes "
+                "with the records if the releases stay the same",
                 "send values that read records as the bounded value of a query",
             )
         elif isinstance(value, Bounded) and self._run.replacement is not None:
