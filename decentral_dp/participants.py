@@ -211,7 +211,7 @@ def record_weights(counts: Mapping[Split, NDArray[np.int64]]) -> dict[Split, Arr
 def other_weight(weights: Mapping[Split, Array], split: Split) -> Array | float:
     """Return the weight of the other split in units of the weight of this one, (b,); 0 without such weights.
 
-    A sum of means of both splits rounds by so much more than one mean (docs/proofs/02).
+    A noiseless state that sums means of both splits is larger, and rounded more, by this ratio (docs/proofs/02).
     """
     others = [w / weights[split] for k, w in weights.items() if k != split and split in weights]
     return others[0] if others else 0.0

@@ -265,13 +265,13 @@ def resolve(s: Scenario) -> Components:
         topology=replace(topology, make=partial(_graph, topology, s, files)),
         data=replace(data, make=partial(_records, data, s, files), label=_label(s, data, files)),
         partition=replace(partition, make=partial(_partition, partition, s)),
-        compression=_of_messages(compression, compressor_with, getattr(s.topology.compression, "model_extra", {})),
-        attack=_of_messages(attack, callable_with, {} if s.attack is None else s.attack.options),
-        aggregation=_of_messages(aggregation, callable_with, getattr(s.topology.aggregation, "model_extra", {})),
+        compression=_message_part(compression, compressor_with, getattr(s.topology.compression, "model_extra", {})),
+        attack=_message_part(attack, callable_with, {} if s.attack is None else s.attack.options),
+        aggregation=_message_part(aggregation, callable_with, getattr(s.topology.aggregation, "model_extra", {})),
     )
 
 
-def _of_messages(part: Component, build: Callable[..., Any], options: Mapping[str, Any]) -> Component:
+def _message_part(part: Component, build: Callable[..., Any], options: Mapping[str, Any]) -> Component:
     """Return the custom component of messages, or None."""
     return part if part.value is None else replace(part, make=partial(build, part, options))
 

@@ -665,7 +665,7 @@ def compare_with_baselines(compared: Sequence[tuple[RunResult, Mapping[str, RunR
         if len(differences) == seeds and np.isfinite(differences).all():
             difference, low, high = over_seeds(differences)
             paired = f" (95 % interval over seeds {low:+.3f} to {high:+.3f})" if seeds > 1 else ""
-            reference = BASELINES[name] + " at the same ε" * (name != "none")
+            reference = BASELINES[name] if name == "none" else f"{BASELINES[name]} at the same ε"
             parts.append(f"{difference:+.3f}{paired} against {reference}".replace("-", "−"))
     count = "One run each has no interval. Fix: --seeds 3" if seeds == 1 else f"Means of {seeds} runs each"
     sentence = f"Difference in {judge}: {', '.join(parts)}. {count}." if parts else ""

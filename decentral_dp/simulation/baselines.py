@@ -68,7 +68,8 @@ def baseline_jobs(
         members, noise = s.problem.members or range(parts), getattr(job, "noise", {}).values()
         fewest: list[int] = []
         for n in sorted(counts):
-            fewest += [] if fewest and n <= _SIMILAR * fewest[-1] else [n]
+            if not fewest or n > _SIMILAR * fewest[-1]:
+                fewest.append(n)
         # Decays that differ between agents are declared for all agents together.
         if c.one_level and len(fewest) > 1 and all(len({*schedule.decay}) == 1 for schedule in noise):
             for n in fewest:
@@ -121,7 +122,8 @@ def with_sites(run: Run) -> Run:
 
 def site_outcomes(run: Run) -> list[Array]:
     """Return the outcomes of a finished run at its sites (see `Sites.outcomes`)."""
-    return [] if (sites := run.simulation().sites) is None else sites.outcomes(run.published)
+    sites = run.simulation().sites
+    return [] if sites is None else sites.outcomes(run.published)
 
 
 def isolated_outcomes(run: Run) -> list[Array]:
