@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from decentral_dp.algorithms.gossip.centring import strip_centring
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.auditing.bounds import bound_by_likelihoods, counting_limit
 from decentral_dp.auditing.losses import (
     are_close,

@@ -33,7 +33,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
+from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, Refusal, quoted, refuse

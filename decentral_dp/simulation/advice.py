@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.adassp import AdaSsp
 from decentral_dp.algorithms.gossip.centring import strip_centring
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.files.exports import Columns

@@ -23,14 +23,16 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.algorithms.gossip.centring import strip_centring
+from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.dlm import Dlm
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.algorithms.gossip.mr_mtl import MrMtl
 from decentral_dp.algorithms.gossip.push_sum import PushSum
-from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Claiming, Counts, StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array
 from decentral_dp.formatting import schedule_text

@@ -17,8 +17,9 @@ from decentral_dp.algorithms.gossip import (
     gbdsbo,
     inner_loops,
     ldp_dsbo,
+    ldp_single_level,
     ma_dsbo,
-    single_level,
+    one_level,
     spdb,
     vrdsbo,
 )
@@ -396,13 +397,13 @@ class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
         return out | estimates if public.rounds > 1 else out
 
 
-def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.OneLevelState:
-    return single_level.OneLevelState(
+def _begin(program: one_level.OneLevel, dataset: dp.LocalDataset) -> one_level.OneLevelState:
+    return one_level.OneLevelState(
         dataset.start("x", program.start), dataset.constant_state(dataset.start("y", program.start))
     )
 
 
-def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
+def _plan(program: one_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
     """Plan a public x, and infinite sensitivities of y after a step on records."""
     indices = np.arange(1, public.rounds + 1)
     return {
@@ -412,7 +413,7 @@ def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Pla
 
 
 @final
-class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
+class PublishedLdpSingleLevel(PublishedGossip, ldp_single_level.LdpSingleLevel):
     """The fields of `LdpSingleLevel`, with a noiseless own y.
 
         y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
@@ -427,7 +428,7 @@ class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
 
 @final
 @dataclass(frozen=True)
-class PublishedDpDsgd(single_level.OneLevel):
+class PublishedDpDsgd(one_level.OneLevel):
     """The fields of `DpDsgd`, with a noiseless own y.
 
         y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
@@ -448,8 +449,8 @@ class PublishedDpDsgd(single_level.OneLevel):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 
     def step(
-        self, t: int, dataset: dp.LocalDataset, s: single_level.OneLevelState
-    ) -> dp.GossipSteps[single_level.OneLevelState]:
+        self, t: int, dataset: dp.LocalDataset, s: one_level.OneLevelState
+    ) -> dp.GossipSteps[one_level.OneLevelState]:
         _, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
         return s._replace(y=combined - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, combined))

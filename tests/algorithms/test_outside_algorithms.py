@@ -58,7 +58,7 @@ def test_by_file_it_is_planned_and_run(folder: Path, name: str) -> None:
 
 
 def test_an_object_of_ours_is_ours(scenario: Any) -> None:
-    from decentral_dp.algorithms.gossip.single_level import DpDsgd
+    from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 
     run = decentral_dp.run(scenario(privacy={"clip": 1.0}), algorithm=DpDsgd(StepSize(0.5)))
     assert run.scenario.algorithm.kind == "dp_dsgd"

@@ -12,7 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
 from tests.support.replay import network_replay

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.exchange import Gossip
 
 

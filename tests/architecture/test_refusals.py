@@ -18,7 +18,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.auditing.audit import plan_audit
 from decentral_dp.auditing.membership import require_attackable

@@ -13,7 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
+from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError

@@ -168,7 +168,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "CHOCO continued from its noiseless value",
-        "algorithms/gossip/single_level.py",
+        "algorithms/gossip/choco.py",
         "average = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
         "average = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
         (_NETWORK_ROWS,),
@@ -2193,7 +2193,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "momentum on noiseless values",
-        "algorithms/gossip/single_level.py",
+        "algorithms/gossip/dp_dsgd.py",
         "ahead = average + self.momentum * (average - s.last_mixed) if",
         "ahead = average + self.momentum * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_momentum_costs_nothing",),
@@ -2207,7 +2207,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "mixing of noiseless values",
-        "algorithms/gossip/single_level.py",
+        "algorithms/gossip/choco.py",
         "average = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
         "average = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y",
         (f"{_WHOLE}::test_no_neighbour_in_a_network_exceeds_the_plan_and_the_worst_reaches_it",),

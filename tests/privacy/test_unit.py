@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.stats import binom, norm
 
 import decentral_dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Sampling

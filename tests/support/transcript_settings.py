@@ -12,15 +12,17 @@ from scipy.stats import beta
 
 from decentral_dp.algorithms.gossip.adasdbo import Adasdbo
 from decentral_dp.algorithms.gossip.bsa import Bsa
+from decentral_dp.algorithms.gossip.choco import Choco
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.gossip.dsoba import Dsoba
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.f2sa import F2sa
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
-from decentral_dp.algorithms.gossip.single_level import Choco, DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import CorrectedGossip, CorrectionState
+from decentral_dp.algorithms.gossip.one_level import CorrectedGossip, CorrectionState
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import CorrectedGossip, CorrectionState
+from decentral_dp.algorithms.gossip.one_level import CorrectedGossip, CorrectionState
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 
 
 class Served(NamedTuple):

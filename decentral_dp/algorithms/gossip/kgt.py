@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel
+from decentral_dp.algorithms.gossip.one_level import OneLevel
 
 
 class KgtState(NamedTuple):

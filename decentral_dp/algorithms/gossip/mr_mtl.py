@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel, OneLevelState
+from decentral_dp.algorithms.gossip.one_level import OneLevel, OneLevelState
 
 
 @dataclass(frozen=True)

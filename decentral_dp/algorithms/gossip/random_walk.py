@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel, OneLevelState
+from decentral_dp.algorithms.gossip.one_level import OneLevel, OneLevelState
 from decentral_dp.participants import Network
 
 

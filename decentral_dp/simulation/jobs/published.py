@@ -44,7 +44,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
+from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of

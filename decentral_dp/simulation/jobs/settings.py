@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.adassp import LABEL_FACTOR, AdaSsp
 from decentral_dp.algorithms.gossip.centring import Centring, strip_centring
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
@@ -578,7 +578,8 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
         curvature: bound L on the curvature.
 
     Example:
-        >>> from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+        >>> from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
+        >>> from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
         >>> from decentral_dp.algorithms.protocol import StepSize
         >>> from decentral_dp.topology import build_topology
         >>> ring = build_topology("ring", 4)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.dlm import Dlm
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.extra import Extra
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.kgt import Kgt
 from decentral_dp.algorithms.gossip.mr_mtl import MrMtl
-from decentral_dp.algorithms.gossip.single_level import Choco
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.communication import communication, count_sent

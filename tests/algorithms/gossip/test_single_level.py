@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
+from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import PlannedJob as Job

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.random_walk import RandomWalk
-from decentral_dp.algorithms.gossip.single_level import Choco
 from tests.support.naive import change_end, made, opposite_labels
 from tests.support.replay import network_replay
 from tests.support.single_level import base
