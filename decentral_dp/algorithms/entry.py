@@ -171,11 +171,16 @@ class Entry(NamedTuple):
         kind: name of the algorithm in a scenario.
         algorithm: dataclass of the algorithm, whose docstring begins with the summary for the list.
         citations: publications to cite.
+        proved: whether docs/proofs proves its plan and its properties. Releases of other algorithms are compared with
+            their plan.
     """
 
     kind: str
     algorithm: type
     citations: tuple[Citation, ...]
+    proved: bool
+    # Name in tables and figures, such as "D-SGD"; "" means the kind.
+    display_name: str = ""
     # Set by the registry, from the folder of the module.
     setting: str = "gossip"
     # Agents of the scenario's graph, the same agents without edges, or one agent with all records.
@@ -184,8 +189,6 @@ class Entry(NamedTuple):
     example: Mapping[str, str] = MappingProxyType({})
     # Raises InputError for a guarantee that the algorithm cannot give.
     check_guarantee: Callable[[str], None] | None = None
-    # Whether its plan and its properties are proved. Releases of other algorithms are compared with their plan.
-    proved: bool = True
     # Digest of a custom algorithm's code, if no file of the scenario contains it.
     source: str = ""
     # Text with the formulas.
@@ -307,8 +310,16 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         solves = getattr(algorithm, "solves", by_terms)
         setting = next(name for name in annexes.RULES if rules_of(name).solves == solves)
     example = rules_of(setting).example
-    description = inspect.getdoc(algorithm) or ""
-    return Entry(kind, algorithm, (), setting, example=example, proved=False, source=source, description=description)
+    return Entry(
+        kind,
+        algorithm,
+        (),
+        proved=False,
+        setting=setting,
+        example=example,
+        source=source,
+        description=inspect.getdoc(algorithm) or "",
+    )
 
 
 def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:

@@ -97,42 +97,6 @@ def title_of(s: Scenario) -> str:
     return s.title if s.title.endswith(suffix) else s.title + suffix
 
 
-# A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on. {} is the
-# type of the problem.
-_METHODS = {
-    "ldp_dsbo": "LDP-DSBO ({})",
-    "ma_dsbo": "MA-DSBO ({})",
-    "dsbo_jhip": "DSBO-JHIP ({})",
-    "gbdsbo": "GBDSBO ({})",
-    "vrdsbo": "VRDSBO ({})",
-    "spdb": "SPDB ({})",
-    "dsoba": "D-SOBA ({})",
-    "adasdbo": "AdaSDBO ({})",
-    "f2sa": "F²SA ({})",
-    "bsa": "BSA ({})",
-    "gossip_sgda": "gossip SGDA ({})",
-    "dp_dsgd": "D-SGD",
-    "ldp_single_level": "D-SGD, combine then adapt",
-    "federated": "DP-FedAvg with noise of each agent",
-    "central": "DP-SGD on the records of all",
-    "alone": "DP-SGD of each agent by itself",
-    "random_walk": "random-walk SGD",
-    "push_sum": "push-sum SGD",
-    "choco": "CHOCO-SGD",
-    "exact_diffusion": "exact diffusion",
-    "gradient_tracking": "gradient tracking",
-    "extra": "EXTRA",
-    "dlm": "DLM",
-    "kgt": "K-GT",
-    "adassp": "AdaSSP",
-    "soba": "SOBA",
-    "saba": "SABA",
-    "stocbio": "stocBiO",
-    "amigo": "AmIGO",
-    "mr_mtl": "MR-MTL",
-}
-
-
 def method_name(job: PlannedJob) -> str:
     """Return the name of a job's algorithm with every enabled part.
 
@@ -142,7 +106,7 @@ def method_name(job: PlannedJob) -> str:
         >>> [method_name(decentral_dp.build("dp_dsgd", set=keys).simulation()) for keys in (plain, {})]
         ['D-SGD', 'D-SGD + momentum 0.9, centred features, tail average']
     """
-    kind, algorithm = job.scenario.algorithm.kind, strip_centring(job.algorithm)
+    entry, algorithm = job.components.algorithm, strip_centring(job.algorithm)
     parts = []
     if momentum := getattr(algorithm, "momentum", 0.0):
         parts.append(f"momentum {momentum:g}")
@@ -150,7 +114,9 @@ def method_name(job: PlannedJob) -> str:
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
         parts.append("tail average")
-    name = _METHODS.get(kind, kind).replace("{}", job.solves)
+    name = entry.display_name or entry.kind
+    if entry.display_name and job.setting == "gossip" and job.tunes_x:
+        name += f" ({job.solves})"
     return f"{name} + {', '.join(parts)}" if parts else name
 
 

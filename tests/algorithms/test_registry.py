@@ -22,7 +22,7 @@ class Mine(LdpDsbo):
     """Mine, all mine."""
 
 
-ENTRY = Entry("mine", Mine, (Citation("Of", "nobody1900nothing"),))
+ENTRY = Entry("mine", Mine, (Citation("Of", "nobody1900nothing"),), proved=True)
 '''
 
 

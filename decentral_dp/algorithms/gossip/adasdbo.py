@@ -94,4 +94,6 @@ ENTRY = dp.Entry(
         dp.Citation("AdaSDBO, here with noise", "zhai2025problem"),
         dp.Citation("Hierarchy of the step sizes", "yang2025tuning"),
     ),
+    display_name="AdaSDBO",
+    proved=True,
 )

@@ -32,4 +32,10 @@ class Choco(OneLevel):
         return OneLevelState(s.x, average - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, average))
 
 
-ENTRY = dp.Entry("choco", Choco, (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),))
+ENTRY = dp.Entry(
+    "choco",
+    Choco,
+    (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),),
+    display_name="CHOCO-SGD",
+    proved=True,
+)

@@ -99,7 +99,13 @@ class Central(DpDsgd):
 
 _DP_SGD = (dp.Citation("DP-SGD", "abadi2016deep"),)
 ENTRIES = (
-    dp.Entry("dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", "lian2017can"),)),
-    dp.Entry("alone", Alone, _DP_SGD, network="isolated"),
-    dp.Entry("central", Central, _DP_SGD, network="pooled"),
+    dp.Entry(
+        "dp_dsgd",
+        DpDsgd,
+        (dp.Citation("Decentralised SGD, here with noise", "lian2017can"),),
+        display_name="D-SGD",
+        proved=True,
+    ),
+    dp.Entry("alone", Alone, _DP_SGD, network="isolated", display_name="DP-SGD of each agent by itself", proved=True),
+    dp.Entry("central", Central, _DP_SGD, network="pooled", display_name="DP-SGD on the records of all", proved=True),
 )

@@ -80,4 +80,10 @@ class Dsoba(dp.Derived):
         )
 
 
-ENTRY = dp.Entry("dsoba", Dsoba, (dp.Citation("D-SOBA, here with noise", "kong2024decentralized"),))
+ENTRY = dp.Entry(
+    "dsoba",
+    Dsoba,
+    (dp.Citation("D-SOBA, here with noise", "kong2024decentralized"),),
+    display_name="D-SOBA",
+    proved=True,
+)

@@ -44,4 +44,10 @@ class ExactDiffusion(CorrectedGossip):
         return CorrectionState(s.x, proposal + correction - self.learning_rate(t) * gradient, correction)
 
 
-ENTRY = dp.Entry("exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),))
+ENTRY = dp.Entry(
+    "exact_diffusion",
+    ExactDiffusion,
+    (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),),
+    display_name="exact diffusion",
+    proved=True,
+)

@@ -88,4 +88,6 @@ ENTRY = dp.Entry(
     "federated",
     Federated,
     (dp.Citation("DP-FedAvg, here without a trusted server", "mcmahan2018learning"),),
+    display_name="DP-FedAvg with noise of each agent",
+    proved=True,
 )

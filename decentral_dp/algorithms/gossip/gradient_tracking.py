@@ -74,4 +74,6 @@ ENTRY = dp.Entry(
     "gradient_tracking",
     GradientTracking,
     (dp.Citation("Gradient tracking, here with noise", "nedic2017achieving"),),
+    display_name="gradient tracking",
+    proved=True,
 )

@@ -149,4 +149,6 @@ ENTRY = dp.Entry(
     "ldp_dsbo",
     LdpDsbo,
     (dp.Citation("Algorithm and convergence theorem (Theorem 4.1)", "chen2024locally"),),
+    display_name="LDP-DSBO",
+    proved=True,
 )

@@ -37,4 +37,6 @@ ENTRY = dp.Entry(
     "ldp_single_level",
     LdpSingleLevel,
     (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", "chen2024locally"),),
+    display_name="D-SGD, combine then adapt",
+    proved=True,
 )

@@ -92,4 +92,6 @@ ENTRY = dp.Entry(
     "push_sum",
     PushSum,
     (dp.Citation("Stochastic gradient push, here with noise", "assran2019stochastic"),),
+    display_name="push-sum SGD",
+    proved=True,
 )

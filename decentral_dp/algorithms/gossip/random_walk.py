@@ -64,4 +64,10 @@ class RandomWalk(OneLevel):
         return OneLevelState(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
-ENTRY = dp.Entry("random_walk", RandomWalk, (dp.Citation("Walk of a token", "cyffers2024differentially"),))
+ENTRY = dp.Entry(
+    "random_walk",
+    RandomWalk,
+    (dp.Citation("Walk of a token", "cyffers2024differentially"),),
+    display_name="random-walk SGD",
+    proved=True,
+)

@@ -126,4 +126,6 @@ class Spdb(dp.Algorithm):
         }
 
 
-ENTRY = dp.Entry("spdb", Spdb, (dp.Citation("A primal-dual method after", "lu2022decentralized"),))
+ENTRY = dp.Entry(
+    "spdb", Spdb, (dp.Citation("A primal-dual method after", "lu2022decentralized"),), display_name="SPDB", proved=True
+)

@@ -202,4 +202,6 @@ ENTRY = dp.Entry(
         dp.Citation("Algorithm", "gao2023convergence"),
         dp.Citation("Noise on its messages (Appendix A there)", "chen2024locally"),
     ),
+    display_name="VRDSBO",
+    proved=True,
 )

@@ -84,4 +84,6 @@ ENTRY = dp.Entry(
     Saba,
     (dp.Citation("SABA, here with optional noise", "dagreou2022framework"),),
     example={"clip": "clip.y = 1.0\nclip.z = 1.0"},
+    display_name="SABA",
+    proved=True,
 )

@@ -53,4 +53,6 @@ ENTRY = dp.Entry(
     Stocbio,
     (dp.Citation("stocBiO, here with optional noise", "ji2021bilevel"),),
     example={"clip": "clip.y = 1.0\nclip.z = 1.0"},
+    display_name="stocBiO",
+    proved=True,
 )
