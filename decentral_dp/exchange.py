@@ -350,7 +350,7 @@ class Program(Protocol):
     Args:
         channels: published variables, which are fields of its state.
         releases_per_round: number of exchanges E in one step.
-        central: whether all exchanges are `Ask` instead of `Gossip`.
+        has_server: whether all exchanges are `Ask` instead of `Gossip`.
 
     Limits:
         Exchange e of round t has the index t·E + e. The variables in `channels` after the last round T − 1 are released
@@ -371,7 +371,7 @@ class Program(Protocol):
     def releases_per_round(self) -> int: ...
 
     @property
-    def central(self) -> bool: ...
+    def has_server(self) -> bool: ...
 
     def init(self, dataset: Any) -> Any:
         """Return the data-independent start."""

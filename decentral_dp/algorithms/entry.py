@@ -255,7 +255,7 @@ class Entry(NamedTuple):
         # A class that only states its releases is completed to a program.
         plans = hasattr(self.algorithm, "planned_releases")
         program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=options.init)
-        if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
+        if guarantee != "none" and (program.protocol == "as_published") != (guarantee == "as_published"):
             alternative = "certified" if guarantee == "as_published" else "as_published"
             raise InputError(
                 f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: use "{alternative}" or "none".'
@@ -264,7 +264,7 @@ class Entry(NamedTuple):
 
 
 # Required members of an algorithm with its own plan.
-_GOSSIP_MEMBERS = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
+_GOSSIP_MEMBERS = ("init", "step", "releases", "planned_releases", "releases_per_round", "has_server", "protocol")
 _COORDINATOR_MEMBERS = (
     *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
     *("resolve_defaults", "free_channels", "planned_releases"),
@@ -334,7 +334,7 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
         )
     required_members: tuple[str, ...] = ("init", "step") if is_trusted else ("init", "step", "RELEASES")
     if plans:
-        claims = ("claim", "calibration") if is_trusted and algorithm.protocol == "published" else ()
+        claims = ("claim", "calibration") if is_trusted and algorithm.protocol == "as_published" else ()
         required_members = (*_COORDINATOR_MEMBERS, *claims) if is_trusted else _GOSSIP_MEMBERS
     missing = ", ".join(
         n for n in required_members if not _states(algorithm, n) and n not in algorithm.__dataclass_fields__

@@ -298,8 +298,8 @@ class DeclaredGossip(Wrapper, Derived):
         return tuple(self.program.channels)
 
     @property
-    def central(self) -> bool:
-        return bool(getattr(self.program, "central", False))
+    def has_server(self) -> bool:
+        return bool(getattr(self.program, "has_server", False))
 
     @property
     def conserves_mass(self) -> bool:

@@ -116,7 +116,7 @@ class AnyAlgorithm(Protocol):
 
     @property
     def protocol(self) -> str:
-        """State on the right-hand side: "released", "private" (noiseless), or "published" (as in the paper)."""
+        """State on the right-hand side: "released", "private" (noiseless), or "as_published"."""
         return "released"
 
     @property
@@ -136,7 +136,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return ("x", "y")
 
     @property
-    def central(self) -> bool:
+    def has_server(self) -> bool:
         return False
 
     @property

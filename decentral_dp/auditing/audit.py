@@ -292,7 +292,7 @@ def visible_numbers(adversary: str, transcript: Transcript, neighbours: Neighbou
     agent = int(adversary.partition(":")[2])
     job: Any = neighbours.first
     near: Sequence[int] = range(job.n_agents)
-    if not job.central:
+    if not job.has_server:
         row = job.public_network.mixing.toarray()[agent] != 0.0
         row[agent] = False
         near = np.flatnonzero(row).tolist()

@@ -524,7 +524,7 @@ _REFUSALS: tuple[Refusal[Any], ...] = (
         lambda job: (
             not isinstance(job, GossipJob)
             or not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd)
-            or job.central
+            or job.has_server
         ),
         "algorithm.kind",
         "network DP is not derived for {of.scenario.algorithm.kind}",

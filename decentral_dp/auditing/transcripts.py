@@ -540,7 +540,7 @@ def runs_at_once(job: PlannedJob) -> int:
         return 1
     senders = senders_of(job.algorithm, job.public_network)
     changes = (senders, job.topology.over_time, job.pairs, job.factor, job.attack, job.aggregation, job.compression)
-    if job.central or any(part is not None for part in changes) or job.n_agents >= LEAST_SUMMED:
+    if job.has_server or any(part is not None for part in changes) or job.n_agents >= LEAST_SUMMED:
         return 1
     numbers = job.n_agents * sum(c.dimension * c.rounds.size for c in job.ledger.channels)
     return max(1, min(_MOST_RUNS, _MOST_NUMBERS // max(numbers, job.shards.features.size, 1)))

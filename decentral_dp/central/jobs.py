@@ -430,7 +430,7 @@ class _Coordinated(PlannedJob, Protocol):
     context: Any
 
     @property
-    def central(self) -> bool:
+    def has_server(self) -> bool:
         return True
 
     @property

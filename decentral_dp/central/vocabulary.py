@@ -208,7 +208,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
 
 class Calibrated(Coordinated, Protocol):
-    """Program of a coordinator with the noise of its paper; its protocol is "published".
+    """Program of a coordinator with the noise of its paper; its protocol is "as_published".
 
     Args:
         claim: source of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".

@@ -145,7 +145,7 @@ class Host:
     ) -> None:
         self._node = node
         # Read in every round.
-        self._per_round, self._central = node.program.releases_per_round, node.program.central
+        self._per_round, self._has_server = node.program.releases_per_round, node.program.has_server
         self._rounds = rounds
         self._round = 0
         self._index = 0
@@ -423,7 +423,7 @@ class Host:
         return cast(Senders, self._arriving).mask_of_round(max(0, self._round - delay))
 
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
-        if not isinstance(exchange, Ask if self._central else Gossip):
+        if not isinstance(exchange, Ask if self._has_server else Gossip):
             raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
         agents = self._node.agents.size
         for channel, value in exchange.values.items():
@@ -545,7 +545,7 @@ def _equal_weight(node: protocol.AgentNode, network: Any) -> float | None:
     """Return the weight of all messages of a large complete graph; None for other graphs or if messages change."""
     m, weights = 0 if network is None else int(network.n_agents), node.mixing
     changes = (node.over_time, node.compression, node.attack, node.aggregation)
-    if m < LEAST_SUMMED or node.program.central or any(part is not None for part in changes):
+    if m < LEAST_SUMMED or node.program.has_server or any(part is not None for part in changes):
         return None
     is_equal = (np.diff(weights.indptr) == m - 1).all() and (weights.data == weights.data[0]).all()
     return float(weights.data[0]) if is_equal else None

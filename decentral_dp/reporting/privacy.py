@@ -19,16 +19,16 @@ _LARGE_DELTA = 0.1
 _PROTOCOLS = {
     "released": "released state (gradients at points that follow from released values)",
     "private": "private state, gradients at the agent's own released point",
-    "published": "private state and private gradient point (as published)",
+    "as_published": "private state and private gradient point (as published)",
 }
 # The points of a server are public under every protocol.
 _SERVER_PROTOCOLS = {
     "released": "public points, every agent's clipped answer noised by the agent",
-    "published": "public points, answers noised but not clipped",
+    "as_published": "public points, answers noised but not clipped",
 }
 _COORDINATOR_PROTOCOLS = {
     "released": "trusted coordinator adds noise once; privacy cost planned before the run",
-    "published": "trusted coordinator adds noise once, as the paper calibrates it",
+    "as_published": "trusted coordinator adds noise once, as the paper calibrates it",
 }
 # Term → formula; h is the upper loss of a record, l its lower loss.
 _FORMULAS = {
@@ -309,7 +309,7 @@ def protocol_text(p: PrivacyStatement, graph: Mapping[str, Any]) -> str:
     """
     if p.is_trusted:
         return _COORDINATOR_PROTOCOLS[p.protocol] if p.is_noisy else "trusted coordinator, without noise"
-    return (_SERVER_PROTOCOLS if graph["central"] else _PROTOCOLS)[p.protocol]
+    return (_SERVER_PROTOCOLS if graph["has_server"] else _PROTOCOLS)[p.protocol]
 
 
 def mechanism_text(p: PrivacyStatement) -> str:

@@ -370,7 +370,7 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     n = len(privacy.agents)
     agents = "1 agent" if n == 1 else f"{n} agents"
     network = f"{topology['kind']}, {agents}"
-    if privacy.publishes_all or topology["central"]:
+    if privacy.publishes_all or topology["has_server"]:
         network = f"{agents} and {'a trusted' if privacy.publishes_all else 'an untrusted'} server"
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
     return " · ".join([method, network, count])

@@ -63,7 +63,7 @@ def baseline_jobs(
             "baselines: not supported with problem.manifest, since the trusted server would need all "
             "records. Fix: remove baselines."
         )
-    if not job.central and job.n_agents > 1:
+    if not job.has_server and job.n_agents > 1:
         counts, parts = job.shards.train_counts.tolist(), s.problem.parts or job.n_agents
         members, noise = s.problem.members or range(parts), getattr(job, "noise", {}).values()
         fewest: list[int] = []

@@ -95,7 +95,7 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
     static_edges = off_diagonal(job.topology.mixing)
     is_constant = over_time is None and senders is None and not job.algorithm.has_local_rounds
     for t in range(1 if is_constant else min(job.rounds, _MOST_COUNTED_ROUNDS)):
-        if job.central:
+        if job.has_server:
             # The server is agent m.
             agents, server = np.arange(m), np.full(m, m)
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])
@@ -108,7 +108,7 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
             ends = now[now != after], after[now != after]
         elif senders is not None:
             sending = np.append(senders.mask_of_round(t), False)
-            sending = sending[ends[0]] | sending[ends[1]] if job.central else sending[ends[0]]
+            sending = sending[ends[0]] | sending[ends[1]] if job.has_server else sending[ends[0]]
             ends = ends[0][sending], ends[1][sending]
         # A message of the server counts as that of its receiver.
         messages = np.bincount(np.where(ends[0] < m, *ends), minlength=m)
@@ -161,7 +161,7 @@ def _message_channels(job: GossipJob) -> list[tuple[str, int, int]]:
     )
     releases = two.releases_per_round
     # Messages of a server follow from the agents' answers.
-    channels = [c for c in two.channels if c.sensitivity or not job.central]
+    channels = [c for c in two.channels if c.sensitivity or not job.has_server]
     return [
         (c.channel, c.dimension, e)
         for c in channels

@@ -275,7 +275,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         finite = math.inf
     elif has_other_sums:
         return Horizon(None, None)
-    elif isinstance(algorithm, OneStep) and not job.central and algorithm.protocol == "released":
+    elif isinstance(algorithm, OneStep) and not job.has_server and algorithm.protocol == "released":
         finite = _limit(job, algorithm, is_endless=False)
     has_finite_horizon = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
     if (

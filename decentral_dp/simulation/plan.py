@@ -221,7 +221,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items = [("Title", plan.title)] if verbose and plan.title else []
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.
-    if not (privacy.publishes_all or graph["central"] or plan.n_agents == 1):
+    if not (privacy.publishes_all or graph["has_server"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
     hidden = ("Note", *(() if verbose else VERBOSE_LINES))

@@ -233,7 +233,7 @@ class PrivacyStatement:
         setting: "gossip", or the setting of a trusted coordinator and its type of problem.
         guarantee: kind of guarantee, "certified", "as_published" or "none".
         mechanisms: noise mechanisms; none without noise.
-        protocol: protocol of the algorithm, "released", "private" or "published".
+        protocol: protocol of the algorithm, "released", "private" or "as_published".
         queries: terms that a trusted coordinator queries and that read records.
         releases: channel → number of a trusted coordinator's releases in all rounds, and coordinates of one release.
         pools_records: whether a coordinator or a server holds the agents' records, rather than sums over them.

@@ -135,7 +135,7 @@ def topology_summary(job: PlannedJob) -> dict[str, Any]:
         "weights": t.weights,
         "labels": list(t.labels),
         "notes": list(t.notes),
-        "central": job.central,
+        "has_server": job.has_server,
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": over_time}),
         **({} if (compression := compression_summary(job)) is None else {"compression": compression}),
@@ -153,7 +153,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     c, shards, table, p = job.components, job.shards, job.scenario.problem, job.problem.p
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     # Both objectives are the same for equal counts.
-    is_weighted = table.weights == "records" or (c.one_level and not job.central)
+    is_weighted = table.weights == "records" or (c.one_level and not job.has_server)
     reading: dict[str, Any] = {}
     if isinstance(job.posed_problem, Predictor):
         reading = {"features": list(shards.feature_names), "classes": list(shards.classes)}
@@ -163,7 +163,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
     rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
-    if job.central and isinstance(rate, float):
+    if job.has_server and isinstance(rate, float):
         sampled: dict[str, Any] = {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
     else:
         numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}

@@ -32,7 +32,7 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
     Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Theorem 4.2 of Lowy & Liu (2025), as published"
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
@@ -60,7 +60,7 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
     Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Theorems 4 and 11 of Kornowski (2024), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -96,7 +96,7 @@ class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     Reference: A. Lowy and D. Liu, 2025, Equation 4.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Equation 4 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -126,7 +126,7 @@ class PublishedRegularisedExponentialMechanism(exponential_mechanism.Regularised
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as published"
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
@@ -148,7 +148,7 @@ class PublishedGradientNormMechanism(exponential_mechanism.GradientNormMechanism
     Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Appendix C.3 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -166,7 +166,7 @@ class PublishedGridWalk(grid_walk.GridWalk):
     Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Theorem B.15 of Lowy & Liu (2025), as published"
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -186,7 +186,7 @@ class PublishedWarmStart(second_order_dp_bilevel.WarmStart):
     Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     claim = "Theorem 4.3 of Lowy & Liu (2025), as published"
 
     @property

@@ -39,7 +39,7 @@ _EXPLICIT_ROUNDS = 10_000
 class PublishedGossip(dp.Algorithm, Protocol):
     """A gossip algorithm whose agents keep noiseless values."""
 
-    protocol: str = "published"
+    protocol: str = "as_published"
 
     def starts(self, dataset: dp.LocalDataset) -> tuple[Any, Any]:
         x, y = super().starts(dataset)
@@ -153,7 +153,7 @@ class PublishedLdpDsbo(dp.Algorithm):
     box: Mapping[str, float] = dp.internal(default_factory=dict)
     constants: LipschitzConstants | None = dp.internal(None)
 
-    protocol = "published"
+    protocol = "as_published"
     channels = dp.CHANNELS
 
     def for_problem(self, problem: Problem, box: Mapping[str, float], radius: float | None) -> Self:
@@ -438,7 +438,7 @@ class PublishedDpDsgd(one_level.OneLevel):
     Reference: X. Lian et al., NeurIPS 2017 (decentralised SGD).
     """
 
-    protocol = "published"
+    protocol = "as_published"
 
     momentum: float = 0.0
     local_steps: int | None = None
@@ -524,4 +524,4 @@ class PublishedBsa(bsa.Bsa):
     Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
     """
 
-    protocol = "published"
+    protocol = "as_published"

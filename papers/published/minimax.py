@@ -40,7 +40,7 @@ class PublishedDpSgda(dp_sgda.DpSgda):
     Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     solves = "minimax"
     claim = "Theorem 1 and the explicit values after it, as published"
 
@@ -126,7 +126,7 @@ class PublishedPrivateDiff(privatediff.PrivateDiff):
     Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     solves = "minimax"
     claim = "Theorem 5 and Remark 5.1 of Zhang et al. (2025), as published"
 
@@ -244,7 +244,7 @@ class PublishedDoubleSpider(spider.DoubleSpider):
     Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     solves = "minimax"
     claim = "Theorem 6 of Xu et al. (2025), as published, its constant taken as 1"
 
@@ -336,7 +336,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
     privacy cost. G, smoothness and clips are those of h.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     solves = "minimax"
     claim = "Theorem 8 of Xu et al. (2025), as published, its constant taken as 1"
     releases_per_round = 2
@@ -436,7 +436,7 @@ class PublishedDpSpider(spider.DpSpider):
     Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     solves = "minimax"
     claim = "the calibration of Arora et al. (2023), its constant taken as 1"
 
@@ -474,7 +474,7 @@ class PublishedDpSgdDual(spider.DpSgdDual):
     Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
     """
 
-    protocol = "published"
+    protocol = "as_published"
     solves = "minimax"
     claim = "Theorem 5 of Xu et al. (2025), as published, its constant taken as 1"
 

@@ -83,7 +83,7 @@ class TrackingConformance(GossipConformance):
             with pytest.raises(AssertionError, match=self.differs):
                 naive.agree(job, loud, self.told(job, kind, loud, clips, separately=True))
 
-    @pytest.mark.parametrize("protocol", ["released", "published"])
+    @pytest.mark.parametrize("protocol", ["released", "as_published"])
     def test_one_batch_serves_the_inverse_loop_of_the_certified_form_only(
         self, protocol: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

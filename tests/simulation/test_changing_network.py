@@ -112,7 +112,7 @@ def test_numbers_are_those_of_the_messages_that_are_made(
     free = {"privacy.guarantee": "none"} if name == "gradient_tracking" and rounds == 1 else {}
     job = decentral_dp.build(name, set={"algorithm.rounds": rounds, **free})
     job.run()
-    each, central = job.ledger.releases_per_round, job.simulation().central
+    each, central = job.ledger.releases_per_round, job.simulation().has_server
     # A server's question is no separate message.
     kept = {
         index: width for index, width in sent.items() if index < rounds * each and not (central and not index % each)

@@ -220,7 +220,7 @@ class Loop:
         self.m = self.job.n_agents
         self.weights = self.job.topology.mixing.toarray()
         self.algorithm: Any = self.job.algorithm
-        self.printed = self.algorithm.protocol == "published"
+        self.printed = self.algorithm.protocol == "as_published"
         self.reads_x = self.kind in ("crossed", "from_losses")
         self.per_round = self.algorithm.releases_per_round
         self.told = [{} for _ in range(self.job.rounds * self.per_round + 1)]

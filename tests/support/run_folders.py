@@ -183,7 +183,7 @@ def write_run(
             "agents": agents,
             "labels": [str(k) for k in range(agents)],
             "notes": [],
-            "central": False,
+            "has_server": False,
             "edges": [[i, (i + 1) % agents] for i in range(agents)] if agents > 2 else [],
             "rho": 0.8727,
             "spectral_gap": 0.1273,

@@ -58,7 +58,7 @@ class Bsa(dp.Algorithm):
     inverse: int = dp.neumann_terms()
     smoothness: float = dp.neumann_smoothness()
 
-    central = True
+    has_server = True
 
     @property
     def releases_per_round(self) -> int:

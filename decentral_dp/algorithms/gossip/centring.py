@@ -65,8 +65,8 @@ class Centring(Wrapper, dp.Algorithm):
         return int(self.program.releases_per_round)
 
     @property
-    def central(self) -> bool:
-        return bool(self.program.central)
+    def has_server(self) -> bool:
+        return bool(self.program.has_server)
 
     @property
     def memoryless(self) -> bool:
@@ -80,7 +80,7 @@ class Centring(Wrapper, dp.Algorithm):
         return self.program.init(dataset)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Any) -> Generator[Any, Any, Any]:
-        if self.central and t == 1:
+        if self.has_server and t == 1:
             # Send the mean of the features with the last answer of the round.
             steps = self.program.step(t, dataset, s)
             question = next(steps)
@@ -89,10 +89,10 @@ class Centring(Wrapper, dp.Algorithm):
             answer = yield dp.Ask(**question.values, m=dataset.feature_mean())
             after = yield from _continue(steps, answer)
             return after._replace(x=self.shortened(answer.mean.m))
-        if not self.central and 0 < t <= self.averaging_rounds:
+        if not self.has_server and 0 < t <= self.averaging_rounds:
             return (yield from self._average(t, dataset, s))
         after = yield from self.program.step(t, dataset, s)
-        return after if t or self.central else after._replace(x=dataset.feature_mean())
+        return after if t or self.has_server else after._replace(x=dataset.feature_mean())
 
     def _average(self, t: int, dataset: dp.LocalDataset, s: Any) -> Generator[Any, Any, Any]:
         """Send x in the first message of the algorithm, which continues at the x of this round."""
@@ -131,7 +131,7 @@ class Centring(Wrapper, dp.Algorithm):
     def _release(self) -> tuple[str, int]:
         """Channel and index of the release of the mean."""
         exchanges = self.releases_per_round
-        return ("m", 2 * exchanges - 1) if self.central else ("x", exchanges)
+        return ("m", 2 * exchanges - 1) if self.has_server else ("x", exchanges)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {**self.program.releases(p, q), self._release[0]: dp.Channel("x", p, ("feature_mean",))}

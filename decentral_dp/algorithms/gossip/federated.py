@@ -49,7 +49,7 @@ class Served(NamedTuple):
 class Federated(DpDsgd):
     """Federated averaging: an untrusted server averages steps with the agents' noise (DP-FedAvg)."""
 
-    central = True
+    has_server = True
     releases_per_round = 2
 
     def init(self, dataset: dp.LocalDataset) -> Any:

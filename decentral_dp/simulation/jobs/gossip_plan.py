@@ -452,7 +452,7 @@ def gossip_job(c: Components) -> GossipJob:
         )
 
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(r.s.algorithm.init))
-    if not r.algorithm.central:
+    if not r.algorithm.has_server:
         curvature *= largest_weight(r.weights.get("train"))
     not_centred = f"Features are not centred: {r.not_centred}." if r.not_centred else ""
     mixing = mixing_text(r.topology, rounds) if privacy.adversary != "all_messages" else ""

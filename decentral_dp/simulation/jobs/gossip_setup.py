@@ -353,7 +353,7 @@ def _first(keys: Mapping[str, Any]) -> str:
 def unweighted_reason(d: Setup) -> str:
     """Return the reason why records cannot be weighted equally (problem.weights), or ""."""
     c, algorithm = d.components, d.components.algorithm.algorithm
-    is_central = getattr(algorithm, "central", None) is True
+    has_server = getattr(algorithm, "has_server", None) is True
     inverts_alone = getattr(algorithm, "inverts_alone", False)
     is_registered = c.problem_entry is not None and c.problem_entry.solves == "bilevel"
     reasons = {
@@ -362,7 +362,7 @@ def unweighted_reason(d: Setup) -> str:
             inverts_alone
         ),
         "one server has all records, which count equally already": d.pools,
-        "agents without edges average nothing": not d.topology.edges.size and not is_central,
+        "agents without edges average nothing": not d.topology.edges.size and not has_server,
         "local steps are clipped as one vector of an agent": c.keys.get("local_steps"),
         "the counts of a stream change": d.sampling.kind == "streaming",
         "attack and topology.aggregation treat agents equally": d.s.is_byzantine,
@@ -606,7 +606,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     # Networks.
     Refusal(
-        lambda r: r.algorithm.central and link_keys(r.s, r.topology),
+        lambda r: r.algorithm.has_server and link_keys(r.s, r.topology),
         "{it}",
         "no effect on {of.kind}, whose agents send messages to a server only",
         "remove it",
@@ -618,7 +618,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove the box",
     ),
     Refusal(
-        lambda r: not r.algorithm.central and r.topology.directed and not r.algorithm.conserves_mass,
+        lambda r: not r.algorithm.has_server and r.topology.directed and not r.algorithm.conserves_mass,
         "topology",
         "{of.kind} requires an undirected graph (got the directed {of.topology.name})",
         'use algorithm.kind = "push_sum", or an undirected graph',
@@ -651,7 +651,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "remove it, or remove attack and topology.aggregation",
     ),
     Refusal(
-        lambda r: r.s.is_byzantine and (r.algorithm.central or r.algorithm.conserves_mass),
+        lambda r: r.s.is_byzantine and (r.algorithm.has_server or r.algorithm.conserves_mass),
         "topology.aggregation",
         "not supported by {of.kind}, which forms no weighted sum of neighbours' values on an undirected graph",
         "use a gossip algorithm such as dp_dsgd",

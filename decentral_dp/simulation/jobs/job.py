@@ -357,7 +357,7 @@ class PlannedJob(Protocol):
         return after * self.ledger.releases_per_round + int(self.plans_ahead)
 
     @property
-    def central(self) -> bool: ...  # whether agents answer a server, and send no messages to neighbours
+    def has_server(self) -> bool: ...  # whether agents answer a server, and send no messages to neighbours
 
     def with_root(self, root: Root) -> Self:
         """Return the job with a different key of noise, batches and Bernoulli draws."""
@@ -466,8 +466,8 @@ class GossipJob(PlannedJob):
     published: Array | None = None
 
     @property
-    def central(self) -> bool:
-        return self.algorithm.central
+    def has_server(self) -> bool:
+        return self.algorithm.has_server
 
     @property
     def publishes_average(self) -> bool:
@@ -487,7 +487,7 @@ class GossipJob(PlannedJob):
         if self.scenario.is_byzantine:
             # Attackers and rules read the messages of all agents at once.
             return [self.n_agents]
-        if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
+        if run.engine == "local" and run.blocks is None and not self.has_server and weights >= _LARGE:
             return block_sizes(self.n_agents, 1, max(1, _CACHED // weights))
         return PlannedJob.sizes(self)
 
@@ -564,7 +564,7 @@ class GossipJob(PlannedJob):
         mixing = self.public_network.mixing
         if sizes is None:
             sizes = self.sizes() if members is None else [block.size for block in members]
-        blocks = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
+        blocks = server_blocks(sizes) if self.has_server else agent_blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
         scale = self.public_scale
         nodes = [
@@ -620,7 +620,8 @@ class GossipJob(PlannedJob):
             return None
         records = shards.features[shards.test], shards.labels[shards.test]
         # Agents without edges have no common model.
-        personal = getattr(strip_centring(self.algorithm), "personal", not (self.topology.edges.size or self.central))
+        has_common_model = bool(self.topology.edges.size) or self.has_server
+        personal = getattr(strip_centring(self.algorithm), "personal", not has_common_model)
         return Sites(self.posed_problem, *records, owned, agents, shards.label_unit, personal)
 
     def evaluator(self) -> Scorer:

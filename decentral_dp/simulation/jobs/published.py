@@ -328,7 +328,7 @@ def _seconds_of_colluders(job: GossipJob) -> float:
 _HIDDEN = "privacy.adversary"
 _REFUSALS: tuple[Refusal[GossipJob], ...] = (
     Refusal(
-        lambda job: not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd) or job.central,
+        lambda job: not isinstance(strip_centring(job.algorithm), LdpSingleLevel | DpDsgd) or job.has_server,
         _HIDDEN,
         "ε of published models is not derived for {of.scenario.algorithm.kind}",
         'use "dp_dsgd" or "ldp_single_level"',

@@ -424,7 +424,7 @@ def with_centring(
         part = share["x"] / sum(share.values()) if share else 0.5
         noise = problem.p * _variance_of_mean(privacy, shards, noise_average, clip.at(0).x, part, weights)
     # A server has the mean after one round.
-    averaging_rounds = min(1, total_rounds - 1) if algorithm.central else max(2, min(rounds, total_rounds // 4))
+    averaging_rounds = min(1, total_rounds - 1) if algorithm.has_server else max(2, min(rounds, total_rounds // 4))
     if not averaging_rounds:
         return algorithm
     # Models hide messages at bounded features minus their centre.
@@ -589,7 +589,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     """
     beta = float(getattr(strip_centring(algorithm), "momentum", 0.0))
     least = 1.0 - topology.delta_max
-    mixes = bool(topology.edges.size) and not algorithm.central and topology.over_time is None
+    mixes = bool(topology.edges.size) and not algorithm.has_server and topology.over_time is None
     if not mixes:
         return 2.0 * (1.0 + beta) / curvature
     if kind in _BEFORE_MIXING:

@@ -52,7 +52,7 @@ def naive(
     algorithm, separately = job.algorithm, not np.isfinite(clips["z"]) if separately is None else separately
     assert isinstance(algorithm, DsboJhip | PublishedDsboJhip)
     weights, m, reads_records = job.topology.mixing.toarray(), job.n_agents, job.problem.reads_records
-    printed, per_round = algorithm.protocol == "published", 1 + algorithm.inner + algorithm.inverse
+    printed, per_round = algorithm.protocol == "as_published", 1 + algorithm.inner + algorithm.inverse
     told: list[dict[str, np.ndarray]] = [{} for _ in range(job.rounds * per_round + 1)]
 
     def say(index: int, channel: str, values: list[np.ndarray], noised: bool) -> list[np.ndarray]:
@@ -122,7 +122,7 @@ class TestDsboJhip(TrackingConformance):
     asked = MappingProxyType(
         {
             "released": (*_round, *((2, "lower_hessian_product") for _ in range(2)), (5, "upper_grad_x")),
-            "published": (*_round, *product((3, 4), _products), (5, "upper_grad_x")),
+            "as_published": (*_round, *product((3, 4), _products), (5, "upper_grad_x")),
         }
     )
 

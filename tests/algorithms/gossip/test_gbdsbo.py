@@ -40,7 +40,7 @@ def naive(job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> list
     algorithm = job.algorithm
     assert isinstance(algorithm, Gbdsbo | PublishedGbdsbo)
     weights, m, b = job.topology.mixing.toarray(), job.n_agents, algorithm.inverse
-    printed = algorithm.protocol == "published"
+    printed = algorithm.protocol == "as_published"
     terms = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
     terms |= {f"v{j}": "lower_hessian" for j in range(1, b + 1)}
     own: list[dict[str, np.ndarray]] = []

@@ -208,7 +208,7 @@ class TestMaDsbo(TrackingConformance):
     asked = MappingProxyType(
         {
             "released": (*_round, (2, "lower_hvp"), (2, "lower_hvp"), *_last),
-            "published": (
+            "as_published": (
                 *_round,
                 *((draw, term) for draw in (3, 4) for term in ("lower_hvp", "upper_grad_y")),
                 *_last,

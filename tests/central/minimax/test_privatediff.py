@@ -97,7 +97,7 @@ def collect_queries(program: str, protocol: str) -> list[list[ClippedQuery]]:
     return out
 
 
-@pytest.mark.parametrize("protocol", ["released", "published"])
+@pytest.mark.parametrize("protocol", ["released", "as_published"])
 def test_queries_use_the_last_released_point(protocol: str) -> None:
     """The part of ∇_α f that reads records does not depend on y, so the loops above do not test its y."""
     rounds = collect_queries("ascent", protocol)
