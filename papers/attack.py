@@ -24,9 +24,9 @@ from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.central.sensitivities import minimiser_sensitivity
 from decentral_dp.constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.simulation.statistics import bound_by_counts, exactly, over_seeds, rate_at_least
+from decentral_dp.simulation.statistics import bound_by_counts, over_seeds, rate_at_least
 from papers.draws import generator, mu_of, noised
-from papers.findings import Check, Row, values
+from papers.findings import Check, Row, exactly, values
 
 PANEL, BROKEN, SHARE = "lower bound and certified ε", "half of the noise", "lower bound on μ over certified μ"
 EMPIRICAL, CERTIFIED = "lower bound", "certified"

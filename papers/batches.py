@@ -19,9 +19,9 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_at
 from decentral_dp.privacy.accounting.loss_distributions import Releases
-from decentral_dp.simulation.statistics import Interval, exactly, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of
-from papers.findings import Check, Row, around, slope_check, values
+from papers.findings import Check, Row, around, exactly, slope_check, values
 
 ERROR, SERIES = "error of a batch", "uniform batch"
 PRIVACY, SHOWN, THRICE = "empirical δ of the published noise", "published noise", "three times the published noise"

@@ -31,8 +31,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.simulation.statistics import exactly
-from papers.findings import Check, Row, values
+from papers.findings import Check, Row, exactly, values
 from papers.published.minimax import PublishedDpSgda, PublishedPrivateDiff
 
 COST, NOISE = "true ε of the published noise", "noise multiplier of a sum"

@@ -21,10 +21,10 @@ from decentral_dp.central.selection import Box, score_unit
 from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound
-from decentral_dp.simulation.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import over_seeds
 from papers import cells
 from papers.draws import EPSILON, generator, pure_rate
-from papers.findings import Check, Row, around, slope_check, values
+from papers.findings import Check, Row, around, exactly, slope_check, values
 from papers.published.bilevel import published_score
 
 CORRECTED, PUBLISHED = "corrected scale", "scale as published"

@@ -47,6 +47,16 @@ class Row(NamedTuple):
     value: float
 
 
+def exactly(number: float) -> Interval:
+    """Return an interval of width 0, for an exact number.
+
+    Example:
+        >>> exactly(2.0)
+        Interval(value=2.0, low=2.0, high=2.0)
+    """
+    return Interval(number, number, number)
+
+
 class Check(NamedTuple):
     """A claim that one number lies in a window.
 

@@ -35,9 +35,8 @@ import scipy.optimize
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.time_factors import banded_square_root
-from decentral_dp.simulation.statistics import exactly
 from decentral_dp.topology import build_topology, from_file
-from papers.findings import Check, Row, values
+from papers.findings import Check, Row, exactly, values
 
 # Number of batches in an epoch of the official script. A record is read in every sixteenth round.
 APART = 16

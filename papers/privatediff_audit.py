@@ -37,8 +37,8 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.releasers import PlannedReleaser
-from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
-from papers.findings import Check, Row, values
+from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
+from papers.findings import Check, Row, exactly, values
 from papers.published.minimax import PublishedPrivateDiff
 from papers.rounds import finish_round
 

@@ -21,9 +21,9 @@ from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants import ProblemConstants, family_of
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.problems.bilevel.linear import Quadratic
-from decentral_dp.simulation.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for
-from papers.findings import Check, Row, around, slope_check, values
+from papers.findings import Check, Row, around, exactly, slope_check, values
 from papers.published.bilevel import published_lipschitz
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over its bound √2·S·R√d_x/m"

@@ -26,9 +26,8 @@ from decentral_dp.problems.bilevel.linear import (
 )
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation.statistics import exactly
 from papers.counterexamples import TARGETS, SearchSpace, search
-from papers.findings import Check, Row
+from papers.findings import Check, Row, exactly
 
 RELEASES = ", ".join(f"{at} {target}" for at, target in enumerate(TARGETS))
 BOUNDS, CONTROL = "largest change over its bound", "change of the minimiser of G + F/λ over its bound"

@@ -26,9 +26,9 @@ import pandas as pd
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon, smallest_factor
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import clip_factors
-from decentral_dp.simulation.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import over_seeds
 from papers.draws import generator
-from papers.findings import Check, Row, values
+from papers.findings import Check, Row, exactly, values
 
 COST = "accounted ε of Double-SPIDER with clipped records"
 SIX, ONE = "Theorem 6, N = 128", "Theorem 1, N = 128"

@@ -27,9 +27,9 @@ from decentral_dp.constants import family_of, logistic_loss
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear import logistic_regularisation
-from decentral_dp.simulation.statistics import Interval, exactly, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, noised
-from papers.findings import Check, Row, values
+from papers.findings import Check, Row, exactly, values
 from papers.population import pooled, slope_by_differences
 
 STEP, RUNS, SIGN = (

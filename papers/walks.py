@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.simulation.statistics import exactly
 from papers import grid_walk_chains
 from papers.draws import generator
-from papers.findings import Check, Row, values
+from papers.findings import Check, Row, exactly, values
 from papers.published.grid_walk import acceptance
 
 PARTS = {

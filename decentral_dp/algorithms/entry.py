@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from decentral_dp import annexes
 from decentral_dp.algorithms.options import CENTRING, DOMAIN, Option, options_of
-from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms, unknown_term
+from decentral_dp.algorithms.plans import DeclaredGossip, stated_terms
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, AnyAlgorithm
 from decentral_dp.errors import InputError
 from decentral_dp.problems import TYPES
@@ -345,8 +345,9 @@ def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:
         return ""
     known_terms = [term for problem_type in TYPES.values() for term in problem_type.terms]
     known_terms += [] if is_trusted else [CHANGE]
-    if term := unknown_term(algorithm, known_terms):
-        return f"{kind} states the unknown term {term!r}. Fix: use one of {', '.join(known_terms)}."
+    for term in stated_terms(algorithm):
+        if term not in known_terms:
+            return f"{kind} states the unknown term {term!r}. Fix: use one of {', '.join(known_terms)}."
     if not is_trusted and not {"x", "y"} <= set(algorithm.channels):
         return f"channels of {kind} lack x or y, which metrics read. Fix: add it."
     shares = getattr(algorithm, "SHARES", None)

@@ -331,8 +331,3 @@ def stated_terms(algorithm: type) -> tuple[str, ...]:
         return tuple(getattr(algorithm, "QUERIES"))  # noqa: B009 # The class may have none.
     releases = getattr(algorithm, "RELEASES", {})
     return tuple(term for terms in releases.values() for term in terms)
-
-
-def unknown_term(algorithm: type, terms: Sequence[str]) -> str | None:
-    """Return the first term of a class that no problem has, or None."""
-    return next((term for term in stated_terms(algorithm) if term not in terms), None)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,13 +15,6 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.models.linear_terms import Joined
 from decentral_dp.problems.protocol import Problem, Regulariser
-
-
-def select_split(term_names: Collection[str], train: Any, validation: Any) -> tuple[Any, Any]:
-    """Return the records of both splits, empty if no requested term reads the split."""
-    lower = any(term.startswith("lower_") for term in term_names)
-    upper = any(term.startswith("upper_") for term in term_names)
-    return (train if lower else take(train, slice(0))), (validation if upper else take(validation, slice(0)))
 
 
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:

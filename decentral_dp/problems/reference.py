@@ -27,7 +27,7 @@ records. If the objective is not convex, the solution is a local minimum. The ga
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ class ReferenceObjective(NamedTuple):
     """Function that a problem minimises, without clipping.
 
     Args:
-        problem: bilevel problem.
+        problem: bilevel problem, without a clip by which a model corrects its log-odds.
         shares: the agents' joined records.
         one_level: whether y is trained at a fixed x, instead of x with y = y*(x).
         weights: factors of the agents' lower gradients, (m,), which the shares also contain; None (the default) means
@@ -71,14 +71,6 @@ class ReferenceObjective(NamedTuple):
     shares: Sequence[Share]
     one_level: bool
     weights: Array | None = None
-
-    @classmethod
-    def unclipped(
-        cls, problem: Problem, shares: Sequence[Share], one_level: bool, weights: Array | None = None
-    ) -> ReferenceObjective:
-        """Build the objective, without correcting a model's log-odds for clipping."""
-        posed = problem.without_clip() if hasattr(problem, "without_clip") else problem
-        return cls(posed, shares, one_level, weights)
 
     def lower(self, x: Array, y: Array) -> tuple[float, Array]:
         """Return g(x, y) and ∇_y g(x, y), (q,)."""
@@ -157,31 +149,23 @@ class ReferenceObjective(NamedTuple):
         return float(np.square(gradients - gradients.mean(axis=0)).sum(axis=1).mean())
 
     def solution(self, x: Array, key: str = "") -> ReferenceSolution:
-        """Return the minimiser of y ↦ g(x, y), or of F, which does not read x (`key` as in `measure`)."""
+        """Return the minimiser of y ↦ g(x, y), or of F, which does not read x (`key` as in `measure`).
+
+        L-BFGS ends where ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞), or where no step lowers the value in float64.
+        """
         key = f"{key}{x.tobytes().hex() if self.one_level else ''}" if key else ""
         if key in _cache:
             return _cache[key]
         variable, width = ("y", self.problem.q) if self.one_level else ("x", self.problem.p)
         start = np.asarray(getattr(self.problem, "start", {}).get(variable, np.zeros(width)))
-        minimiser = _minimise(partial(self.lower, x) if self.one_level else self.upper, start)
+        objective = partial(self.lower, x) if self.one_level else self.upper
+        scale = max(1.0, float(np.abs(objective(start)[1]).max(initial=0.0)))
+        gtol = TOLERANCE * scale
+        options = {"gtol": gtol, "ftol": 0.0, "maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "maxcor": 30}
+        best = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        minimiser = ReferenceSolution(np.asarray(best.x, dtype=np.float64), float(best.fun))
         if key:
             _cache[key] = minimiser
             while len(_cache) > _MOST_CACHED:
                 _cache.popitem(last=False)
         return minimiser
-
-
-def _minimise(objective: Callable[[Array], tuple[float, Array]], start: Array) -> ReferenceSolution:
-    """Minimise by L-BFGS.
-
-    Args:
-        objective: point (d,) → value and gradient.
-        start: start point, (d,).
-
-    Returns:
-        The best point, where ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞) or no step lowers the value in float64.
-    """
-    scale = max(1.0, float(np.abs(objective(start)[1]).max(initial=0.0)))
-    options = {"gtol": TOLERANCE * scale, "ftol": 0.0, "maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "maxcor": 30}
-    best = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return ReferenceSolution(np.asarray(best.x, dtype=np.float64), float(best.fun))

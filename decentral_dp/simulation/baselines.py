@@ -134,18 +134,14 @@ def isolated_outcomes(run: Run) -> list[Array]:
     return [outcomes[agent] for agent in sorted(outcomes)]
 
 
-def stated_epsilon(job: PlannedJob) -> float:
-    """Return ε of the worst agent for the adversary of `privacy.adversary`."""
-    published = job.published if isinstance(job, GossipJob) else None
-    return float((job.budget.epsilon if published is None else published).max())
-
-
 def _without_links(s: Scenario, job: PlannedJob, kind: str, **records: Any) -> Scenario:
     """Return the scenario without a graph, at the ε of the run. `records` has keys of [problem]."""
     # A baseline has no hidden messages.
     privacy = s.privacy.model_copy(update={"adversary": "all_messages"})
     if privacy.guarantee == "certified" and privacy.epsilon is None:
-        privacy = privacy.model_copy(update={"x": None, "y": None, "z": None, "epsilon": stated_epsilon(job)})
+        published = job.published if isinstance(job, GossipJob) else None
+        epsilon = float((job.budget.epsilon if published is None else published).max())
+        privacy = privacy.model_copy(update={"x": None, "y": None, "z": None, "epsilon": epsilon})
     correlation = privacy.correlation
     if correlation is not None and correlation.between_agents is not None:
         # Without neighbours there is no correlated noise and no collusion.

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError, converting, quoted_path
+from decentral_dp.errors import InputError, Refusal, converting, quoted_path, refuse
 from decentral_dp.files.durable import OWNERS, lock_file, new_salt, require_locks, write_synced
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import delta_text, epsilon_text
@@ -60,6 +60,22 @@ class Quote(NamedTuple):
     before: float
     cost: float
     after: float
+
+
+_ARGUMENTS: tuple[Refusal[tuple[Any, Any]], ...] = (
+    Refusal(
+        lambda values: not (isinstance(values[0], int | float) and 0.0 < values[0] < math.inf),
+        "epsilon",
+        "out of range (got {of[0]!r}, expected a finite number above 0)",
+        "use for example epsilon=4.0",
+    ),
+    Refusal(
+        lambda values: not (isinstance(values[1], int | float) and 0.0 <= values[1] < 1.0),
+        "delta",
+        "out of range (got {of[1]!r}, expected a number in [0, 1))",
+        "use for example delta=1e-5",
+    ),
+)
 
 
 class Budget:
@@ -99,15 +115,7 @@ class Budget:
     def __init__(
         self, epsilon: float, delta: float, file: str | Path | None = None, dataset: str | None = None
     ) -> None:
-        if not (isinstance(epsilon, int | float) and 0.0 < epsilon < math.inf):
-            raise InputError(
-                f"epsilon: out of range (got {epsilon!r}, expected a finite number above 0). Fix: use for example "
-                "epsilon=4.0."
-            )
-        if not (isinstance(delta, int | float) and 0.0 <= delta < 1.0):
-            raise InputError(
-                f"delta: out of range (got {delta!r}, expected a number in [0, 1)). Fix: use for example delta=1e-5."
-            )
+        refuse((epsilon, delta), _ARGUMENTS)
         self.epsilon, self.delta, self.dataset = float(epsilon), float(delta), dataset
         self.file = None if file is None else Path(file).resolve()
         self._thread = threading.Lock()
@@ -133,12 +141,7 @@ class Budget:
         Raises:
             InputError: the file does not exist or is damaged.
         """
-        path = regular(Path(file), "budget")
-        if not path.is_file():
-            raise InputError(
-                f'budget: no file {quoted_path(path)}. Fix: write {{"epsilon": 4.0, "delta": 1e-5}} into it, or '
-                "create it with decentral_dp.Budget(4.0, 1e-5, FILE)."
-            )
+        path = _existing(Path(file))
         with _refusing_damage(path):
             content = json.loads(path.read_text("utf-8"))
             epsilon, delta = content["epsilon"], content["delta"]
@@ -221,10 +224,7 @@ class Budget:
     def _read(self) -> dict[str, Any]:
         if self.file is None:
             return self._content
-        path = regular(self.file, "budget")
-        if not path.is_file():
-            # A new file would forget every charge.
-            raise InputError(f"budget: {quoted_path(path)} was removed. Fix: restore it.")
+        path = _existing(self.file)
         with _refusing_damage(path):
             content: dict[str, Any] = json.loads(path.read_text("utf-8"))
             values = content["epsilon"], content["delta"]
@@ -294,13 +294,18 @@ class Budget:
 
 def _reopen(epsilon: float, delta: float, file: Path, dataset: str | None) -> Budget:
     """Return a copy of a budget in another process."""
-    if not file.is_file():
-        # A new file would forget every charge.
+    return Budget(epsilon, delta, _existing(file), dataset)
+
+
+def _existing(file: Path) -> Path:
+    """Return the path of a budget's file. Without it, raise InputError, since a new one would forget all charges."""
+    path = regular(file, "budget")
+    if not path.is_file():
         raise InputError(
-            f"budget: {quoted_path(file)} was removed, or is on another machine. Fix: restore it, or use this machine "
-            "only."
+            f"budget: no file {quoted_path(path)} on this machine. Fix: restore it, or create a new budget with "
+            "decentral_dp.Budget(4.0, 1e-5, FILE)."
         )
-    return Budget(epsilon, delta, file, dataset)
+    return path
 
 
 def describe_quote(budget: Budget, quote: Quote) -> str:

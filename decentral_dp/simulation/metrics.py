@@ -346,7 +346,8 @@ class Evaluator:
                 rows += summarise(index, name + suffix, per_row, names if is_agent else ())
         if set(self.requested) & set(REFERENCE_MEASURES) and all(np.isfinite(v).all() for v in published.values()):
             by_weight = self.weights.get("train")
-            objective = ReferenceObjective.unclipped(self.problem, self._shares, self.one_level, by_weight)
+            problem = self.problem.without_clip() if hasattr(self.problem, "without_clip") else self.problem
+            objective = ReferenceObjective(problem, self._shares, self.one_level, by_weight)
             measured = objective.measure(published, self.requested, self.agents, self.key)
             rows += [(index, "mean", name, value) for name, value in measured.items()]
         return rows

@@ -98,16 +98,6 @@ def paired_interval(differences: Array, bound: float | None = None) -> Interval:
     return Interval(float(differences.mean()), max(float(centre - half), -most), min(float(centre + half), most))
 
 
-def exactly(number: float) -> Interval:
-    """Return an interval of width 0, for an exact number.
-
-    Example:
-        >>> exactly(2.0)
-        Interval(value=2.0, low=2.0, high=2.0)
-    """
-    return Interval(number, number, number)
-
-
 def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
     """Compute a lower confidence bound on the probability of an event.
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
+from decentral_dp import Budget, InputError
 from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.auditing.audit import plan_audit
@@ -249,6 +249,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ),
         (scenario_file("figure_2_as_published"), "algorithm.x={scale=1.0, points=[[0, 1.0], [5, 0.5]]}"),
     ),
+    "simulation.budget._ARGUMENTS": (partial(Budget, 0.0, 1e-5), partial(Budget, 1.0, 1.0)),
     "simulation.jobs.gossip_setup._BEFORE_RECORDS": (
         (scenario_file("figure_2_as_published"), "privacy.mechanism='gaussian'"),
         (scenario_file("figure_2_as_published"), "privacy.unit='agent'"),

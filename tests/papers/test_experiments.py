@@ -14,7 +14,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.simulation.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import over_seeds
 from papers import EXPERIMENTS, instance, population, resolve_name, run, walks
 from papers import attack as e13
 from papers import batches as e7
@@ -28,7 +28,7 @@ from papers import searches as e12
 from papers import spider_budgets as e16
 from papers import tuners as e11
 from papers.draws import generator
-from papers.findings import Check, Finding, Row, table
+from papers.findings import Check, Finding, Row, exactly, table
 
 
 @functools.cache

@@ -53,7 +53,7 @@ def test_an_algorithm_that_keeps_x_is_measured_at_the_lower_level() -> None:
 
 
 def test_stationarity_needs_no_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "_minimise", None)
+    monkeypatch.setattr(reference.ReferenceObjective, "solution", None)
     run = decentral_dp.run("classification", set=FEW | {"run.measures": ["stationarity"]})
     assert _ends(run)["stationarity"] > 0.0
 

@@ -40,7 +40,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, NestedLoops
@@ -126,22 +125,14 @@ class MaDsbo(NestedLoops):
         return {c: dp.Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Plan exchange 0 of x, exchanges 1 … K of y¹ … y^K, and N exchanges of z and d for k = 0 … N−1."""
-        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
-        x_index = np.arange(1, rounds + 1) * e
-        z_index, _ = dp.grid(rounds, e, range(1 + inner, e))
-        return {
-            "x": self._planned_x(public, x_index),
-            "y": self.planned_descent(public),
-            "z": dp.free_release(public, z_index),
-            "d": dp.plan_tracker(public, e, 1 + inner, *D_TERMS),
-        }
+        """Plan exchange 0 of x, exchanges 1 … K of y¹ … y^K, and N exchanges of z and d for k = 0 … N−1.
 
-    def _planned_x(self, public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
-        """Plan x: x_{t+1} contains α_t r_t, and r contains every earlier u."""
-        steps, t = self.x.series(public.rounds), np.arange(public.rounds)
+        x_{t+1} contains α_t r_t, and r contains every earlier u.
+        """
+        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
+        t, steps = np.arange(rounds), self.x.series(rounds)
         alpha = steps[:, None]
-        u = dp.plan_release(public, index, [dp.Use(term, steps, t) for term in U_TERMS], kept=True)
+        u = dp.plan_release(public, (t + 1) * e, [dp.Use(term, steps, t) for term in U_TERMS], kept=True)
 
         def sensitivity_of_sum(change: dp.Array, growth: dp.Array | float = 1.0) -> dp.Array:
             return alpha * dp.lag(dp.fading(change, 1.0 - alpha, growth))
@@ -150,7 +141,13 @@ class MaDsbo(NestedLoops):
             k: sensitivity_of_sum(change, dp.memory_slack(public.stored_counts(k)))
             for k, change in u.sensitivity.items()
         }
-        return u._replace(sensitivity=sensitivity, largest=sensitivity_of_sum(u.largest))
+        z_index, _ = dp.grid(rounds, e, range(1 + inner, e))
+        return {
+            "x": u._replace(sensitivity=sensitivity, largest=sensitivity_of_sum(u.largest)),
+            "y": self.planned_descent(public),
+            "z": dp.free_release(public, z_index),
+            "d": dp.plan_tracker(public, e, 1 + inner, *D_TERMS),
+        }
 
 
 ENTRY = dp.Entry(

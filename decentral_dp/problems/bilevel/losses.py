@@ -123,14 +123,7 @@ class LossProblem:
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Return the function (features, labels) → unclipped rows of these terms."""
-        from torch.func import vmap
-
-        rows = self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
-        return partial(rows, *(tensor(a, self.device) for a in (x, y, z)))
-
-    def _per_record(self, names: Collection[str]) -> Callable[..., dict[str, Tensor]]:
-        """Return the function (x, y, z, features, label) → row of these terms."""
-        from torch.func import grad
+        from torch.func import grad, vmap
 
         def per_record(x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> dict[str, Tensor]:
             rows: dict[str, Tensor] = {}
@@ -142,7 +135,8 @@ class LossProblem:
                 rows |= {"upper_grad_x": by_x, "upper_grad_y": by_y}
             return {name: rows[name] for name in names}
 
-        return per_record
+        rows = self._capture(tuple(names), lambda: vmap(per_record, in_dims=_RECORDS))
+        return partial(rows, *(tensor(a, self.device) for a in (x, y, z)))
 
     def _capture(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
         """Return the captured result of `make`, cached by the key."""

@@ -32,7 +32,7 @@ from decentral_dp.problems.bilevel.linear import Ridge, Ridged, class_curvature,
 from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Terms, matrices_read
-from decentral_dp.problems.records import select_split, take
+from decentral_dp.problems.records import take
 
 USUAL_WAYS = 5
 
@@ -283,7 +283,10 @@ class MetaLearning(Ridged, Problem):
     ) -> Terms:
         heads = np.stack([y, z]).reshape(2, -1, self.network.outputs + 1)
         means: dict[str, Array] = {}
-        for records, prefix in zip(select_split(term_names, train, validation), ("lower", "upper"), strict=True):
+        for split, prefix in ((train, "lower_"), (validation, "upper_")):
+            # A split that no requested term reads has no part in the means.
+            is_read = any(term.startswith(prefix) for term in term_names)
+            records = split if is_read else take(split, slice(0))
             deep = term_names if isinstance(records, MetaRecords) else ()
             names = [t for t in TERMS if t.startswith(prefix) and (CLIP_OF_TERM[t] != "x" or t in deep)]
             sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}

@@ -231,10 +231,8 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
         InputError: a formula is missing, fails, or depends on other records.
     """
     check_has(author, NEEDED, name, "a bilevel problem")
-    if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
-        raise InputError(
-            f"{name}: regulariser_value(x, y) is missing, and required with a regulariser. Fix: define it."
-        )
+    if hasattr(author, "regulariser"):
+        check_has(author, ("regulariser_value",), name, "a problem with a regulariser")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)

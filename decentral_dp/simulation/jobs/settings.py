@@ -138,32 +138,19 @@ class TrainingFacts(NamedTuple):
     start: float = 0.0
 
 
-class StepAndClip(NamedTuple):
-    """Default hyper-parameters.
-
-    Args:
-        step: learning rate λ.
-        clip: clip C; infinite without noise.
-        noise: accumulated noise D; 0 without noise.
-    """
-
-    step: float
-    clip: float
-    noise: float
-
-
-def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
+def default_hyperparameters(facts: TrainingFacts) -> tuple[float, float, float]:
     """Compute the default learning rate and clip.
 
     Args:
         facts: public numbers.
 
     Returns:
-        The learning rate, the clip, and the accumulated noise per weight. Values that the scenario sets are unchanged.
+        The learning rate λ, the clip C (infinite without noise), and the accumulated noise D per weight. Values that
+        the scenario sets are unchanged.
 
     Example:
-        >>> few = default_hyperparameters(TrainingFacts(2, 640, 5, 0.27, 1000, 0.9, 0.26))
-        >>> round(few.step, 2), round(few.clip, 3), round(few.noise, 1)
+        >>> step, clip, noise = default_hyperparameters(TrainingFacts(2, 640, 5, 0.27, 1000, 0.9, 0.26))
+        >>> round(step, 2), round(clip, 3), round(noise, 1)
         (3.0, 0.039, 6.0)
     """
     rule = _NUMBERS if facts.classes == 0 else _TWO if facts.classes == 2 else _MORE
@@ -173,17 +160,17 @@ def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     per_step = facts.rounds / (1.0 - facts.momentum)
     longest = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
-        return StepAndClip(longest / per_step if facts.step is None else facts.step, math.inf, 0.0)
+        return (longest / per_step if facts.step is None else facts.step), math.inf, 0.0
     nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     largest_step = rule.displacement / nu
     if facts.step is not None:
         time = facts.step * per_step
         clip = min(rule.largest_clip, largest_step / time) if time else rule.largest_clip
-        return StepAndClip(facts.step, clip, clip * time * nu)
+        return facts.step, clip, clip * time * nu
     clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, largest_step / min(longest, rule.first_time)))
     time = min(longest, largest_step / clip)
-    return StepAndClip(time / per_step, clip, clip * time * nu)
+    return time / per_step, clip, clip * time * nu
 
 
 def records_and_clips(unit: Unit, counts: NDArray[np.int64], weights: Array | None) -> tuple[float, float]:
@@ -335,7 +322,7 @@ def with_settings(
     curvature *= largest_weight(weights)
     # Three digits, which the run folder stores, so that a run is repeatable.
     if missing:
-        hyperparameters = default_hyperparameters(
+        *step_and_clip, _ = default_hyperparameters(
             TrainingFacts(
                 model_facts.classes,
                 records,
@@ -350,7 +337,7 @@ def with_settings(
                 model_facts.start,
             )
         )
-        step, clip = (float(f"{value:.3g}") for value in hyperparameters[:2])
+        step, clip = (float(f"{value:.3g}") for value in step_and_clip)
     changes: dict[str, Any] = {} if "learning_rate" in c.keys else {"learning_rate": Schedule(scale=step)}
     changes |= {"centring": False} if reason else {}
     update: dict[str, Any] = {"clip": s.privacy.clip if s.privacy.clip or not noisy else clip}

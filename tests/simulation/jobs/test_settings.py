@@ -100,17 +100,14 @@ def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind
 
 def test_the_learning_rate_and_the_clip_bound_each_other() -> None:
     """A wide clip shortens steps and long steps narrow the clip, so that noise stays where the rule has it."""
-    wide, long = (
-        default_hyperparameters(TWO._replace(clip=2.0)),
-        default_hyperparameters(TWO._replace(step=5.0, mu=0.1)),
-    )
-    free = default_hyperparameters(TWO)
-    assert wide.clip == 2.0
-    assert wide.step < free.step
-    assert long.step == 5.0
-    assert long.clip < 0.03
-    assert wide.noise == pytest.approx(6.0)
-    assert long.noise == pytest.approx(6.0)
+    wide_step, wide_clip, wide_noise = default_hyperparameters(TWO._replace(clip=2.0))
+    long_step, long_clip, long_noise = default_hyperparameters(TWO._replace(step=5.0, mu=0.1))
+    assert wide_clip == 2.0
+    assert wide_step < default_hyperparameters(TWO)[0]
+    assert long_step == 5.0
+    assert long_clip < 0.03
+    assert wide_noise == pytest.approx(6.0)
+    assert long_noise == pytest.approx(6.0)
     assert default_hyperparameters(TWO._replace(step=0.2, mu=math.inf))[:2] == (0.2, math.inf)
 
 
