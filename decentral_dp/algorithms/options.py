@@ -160,14 +160,16 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     metadata = field.metadata.get(_METADATA, {})
     plain: Any = without_none(hint)
     is_choice = get_origin(plain) is Literal and all(isinstance(a, str) for a in get_args(plain))
+    problem = ""
     if not is_choice and plain not in _SCALARS:
-        type_name = getattr(field.type, "__name__", field.type)
-        raise InputError(
-            f"{name}.{field.name}: unsupported type (got {type_name}). Fix: use StepSize, int, float, bool, "
-            "str, or a Literal of texts, or declare the field with internal()."
+        problem = (
+            f"unsupported type (got {getattr(field.type, '__name__', field.type)}). Fix: use StepSize, int, float, "
+            "bool, str, or a Literal of texts, or declare the field with internal()."
         )
-    if field.name in (*COMMON, CENTRING.key):
-        raise InputError(f"{name}.{field.name}: this key exists for every algorithm. Fix: rename the field.")
+    elif field.name in (*COMMON, CENTRING.key):
+        problem = "this key exists for every algorithm. Fix: rename the field."
+    if problem:
+        raise InputError(f"{name}.{field.name}: {problem}")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
     is_required = default is MISSING

@@ -22,7 +22,7 @@ from typing import Any
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components, resolve
 from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, TopologyTable
-from decentral_dp.errors import InputError
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.files.durable import write_whole
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation.jobs.build import plan_job
@@ -33,6 +33,22 @@ from decentral_dp.simulation.sites import compare_sites, site_summary
 
 # Agents whose numbers of train records differ by at most this factor are isolated in one run.
 _SIMILAR = 1.1
+
+
+_REFUSALS: tuple[Refusal[PlannedJob], ...] = (
+    Refusal(
+        lambda job: job.scenario.privacy.guarantee == "as_published",
+        "baselines",
+        'require a certified ε (got privacy.guarantee = "as_published")',
+        'set privacy.guarantee = "certified"',
+    ),
+    Refusal(
+        lambda job: not job.holds_records,
+        "baselines",
+        "not supported with problem.manifest, since the trusted server would need all records",
+        "remove baselines",
+    ),
+)
 
 
 def baseline_jobs(
@@ -53,16 +69,7 @@ def baseline_jobs(
         InputError: the agents hold their records, or the guarantee is a paper's.
     """
     s, scenarios = c.scenario, dict[str, Scenario]()
-    if s.privacy.guarantee == "as_published":
-        raise InputError(
-            'baselines: require a certified ε (got privacy.guarantee = "as_published"). Fix: set '
-            'privacy.guarantee = "certified".'
-        )
-    if not job.holds_records:
-        raise InputError(
-            "baselines: not supported with problem.manifest, since the trusted server would need all "
-            "records. Fix: remove baselines."
-        )
+    refuse(job, _REFUSALS)
     if not job.has_server and job.n_agents > 1:
         counts, parts = job.shards.train_counts.tolist(), s.problem.parts or job.n_agents
         members, noise = s.problem.members or range(parts), getattr(job, "noise", {}).values()

@@ -18,7 +18,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, metric_words
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
@@ -91,17 +91,27 @@ def check_watch(watch: Watch, job: PlannedJob) -> None:
         InputError: only the final models are published, whose ε assumes a fixed number of rounds, or a metric has the
             name of another metric.
     """
-    for name in watch.metrics:
-        if metric_words(name) is not None:
-            raise InputError(f'metrics: {name!r} is a name in "decentral-dp list measures". Fix: use another name.')
-    adversary = job.scenario.privacy.adversary
-    for name, function in (("stop", watch.stop), ("steps", watch.visit)):
-        if function is not None and adversary != "all_messages":
-            raise InputError(
-                f'{name}: privacy.adversary = "{adversary}" requires a fixed number of rounds, since stopping '
-                "early would reveal more than the published models. Fix: use privacy.adversary = "
-                '"all_messages".'
-            )
+    refuse((watch, job), _WATCHED)
+
+
+_WATCHED: tuple[Refusal[tuple[Watch, PlannedJob]], ...] = (
+    Refusal(
+        lambda run: next((repr(name) for name in run[0].metrics if metric_words(name) is not None), ""),
+        "metrics",
+        '{it} is a name in "decentral-dp list measures"',
+        "use another name",
+    ),
+    Refusal(
+        lambda run: (
+            run[1].scenario.privacy.adversary != "all_messages"
+            and ("stop" if run[0].stop is not None else "steps" if run[0].visit is not None else "")
+        ),
+        "{it}",
+        'privacy.adversary = "{of[1].scenario.privacy.adversary}" requires a fixed number of rounds, since stopping '
+        "early would reveal more than the published models",
+        'use privacy.adversary = "all_messages"',
+    ),
+)
 
 
 def _number(name: str, function: Callable[[Released], Any], t: int, values: Released) -> float:

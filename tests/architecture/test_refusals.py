@@ -30,7 +30,9 @@ from decentral_dp.errors import Refusal, refuse
 from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.mechanisms import UNCERTIFIED
 from decentral_dp.problems import SOLVED, ProblemFacts
+from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.steps import Watch, check_watch
 from tests.conftest import BASE
 from tests.support.coordinator_scenarios import GOSSIP_RANKING, RANKING
 from tests.support.coordinator_scenarios import content as coordinator
@@ -99,11 +101,15 @@ def tune(**changes: Any) -> Callable[[], Any]:
     return lambda: decentral_dp.tune(train=records, validation=records, **options)
 
 
-def with_shards(base: Any, *changes: str) -> Callable[[], Any]:
+def plan_baselines(job: Any) -> None:
+    baseline_jobs(job.components, job)
+
+
+def with_shards(base: Any, *changes: str, then: Callable[[Any], None] = lambda job: None) -> Callable[[], Any]:
     def trigger() -> None:
         with tempfile.TemporaryDirectory() as folder:
             write_shards(load_scenario(base), folder)
-            build(Path(folder) / "scenario.toml", *changes)
+            then(build(Path(folder) / "scenario.toml", *changes))
 
     return trigger
 
@@ -249,6 +255,10 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ),
         (scenario_file("figure_2_as_published"), "algorithm.x={scale=1.0, points=[[0, 1.0], [5, 0.5]]}"),
     ),
+    "simulation.baselines._REFUSALS": (
+        lambda: plan_baselines(build(scenario_file("figure_2_as_published"))),
+        with_shards("ring_breast_cancer", then=plan_baselines),
+    ),
     "simulation.budget._ARGUMENTS": (partial(Budget, 0.0, 1e-5), partial(Budget, 1.0, 1.0)),
     "simulation.jobs.gossip_setup._BEFORE_RECORDS": (
         (scenario_file("figure_2_as_published"), "privacy.mechanism='gaussian'"),
@@ -327,6 +337,10 @@ INPUTS: dict[str, tuple[Input, ...]] = {
             "problem.synthetic={dimension=2, records=5, test_records=2}",
             "problem.scale={'*'=[-1.0, 1.0]}",
         ),
+    ),
+    "simulation.steps._WATCHED": (
+        lambda: check_watch(Watch(metrics={"epsilon_spent": len}), build(TRAINING)),
+        lambda: check_watch(Watch(stop=bool), build(*PUBLISHED)),
     ),
 }
 

@@ -222,24 +222,37 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
     """Refuse a scenario without a default for a missing key. Raises InputError."""
     is_noisy = c.scenario.privacy.guarantee == "certified"
     fix = f"set algorithm.learning_rate{' and privacy.clip' if is_noisy else ''}"
-    if c.keys.get("local_steps"):
-        problem = "It is planned for clipped records, and local steps of an agent are clipped as one"
-    elif not math.isfinite(curvature):
-        problem = "It is planned if features have declared ranges"
-        fix = 'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"'
-    elif is_noisy and not _has_target(c):
-        privacy = c.scenario.privacy
-        if c.mechanism == GAUSSIAN and privacy.epsilon is not None:
-            key, problem = "privacy.delta", "Gaussian noise needs a delta above 0 (got 0)"
-            raise InputError(f'{key}: {problem}. Fix: use a delta such as 1e-5, or mechanism = "laplace".')
-        if privacy.epsilon is None and privacy.y is None:
-            problem, fix = "missing, and there is no noise_multiplier or scale", "set one of them"
-            raise InputError(f"privacy.epsilon: {problem}. Fix: {fix}.")
-        problem = "It is planned for Gaussian noise with a target ε or a noise multiplier"
-        fix = f'set mechanism = "gaussian", epsilon and delta; or {fix}'
-    else:
-        return
-    raise InputError(f"{key}: missing. {problem}. Fix: {fix}.")
+    privacy, needs_target = c.scenario.privacy, is_noisy and not _has_target(c)
+    rules = (
+        (
+            c.keys.get("local_steps"),
+            f"{key}: missing. It is planned for clipped records, and local steps of an agent are clipped as one",
+            fix,
+        ),
+        (
+            not math.isfinite(curvature),
+            f"{key}: missing. It is planned if features have declared ranges",
+            'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"',
+        ),
+        (
+            needs_target and c.mechanism == GAUSSIAN and privacy.epsilon is not None,
+            "privacy.delta: Gaussian noise needs a delta above 0 (got 0)",
+            'use a delta such as 1e-5, or mechanism = "laplace"',
+        ),
+        (
+            needs_target and privacy.epsilon is None and privacy.y is None,
+            "privacy.epsilon: missing, and there is no noise_multiplier or scale",
+            "set one of them",
+        ),
+        (
+            needs_target,
+            f"{key}: missing. It is planned for Gaussian noise with a target ε or a noise multiplier",
+            f'set mechanism = "gaussian", epsilon and delta; or {fix}',
+        ),
+    )
+    for applies, problem, fix_of_row in rules:
+        if applies:
+            raise InputError(f"{problem}. Fix: {fix_of_row}.")
 
 
 def with_settings(
