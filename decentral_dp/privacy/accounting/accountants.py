@@ -41,8 +41,8 @@ from decentral_dp.privacy.accounting.charges import (
     MOST_COLUMNS,
     Charges,
     ComposedCharges,
-    accounts,
     charges,
+    collect_charges,
     gather,
     sampling_slack,
 )
@@ -100,7 +100,7 @@ class AgentCosts:
     has_pure_only: bool = False
 
 
-def price(ledger: Ledger, delta: float) -> AgentCosts:
+def account(ledger: Ledger, delta: float) -> AgentCosts:
     """Compute the privacy cost of every agent of a ledger.
 
     Args:
@@ -121,7 +121,7 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
         >>> ones = np.ones((4, 1))
         >>> line = ChannelLedger(channel="y", mechanism="gaussian", dimension=1, group=np.zeros(3, dtype=np.int64),
         ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": ones}, rate={"train": ones})
-        >>> budget = price(Ledger(3, (line,)), delta=1e-5)
+        >>> budget = account(Ledger(3, (line,)), delta=1e-5)
         >>> budget.epsilon.round(3).tolist(), budget.epsilon_pure.tolist()
         ([4.377, 4.377, 4.377], [inf, inf, inf])
     """
@@ -159,7 +159,7 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
 
 
 def epsilon_of(ledger: Ledger, delta: float) -> Array:
-    """Compute ε of every agent of a ledger, without the breakdown of `price`.
+    """Compute ε of every agent of a ledger, without the breakdown of `account`.
 
     Args:
         ledger: recorded or planned releases.
@@ -199,7 +199,7 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     ledger_charges = charges(ledger)
     worst = np.zeros(cuts.size)
     for split in ledger_charges.kinds:
-        composition, least = accounts(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
+        composition, least = collect_charges(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
         parts = [composition.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
         for slack in sampling_slack(ledger_charges, split, None, delta):
             most = slack.largest()
@@ -313,7 +313,7 @@ class _SplitCost(NamedTuple):
 
 def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> _SplitCost:
     """Compute the cost of one record of a split for every agent, over all channels or over one."""
-    composition = accounts(ledger_charges, split, channel)
+    composition = collect_charges(ledger_charges, split, channel)
     pure, size = composition.pure(), composition.size()
     hidden, bundles = np.isfinite(size) & (size > 0.0), 0
     has_bound = np.zeros(size.shape, dtype=bool)
@@ -458,8 +458,8 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
 
     Among noise scales between two powers of two, the largest have the relatively finest grid.
     """
-    prices = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
-    least = float(prices.min(axis=0).max())
+    costs = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
+    least = float(costs.min(axis=0).max())
     if epsilon >= _LEAST_SHARE * least:
         return
     ledger_charges = charges(ledger.rescale(_ENDLESS_NOISE[0]))
@@ -516,7 +516,7 @@ def _split(ledger_charges: Charges, agents: int, shares: Mapping[str, float] | N
         costs = []
         for kind in ledger_charges.kinds:
             # Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases.
-            composition = accounts(ledger_charges, kind, name)
+            composition = collect_charges(ledger_charges, kind, name)
             total = composition.mu() ** 2 + composition.sums
             for way, (_, base, rate) in composition.subsampled.items():
                 total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
@@ -540,7 +540,7 @@ def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
     """Return the factors, (m,), that bring the most expensive split of every agent just under the target."""
     need = np.zeros(int(ledger_charges.group.max()) + 1)
     for kind in ledger_charges.kinds:
-        composition = accounts(ledger_charges, kind, None)
+        composition = collect_charges(ledger_charges, kind, None)
         # δ left for ideal samplers and ε added, by each bound.
         bounds = [
             (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))
