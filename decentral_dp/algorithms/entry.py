@@ -185,7 +185,7 @@ class Entry(NamedTuple):
     # Raises InputError for a guarantee that the algorithm cannot give.
     check_guarantee: Callable[[str], None] | None = None
     # Whether its plan and its properties are proved. Releases of other algorithms are compared with their plan.
-    proved: bool = True
+    proved: bool = False
     # Digest of a custom algorithm's code, if no file of the scenario contains it.
     source: str = ""
     # Text with the formulas.
@@ -308,7 +308,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         setting = next(name for name in annexes.RULES if rules_of(name).solves == solves)
     example = rules_of(setting).example
     description = inspect.getdoc(algorithm) or ""
-    return Entry(kind, algorithm, (), setting, example=example, proved=False, source=source, description=description)
+    return Entry(kind, algorithm, (), setting, example=example, source=source, description=description)
 
 
 def _fault(algorithm: Any, kind: str, is_trusted: bool) -> str:

@@ -94,4 +94,5 @@ ENTRY = dp.Entry(
         dp.Citation("AdaSDBO, here with noise", "zhai2025problem"),
         dp.Citation("Hierarchy of the step sizes", "yang2025tuning"),
     ),
+    proved=True,
 )

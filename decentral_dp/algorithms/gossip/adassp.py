@@ -132,4 +132,4 @@ class AdaSsp(dp.Algorithm):
         return {**free, "s": dp.plan_release(public.unsampled(), index[is_sent], [use])}
 
 
-ENTRY = dp.Entry("adassp", AdaSsp, (dp.Citation("AdaSSP, here on a graph", "wang2018revisiting"),))
+ENTRY = dp.Entry("adassp", AdaSsp, (dp.Citation("AdaSSP, here on a graph", "wang2018revisiting"),), proved=True)

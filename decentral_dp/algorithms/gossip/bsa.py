@@ -114,4 +114,4 @@ class Bsa(dp.Algorithm):
         }
 
 
-ENTRY = dp.Entry("bsa", Bsa, (dp.Citation("Algorithm", "ghadimi2018approximation"),))
+ENTRY = dp.Entry("bsa", Bsa, (dp.Citation("Algorithm", "ghadimi2018approximation"),), proved=True)

@@ -49,4 +49,4 @@ class Dlm(CorrectedGossip):
         return CorrectionState(s.x, released.y - step * (multiplier + pull) - step * gradient, multiplier)
 
 
-ENTRY = dp.Entry("dlm", Dlm, (dp.Citation("DLM, here with noise", "ling2015dlm"),))
+ENTRY = dp.Entry("dlm", Dlm, (dp.Citation("DLM, here with noise", "ling2015dlm"),), proved=True)

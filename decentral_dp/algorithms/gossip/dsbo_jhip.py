@@ -158,4 +158,4 @@ def transposed_times(z: dp.Array, vectors: dp.Array) -> dp.Array:
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 
 
-ENTRY = dp.Entry("dsbo_jhip", DsboJhip, (dp.Citation("Algorithm", "chen2022decentralized"), dp.NOISED))
+ENTRY = dp.Entry("dsbo_jhip", DsboJhip, (dp.Citation("Algorithm", "chen2022decentralized"), dp.NOISED), proved=True)

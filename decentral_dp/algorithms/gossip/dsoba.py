@@ -80,4 +80,4 @@ class Dsoba(dp.Derived):
         )
 
 
-ENTRY = dp.Entry("dsoba", Dsoba, (dp.Citation("D-SOBA, here with noise", "kong2024decentralized"),))
+ENTRY = dp.Entry("dsoba", Dsoba, (dp.Citation("D-SOBA, here with noise", "kong2024decentralized"),), proved=True)

@@ -44,4 +44,6 @@ class ExactDiffusion(CorrectedGossip):
         return CorrectionState(s.x, proposal + correction - self.learning_rate(t) * gradient, correction)
 
 
-ENTRY = dp.Entry("exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),))
+ENTRY = dp.Entry(
+    "exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),), proved=True
+)

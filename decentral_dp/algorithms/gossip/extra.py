@@ -38,4 +38,4 @@ class Extra(CorrectedGossip):
         return CorrectionState(s.x, y, s.correction + 0.5 * (average - released.y))
 
 
-ENTRY = dp.Entry("extra", Extra, (dp.Citation("EXTRA, here with noise", "shi2015extra"),))
+ENTRY = dp.Entry("extra", Extra, (dp.Citation("EXTRA, here with noise", "shi2015extra"),), proved=True)

@@ -78,4 +78,4 @@ class F2sa(dp.Derived):
         )
 
 
-ENTRY = dp.Entry("f2sa", F2sa, (dp.Citation("F²SA, here with gossip and noise", "kwon2023fully"),))
+ENTRY = dp.Entry("f2sa", F2sa, (dp.Citation("F²SA, here with gossip and noise", "kwon2023fully"),), proved=True)

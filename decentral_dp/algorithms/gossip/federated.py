@@ -88,4 +88,5 @@ ENTRY = dp.Entry(
     "federated",
     Federated,
     (dp.Citation("DP-FedAvg, here without a trusted server", "mcmahan2018learning"),),
+    proved=True,
 )

@@ -170,4 +170,4 @@ def _times(matrices: dp.Array, vectors: dp.Array) -> dp.Array:
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
-ENTRY = dp.Entry("gbdsbo", Gbdsbo, (dp.Citation("Algorithm", "yang2022decentralized"), dp.NOISED))
+ENTRY = dp.Entry("gbdsbo", Gbdsbo, (dp.Citation("Algorithm", "yang2022decentralized"), dp.NOISED), proved=True)

@@ -72,4 +72,5 @@ ENTRY = dp.Entry(
     GossipSgda,
     (dp.Citation("Decentralised SGDA, here with noise and without its tables of gradients", "gao2022decentralized"),),
     example=dp.AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+    proved=True,
 )

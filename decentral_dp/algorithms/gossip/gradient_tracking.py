@@ -74,4 +74,5 @@ ENTRY = dp.Entry(
     "gradient_tracking",
     GradientTracking,
     (dp.Citation("Gradient tracking, here with noise", "nedic2017achieving"),),
+    proved=True,
 )

@@ -83,4 +83,4 @@ class Kgt(OneLevel):
         return KgtState(s.x, y - step * correction - step * gradient, start, correction)
 
 
-ENTRY = dp.Entry("kgt", Kgt, (dp.Citation("K-GT, here with noise", "liu2024decentralized"),))
+ENTRY = dp.Entry("kgt", Kgt, (dp.Citation("K-GT, here with noise", "liu2024decentralized"),), proved=True)

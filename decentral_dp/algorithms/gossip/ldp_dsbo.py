@@ -149,4 +149,5 @@ ENTRY = dp.Entry(
     "ldp_dsbo",
     LdpDsbo,
     (dp.Citation("Algorithm and convergence theorem (Theorem 4.1)", "chen2024locally"),),
+    proved=True,
 )

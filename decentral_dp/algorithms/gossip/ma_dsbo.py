@@ -153,4 +153,4 @@ class MaDsbo(NestedLoops):
         return u._replace(sensitivity=sensitivity, largest=sensitivity_of_sum(u.largest))
 
 
-ENTRY = dp.Entry("ma_dsbo", MaDsbo, (dp.Citation("Algorithm", "chen2023decentralized"), dp.NOISED))
+ENTRY = dp.Entry("ma_dsbo", MaDsbo, (dp.Citation("Algorithm", "chen2023decentralized"), dp.NOISED), proved=True)

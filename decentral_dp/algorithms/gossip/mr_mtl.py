@@ -45,4 +45,4 @@ class MrMtl(OneLevel):
         return OneLevelState(s.x, released.y - min(1.0, step * self.strength) * apart - step * gradient)
 
 
-ENTRY = dp.Entry("mr_mtl", MrMtl, (dp.Citation("MR-MTL, here by gossip", "liu2022privacy"),))
+ENTRY = dp.Entry("mr_mtl", MrMtl, (dp.Citation("MR-MTL, here by gossip", "liu2022privacy"),), proved=True)

@@ -92,4 +92,5 @@ ENTRY = dp.Entry(
     "push_sum",
     PushSum,
     (dp.Citation("Stochastic gradient push, here with noise", "assran2019stochastic"),),
+    proved=True,
 )

@@ -64,4 +64,4 @@ class RandomWalk(OneLevel):
         return OneLevelState(s.x, token - self.learning_rate(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
-ENTRY = dp.Entry("random_walk", RandomWalk, (dp.Citation("Walk of a token", "cyffers2024differentially"),))
+ENTRY = dp.Entry("random_walk", RandomWalk, (dp.Citation("Walk of a token", "cyffers2024differentially"),), proved=True)

@@ -126,4 +126,4 @@ class Spdb(dp.Algorithm):
         }
 
 
-ENTRY = dp.Entry("spdb", Spdb, (dp.Citation("A primal-dual method after", "lu2022decentralized"),))
+ENTRY = dp.Entry("spdb", Spdb, (dp.Citation("A primal-dual method after", "lu2022decentralized"),), proved=True)

@@ -202,4 +202,5 @@ ENTRY = dp.Entry(
         dp.Citation("Algorithm", "gao2023convergence"),
         dp.Citation("Noise on its messages (Appendix A there)", "chen2024locally"),
     ),
+    proved=True,
 )

@@ -51,4 +51,5 @@ ENTRY = dp.Entry(
     Amigo,
     (dp.Citation("AmIGO, here with optional noise", "arbel2022amortized"),),
     example={"clip": "clip.y = 1.0\nclip.z = 1.0"},
+    proved=True,
 )

@@ -359,4 +359,4 @@ class DpBilevel(lower_solvers.SolvesLower):
         return dp.gaussian_charges(parts)
 
 
-ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", "kornowski2024differentially"),))
+ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", "kornowski2024differentially"),), proved=True)

@@ -197,6 +197,7 @@ ENTRIES = (
             algorithm,
             (dp.Citation(f"Mechanism ({place}, its scale corrected)", "lowy2025differentially"),),
             example={"rounds": "1", "candidates": "65"},
+            proved=True,
         )
         for algorithm, place in ((ExponentialMechanism, "Equation 4"), (GradientNormMechanism, "Appendix C.3"))
     ),
@@ -205,5 +206,6 @@ ENTRIES = (
         RegularisedExponentialMechanism,
         (dp.Citation("Mechanism (Equation 5, its calibration corrected)", "lowy2025differentially"),),
         example={"problem": '"quadratic"', "rounds": "1"},
+        proved=True,
     ),
 )

@@ -167,4 +167,5 @@ ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
     (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
+    proved=True,
 )

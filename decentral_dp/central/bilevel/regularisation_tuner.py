@@ -226,4 +226,5 @@ ENTRY = dp.Entry(
     "regularisation_tuner",
     RegularisationTuner,
     (dp.Citation('The rule of method = "penalty", its sign corrected', "kornowski2024differentially"),),
+    proved=True,
 )

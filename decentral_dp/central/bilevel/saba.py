@@ -84,4 +84,5 @@ ENTRY = dp.Entry(
     Saba,
     (dp.Citation("SABA, here with optional noise", "dagreou2022framework"),),
     example={"clip": "clip.y = 1.0\nclip.z = 1.0"},
+    proved=True,
 )

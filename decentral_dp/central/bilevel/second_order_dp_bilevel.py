@@ -170,10 +170,13 @@ class WarmStart(dp.Coordinated):
 
 
 ENTRIES = (
-    dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),)),
+    dp.Entry(
+        "second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),), proved=True
+    ),
     dp.Entry(
         "warm_start",
         WarmStart,
         (dp.Citation("Algorithm 2", "lowy2025differentially"),),
+        proved=True,
     ),
 )

@@ -65,4 +65,5 @@ ENTRY = dp.Entry(
     Soba,
     (dp.Citation("SOBA, here with optional noise", "dagreou2022framework"),),
     example={"clip": "clip.y = 1.0\nclip.z = 1.0"},
+    proved=True,
 )

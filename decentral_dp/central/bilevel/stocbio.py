@@ -53,4 +53,5 @@ ENTRY = dp.Entry(
     Stocbio,
     (dp.Citation("stocBiO, here with optional noise", "ji2021bilevel"),),
     example={"clip": "clip.y = 1.0\nclip.z = 1.0"},
+    proved=True,
 )

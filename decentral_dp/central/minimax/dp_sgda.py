@@ -140,6 +140,7 @@ ENTRIES = (
         DpSgda,
         (dp.Citation("Algorithm 1 of the paper, as DP-SGDA", "zhang2025improved"),),
         example=dp.AUC | dp.ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+        proved=True,
     ),
     dp.Entry(
         "dptd",
@@ -152,5 +153,6 @@ ENTRIES = (
             "synthetic = { records = 20, steps = 50 }",
             "clip": "clip.x = 3.0\nclip.y = 3.0",
         },
+        proved=True,
     ),
 )

@@ -235,6 +235,7 @@ ENTRIES = (
         RecursiveSpider,
         (dp.Citation("Algorithm 3, corrected", "xu2025differentially"),),
         example=dp.KL_DRO | {"smoothness": "1.0"},
+        proved=True,
     ),
     dp.Entry(
         "scdro",
@@ -245,5 +246,6 @@ ENTRIES = (
         ),
         example=dp.KL_DRO | {"guarantee": '"none"', "clip": ""},
         check_guarantee=check_unprotected,
+        proved=True,
     ),
 )

@@ -211,6 +211,7 @@ ENTRIES = (
             dp.Citation("On (x, η) as one variable (Section 3)", "xu2025differentially"),
         ),
         example=dp.DRO | {"smoothness": "1.0"},
+        proved=True,
     ),
     dp.Entry(
         "dp_sgd_dual",
@@ -220,11 +221,13 @@ ENTRIES = (
             dp.Citation("On (x, η) as one variable (Section 3)", "xu2025differentially"),
         ),
         example=dp.DRO,
+        proved=True,
     ),
     dp.Entry(
         "double_spider",
         DoubleSpider,
         (dp.Citation("Algorithm 2, with per-record clips", "xu2025differentially"),),
         example=dp.DRO | {"smoothness": "1.0"},
+        proved=True,
     ),
 )
