@@ -345,8 +345,8 @@ def _queries(job: Any) -> list[np.ndarray]:
         ("[0.5]", "expected a mask of 7 agents"),
         ("np.ones(3, dtype=bool)", "expected a mask of 7 agents"),
         ("[0]\n            if t == 2: return", "senders of Walk stops after 3 rounds"),
-        ("[[0], [1, 2]]", "senders of Walk fails with ValueError"),
-        ("[network.nodes]", r"senders of Walk fails with AttributeError.*line \d+ of .*sending\.py"),
+        ("[[0], [1, 2]]", "senders of Walk fails: ValueError"),
+        ("[network.nodes]", r"senders of Walk fails: AttributeError.*line \d+ of .*sending\.py"),
     ],
 )
 def test_who_sends_is_told_apart_from_what_is_no_agent(yielded: str, told: str, scenario: Any, tmp_path: Path) -> None:
