@@ -6,7 +6,6 @@ protect the records.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import Stopped, needing
 from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.reporting.report import reason_text
 from decentral_dp.simulation.events import Callbacks, Progress
@@ -34,7 +33,9 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._open = _import_extra("tensorboardX", "tensorboard").SummaryWriter
+        with needing("callbacks: TensorBoard"):
+            import tensorboardX
+        self._open = tensorboardX.SummaryWriter
         self._folder, self._writer = folder, None
 
     def __call__(self, progress: Progress) -> None:
@@ -55,7 +56,9 @@ class MLflow:
     """
 
     def __init__(self, name: str, tags: dict[str, str] | None = None) -> None:
-        self._client = client = _import_extra("mlflow", "mlflow").MlflowClient()
+        with needing("callbacks: MLflow"):
+            import mlflow
+        self._client = client = mlflow.MlflowClient()
         experiment = client.get_experiment_by_name(_EXPERIMENT)
         number = client.create_experiment(_EXPERIMENT) if experiment is None else experiment.experiment_id
         self._run = client.create_run(number, run_name=name, tags=tags or {}).info.run_id
@@ -114,12 +117,3 @@ def _scalars(progress: Progress) -> dict[str, float]:
     """Return the finite values of a progress."""
     scalars = {"loss": progress.loss, "epsilon": progress.epsilon, "rounds_per_second": progress.per_second}
     return {name: value for name, value in scalars.items() if value is not None and math.isfinite(value)}
-
-
-def _import_extra(module: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise InputError(f'{module} is not installed. Fix: run pip install "decentral_dp[{extra}]".') from None

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Largest number of characters of a quoted path.
 _TAIL = 300
-# Optional packages. Each extra has the name of its package.
-_EXTRAS = ("ray", "torch")
+# Optional package → its extra.
+_EXTRAS = {"mlflow": "mlflow", "ray": "ray", "tensorboardX": "tensorboard", "torch": "torch"}
 # Characters that change the direction of writing.
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
@@ -161,7 +161,7 @@ def missing_package(error: BaseException) -> str | None:
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or name not in _EXTRAS:
         return None
-    return f'{name} is not installed; pip install "decentral_dp[{name}]" brings it'
+    return f'{name} is not installed; pip install "decentral_dp[{_EXTRAS[name]}]" brings it'
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, ItemsView, Iterator, Mapping
-from contextlib import AbstractContextManager
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -30,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.errors import InputError, converting
-from decentral_dp.user_code import USER_ERRORS, author_of, blame
+from decentral_dp.errors import InputError
+from decentral_dp.user_code import author_of, convert_failures
 
 _END = object()
 
@@ -421,7 +420,7 @@ class Senders:
             self._rounds, self._next = repeat(all_agents) if rounds is None else rounds, 0
         online = getattr(self._network, "online", None)
         while self._next <= t:
-            with _converting_senders(self._program):
+            with convert_failures(f"algorithm.kind: senders of {author_of(self._program)}"):
                 answer = next(self._rounds, _END)
                 if answer is _END:
                     raise InputError(
@@ -451,14 +450,9 @@ class Senders:
         return mask
 
 
-def _converting_senders(program: Any) -> AbstractContextManager[None]:
-    place = f"algorithm.kind: senders of {author_of(program)}"
-    return converting(USER_ERRORS, lambda error: f"{place} fails with {blame(error)}. Fix: correct its code.")
-
-
 def _rounds_of(program: Any, network: Any) -> Iterator[Any] | None:
     """Return the senders of rounds 0, 1, …, or None if all agents always send. Raises InputError."""
-    with _converting_senders(program):
+    with convert_failures(f"algorithm.kind: senders of {author_of(program)}"):
         senders = getattr(program, "senders", None)
         rounds = None if senders is None else senders(network)
         return None if rounds is None else iter(rounds)

@@ -100,23 +100,23 @@ def delta_text(value: float | None) -> str:
     return "–" if value is None else f"{value:g}".replace("e-0", "e-")
 
 
-def price_text(prices: Sequence[float] | None, unit: str) -> str:
+def cost_text(costs: Sequence[float] | None, unit: str) -> str:
     """Write the lowest and highest privacy cost of a release, rounded up.
 
     Args:
-        prices: lowest and highest privacy cost, or None.
+        costs: lowest and highest privacy cost, or None.
         unit: unit of the cost, "ε" or "μ".
 
     Returns:
         Text such as "μ 0.17" or "ε 0.5 to 1"; "–" for None.
 
     Example:
-        >>> price_text([0.5, 1.0], "ε"), price_text([0.2, 0.2], "μ"), price_text(None, "ε")
+        >>> cost_text([0.5, 1.0], "ε"), cost_text([0.2, 0.2], "μ"), cost_text(None, "ε")
         ('ε 0.500 to 1.00', 'μ 0.200', '–')
     """
-    if prices is None:
+    if costs is None:
         return "–"
-    low, high = (epsilon_text(p) for p in prices)
+    low, high = map(epsilon_text, costs)
     return high if high == "∞" else f"{unit} {low}" if low == high else f"{unit} {low} to {high}"
 
 

@@ -16,7 +16,8 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import packages_distributions, requires
@@ -24,6 +25,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError, converting, missing_package, quoted_path
 from decentral_dp.files import trust
@@ -161,17 +165,15 @@ class _Beside:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         file = self._folder / f"{name}.py"
-        if path is not None or not self._imports() or not os.path.isfile(file):
+        # Only for files of the folder, since imports of libraries must not find its modules.
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        is_beside = Path(frame.f_code.co_filename).parent == self._folder
+        if path is not None or not is_beside or not os.path.isfile(file):
             return None
         self.names.add(name)
         return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # it has the methods of a loader
-
-    def _imports(self) -> bool:
-        """Return whether the importing file is in the folder, since imports of libraries must not find its modules."""
-        frame = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-            frame = frame.f_back
-        return Path(frame.f_code.co_filename).parent == self._folder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
@@ -217,10 +219,27 @@ def run_file(path: Path) -> ModuleType:
     return module
 
 
-def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
-    """Call custom code with arguments by name, and convert its errors to InputError by `sentence`, see `converting`."""
-    with converting(USER_ERRORS, sentence):
-        return function(**values)
+def convert_failures(place: str, fix: str = "correct its code") -> AbstractContextManager[None]:
+    """Convert errors of custom code to InputError with its line.
+
+    Args:
+        place: key and name of the component.
+        fix: advice, without a full stop.
+    """
+    return converting(USER_ERRORS, lambda error: f"{place} fails: {blame(error)}. Fix: {fix}.")
+
+
+def call_array(
+    place: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Any
+) -> NDArray[np.float64]:
+    """Return the float64 array of a custom function. Raises InputError if it fails or has another shape."""
+    with convert_failures(place):
+        out = np.asarray(function(*arguments), dtype=np.float64)
+    if out.shape != shape:
+        raise InputError(
+            f"{place}: wrong shape (got {out.shape}, expected {shape}). Fix: return an array of this shape."
+        )
+    return out
 
 
 def _fix_of_import(error: BaseException, path: Path) -> str:

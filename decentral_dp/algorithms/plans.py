@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, Planned, Public
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split, split_rounding
-from decentral_dp.errors import InputError, converting, quoted
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.participants import Network
 from decentral_dp.problems.protocol import CLIP_OF_TERM, READS_AS
 from decentral_dp.problems.statistics import statistics_width
-from decentral_dp.user_code import USER_ERRORS, blame
+from decentral_dp.user_code import convert_failures
 
 
 class Use(NamedTuple):
@@ -273,7 +273,7 @@ class Derived(Algorithm, Protocol):
         factor_text = quoted(factor) if isinstance(factor, str) else repr(factor)
         place = f"algorithm.kind: the factor {factor_text} in RELEASES of {type(self._author).__name__}"
         fix = "use a step size, a number of at least 0, or the name of a field or of a method of t"
-        with converting(USER_ERRORS, lambda error: f"{place} fails with {blame(error)}. Fix: {fix}."):
+        with convert_failures(place, fix):
             value = getattr(self._author, factor) if isinstance(factor, str) else factor
             if hasattr(value, "series"):
                 numbers = value.series(rounds)
@@ -317,7 +317,7 @@ class DeclaredGossip(Wrapper, Derived):
         if not self.has_local_rounds:
             return True
         name = type(self.program).__name__
-        with converting(USER_ERRORS, lambda e: f"algorithm.kind: sends of {name} fails: {blame(e)}. Fix: correct it."):
+        with convert_failures(f"algorithm.kind: sends of {name}"):
             return bool(self.program.sends(t))
 
     def senders(self, network: Network) -> Iterator[Any] | None:

@@ -39,7 +39,7 @@ from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, O
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.formatting import least_text
 from decentral_dp.participants import ClientBlock
-from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, smallest_factor
+from decentral_dp.privacy.accounting.accountants import TIGHTNESS, account, epsilon_of, largest_mu, smallest_factor
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
@@ -572,7 +572,7 @@ def build_coordinator_job(
         mechanism=NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN,
         rounds=s.algorithm.rounds,
         ledger=ledger,
-        budget=price(ledger, s.privacy.delta),
+        budget=account(ledger, s.privacy.delta),
         problem=problem,
         algorithm=algorithm,
         context=context,

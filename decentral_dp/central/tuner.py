@@ -29,7 +29,7 @@ from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.tables import Positive
 from decentral_dp.participants import ClientBlock
-from decentral_dp.privacy.accounting.accountants import AgentCosts, largest_mu, price
+from decentral_dp.privacy.accounting.accountants import AgentCosts, account, largest_mu
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
@@ -192,7 +192,7 @@ def tune(
         raise ValueError("a release cost more than planned")
     low, high = arguments.weight_range
     path = np.clip(np.exp([float(s.published["x"][0, 0]) for s in states]), low, high)
-    budget = price(plan, arguments.delta)
+    budget = account(plan, arguments.delta)
     model = outcome.last_snapshot.published["y"][0]
     return Tuned(
         float(path[-1]), model, outcome.ledger, budget, path, tuning_statement(arguments, budget, context.counts)

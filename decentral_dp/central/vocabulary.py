@@ -289,7 +289,7 @@ BILEVEL = Rules(
     domain=True,
 )
 MINIMAX = BILEVEL._replace(
-    domain=False, solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, priced_on_cpu=True
+    domain=False, solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, plans_on_cpu=True
 )
 
 

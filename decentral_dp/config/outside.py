@@ -45,7 +45,7 @@ from decentral_dp.files.tables import Table
 from decentral_dp.problems import TYPES
 from decentral_dp.problems.entry import PUBLIC_FACTS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
-from decentral_dp.user_code import USER_ERRORS, blame, call, reason
+from decentral_dp.user_code import USER_ERRORS, convert_failures, reason
 
 # Component → the scenario's key that names one.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -451,4 +451,5 @@ def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspe
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    return call(function, values, lambda e: f"{key}: {name} fails: {blame(e)}. Fix: correct its code.")
+    with convert_failures(f"{key}: {name}"):
+        return function(**values)

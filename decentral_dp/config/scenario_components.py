@@ -36,7 +36,7 @@ from decentral_dp.problems import PROBLEMS, TYPES, ProblemEntry, ProblemFacts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, PlannedTraining, Predictor, Problem
 from decentral_dp.problems.training import Poisson
 from decentral_dp.topology import Topology
-from decentral_dp.user_code import blame, call
+from decentral_dp.user_code import convert_failures
 
 # Samplings for which an agent has all records from the start, in no public order.
 CENTRED_SAMPLINGS = ("full", "fixed_batch", "poisson")
@@ -225,12 +225,8 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     options = Options(values, by_channel(table.init))
     if entry.proved:
         return entry.build(options, privacy.guarantee)
-    algorithm: AnyAlgorithm = call(
-        entry.build,
-        {"options": options, "guarantee": privacy.guarantee},
-        lambda e: f"algorithm.kind: {table.kind} fails: {blame(e)}. Fix: correct its code, or change its keys.",
-    )
-    return algorithm
+    with convert_failures(f"algorithm.kind: {table.kind}", "correct its code, or change its keys"):
+        return entry.build(options, privacy.guarantee)
 
 
 def _value(value: Any) -> Any:
@@ -454,7 +450,8 @@ def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
         make, values = problem.for_data, {"facts": facts}
     else:
         return problem
-    problem_made = call(make, values, lambda e: f"problem.kind: {name} fails: {blame(e)}. Fix: correct its code.")
+    with convert_failures(f"problem.kind: {name}"):
+        problem_made = make(**values)
     if problem_type(problem_made, name) != solves:
         raise InputError(
             f"problem.kind: {name} returns {type(problem_made).__name__}, expected a {solves} problem. Fix: return one."

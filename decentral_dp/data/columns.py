@@ -301,7 +301,10 @@ def _cells(series: Any) -> NDArray[Any]:
 def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
     """Return the features (n, k) of one column, and its faults."""
     if column in rules.categories:
-        return _one_hot(cells, column, rules), []
+        place = {label_key(word): k for k, word in enumerate(rules.categories[column])}
+        default = place.get(label_key(rules.fill[column]), -1) if column in rules.fill else -1
+        codes = _map_unique(cells, lambda cell: default if _is_gap(str(cell)) else place.get(label_key(cell), -1))
+        return np.asarray(codes[:, None] == np.arange(len(place)), dtype=np.float64), []
     constant = rules.fill.get(column)
     fill_value = math.nan if constant is None else constant
     if column in rules.date:
@@ -319,16 +322,6 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
     bad = {HAS_GAPS: np.isnan(values), fault: np.isinf(values)}
     places = [Place(kind, column, int(np.argmax(mask)) + 1) for kind, mask in bad.items() if mask.any()]
     return values[:, None], places
-
-
-def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray:
-    place = {label_key(word): k for k, word in enumerate(rules.categories[column])}
-    default = place.get(label_key(rules.fill[column]), -1) if column in rules.fill else -1
-
-    def code(cell: Any) -> float:
-        return default if _is_gap(str(cell)) else place.get(label_key(cell), -1)
-
-    return np.asarray(_map_unique(cells, code)[:, None] == np.arange(len(place)), dtype=np.float64)
 
 
 def _numbers(cells: NDArray[Any]) -> FloatArray:

@@ -89,19 +89,9 @@ OPENML = "openml:"
 _NAME = re.compile(r"openml:([A-Za-z0-9][\w.()-]{0,99})")
 
 
-class Images(NamedTuple):
-    """Public facts of an image data set: (height, width, channels), and the size of its test set at the end."""
-
-    image: tuple[int, int, int]
-    own_test: int
-
-
-# Name on OpenML → facts. All have classes 0 to 9 and pixels from 0 to 255.
-IMAGES = {
-    "mnist_784": Images((28, 28, 1), 10_000),
-    "Fashion-MNIST": Images((28, 28, 1), 10_000),
-    "CIFAR_10": Images((32, 32, 3), 10_000),
-}
+# Name on OpenML → (height, width, channels). All have classes 0 to 9, pixels from 0 to 255, and a test set at the end.
+IMAGES = {"mnist_784": (28, 28, 1), "Fashion-MNIST": (28, 28, 1), "CIFAR_10": (32, 32, 3)}
+TEST_IMAGES = 10_000
 # Other common names.
 OPENML_NAMES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR_10"}
 
@@ -145,13 +135,11 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
             f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: set "
             "problem.label to one of them."
         )
-    facts = IMAGES.get(name[1])
-    classes = tuple(range(10)) if facts is not None and column_spec.classes is None else column_spec.classes
+    image = IMAGES.get(name[1])
+    classes = tuple(range(10)) if image is not None and column_spec.classes is None else column_spec.classes
     column_spec = column_spec._replace(label=column_spec.label or str(bunch.target_names[0]), classes=classes)
     dataset = frame_dataset(bunch.frame.set_axis(bunch.frame.columns.map(str), axis=1), data, column_spec)
-    if facts is None:
-        return dataset
-    return replace(dataset, image=facts.image, bounds=(0.0, 255.0), own_test=facts.own_test)
+    return dataset if image is None else replace(dataset, image=image, bounds=(0.0, 255.0), own_test=TEST_IMAGES)
 
 
 # Name of a data set → description.

@@ -37,7 +37,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -226,19 +226,7 @@ def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, r
     )
 
 
-class Constructed(NamedTuple):
-    """Derived records.
-
-    Args:
-        dataset: data set with new labels and a note.
-        train: indices of the train records that are kept, (n,), in file order.
-    """
-
-    dataset: Dataset
-    train: IntArray
-
-
-def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int) -> Constructed:
+def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int) -> tuple[Dataset, IntArray]:
     """Derive other records from these by their labels.
 
     Args:
@@ -248,7 +236,8 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
         seed: public seed of random choices.
 
     Returns:
-        The data set with new labels and a note, and the train records that are kept.
+        The data set with new labels and a note, and the indices of the train records that are kept, (n,), in file
+        order.
 
     Raises:
         InputError: the declared classes or the records do not suffice.
@@ -290,9 +279,7 @@ def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, se
             )
         parts.append(members[members.size - count :])
     kept_index = np.sort(np.concatenate(parts))
-    return Constructed(
-        replace(dataset, notes=(*dataset.notes, _note(options, kept_index.size, train.size))), kept_index
-    )
+    return replace(dataset, notes=(*dataset.notes, _note(options, kept_index.size, train.size))), kept_index
 
 
 def _codes(dataset: Dataset, labels: Sequence[Label], key: str) -> IntArray:

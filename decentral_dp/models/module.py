@@ -49,7 +49,7 @@ from decentral_dp.models.devices import default_device, module_on, shared, tenso
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.user_code import USER_ERRORS, blame, reason
+from decentral_dp.user_code import USER_ERRORS, convert_failures, reason
 
 # Float64 numbers of one group of rows: 32 MiB on a processor, 1 GiB on a device that is slow to start.
 _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -358,8 +358,7 @@ def custom_model(
             outputs) float64 numbers.
     """
     location = f"problem.model: {name}"
-    fails = converting(USER_ERRORS, lambda error: f"{location} fails: {blame(error)}. Fix: correct its code.")
-    with _public_draws(seed), fails:
+    with _public_draws(seed), convert_failures(location):
         module = make(n_features, outputs)
     if not isinstance(module, nn.Module):
         raise InputError(

@@ -119,16 +119,16 @@ class OutsideMechanism(NoiseMechanism):
 
     def _sample(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
         draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale)
+        fault = ""
         if draws.shape != query.shape or not np.isfinite(draws).all():
-            expected = f"{query.size} finite numbers"
-            raise _refusal(self.definition, "sample", f"returns {_value_text(draws)}, expected {expected}")
-        if (np.rint(draws / grid) != draws / grid).any():
-            raise _refusal(
-                self.definition,
-                "sample",
-                f"returns values off the grid {grid:g}, whose low bits may leak the query (expected multiples "
-                "of the grid)",
+            fault = f"returns {_value_text(draws)}, expected {query.size} finite numbers"
+        elif (np.rint(draws / grid) != draws / grid).any():
+            fault = (
+                f"returns values off the grid {grid:g}, whose low bits may leak the query (expected multiples of the "
+                "grid)"
             )
+        if fault:
+            raise _refusal(self.definition, "sample", fault)
         return draws
 
 

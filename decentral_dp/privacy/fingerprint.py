@@ -197,11 +197,6 @@ def _object_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes
             _object_bytes(k, ancestors, files) + b":" + _object_bytes(v, ancestors, files) + b","
             for k, v in value.items()
         )
-    return _code_bytes(value, ancestors, files) or _instance_bytes(value, ancestors, files)
-
-
-def _code_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
-    """Return bytes of a function, class or module; b"" for other objects."""
     if isinstance(value, functools.partial):
         return b"partial" + _object_bytes((value.func, value.args, value.keywords), ancestors, files)
     if isinstance(value, MethodType):
@@ -214,11 +209,7 @@ def _code_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
         path = getattr(value, "__file__", None)
         is_users = path is not None and path.endswith(".py") and _is_users(Path(path))
         return value.__name__.encode() + (files.with_imports(Path(path)) if is_users and path is not None else b"")
-    return b""
-
-
-def _instance_bytes(value: Any, ancestors: frozenset[int], files: _Files) -> bytes:
-    """Return bytes of an instance: its class and its content."""
+    # An instance: its class and its content.
     if hasattr(value, "nodes") and hasattr(value, "edges"):
         return repr((list(map(str, value.nodes)), sorted(map(str, value.edges(data=True))))).encode()
     kind = _source(type(value), ancestors, files)

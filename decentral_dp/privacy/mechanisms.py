@@ -159,10 +159,6 @@ class NoiseMechanism(Mechanism):
     deviation: float
     columns_at_a_time: int | None = None
 
-    def scale_of(self, deviation: Array) -> Array:
-        """Convert standard deviations to scales, of the same shape."""
-        return np.asarray(deviation / self.deviation)
-
     @abstractmethod
     def grid(self, scale: Array | float, width: int) -> Array:
         """Return the grid of a release of `width` coordinates for each scale, or 0 where the scale is 0."""

@@ -203,11 +203,6 @@ class _ChannelColumn:
     distortion: float = 0.0
     late: list[tuple[int, Array, Mapping[Split, Sensitivity], float]] = field(default_factory=list)
 
-    def add(self, index: int) -> None:
-        """Append the index of a release."""
-        self.gaps.append(float(index - self.last_index))
-        self.last_index = index
-
     def repeats(
         self, mechanism: Mechanism | str, sensitivities: Mapping[Split, Sensitivity], distortion: float
     ) -> bool:
@@ -357,7 +352,8 @@ class Recorder:
             column.sensitivity[split], column.rate[split] = Series(), Series()
             column.sensitivity[split].repeat(0.0, len(column.gaps))
             column.rate[split].repeat(1.0, len(column.gaps))
-        column.add(index)
+        column.gaps.append(float(index - column.last_index))
+        column.last_index = index
         column.scale.append(_mask_unsent(scale, sends, np.inf))
         for name, scales in shared.items():
             column.shared.setdefault(name, Series()).append(scales)

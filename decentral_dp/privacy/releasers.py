@@ -16,7 +16,7 @@ A `CheckedReleaser` refuses releases of a custom algorithm that exceed its plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -65,7 +65,8 @@ class NoiseSchedule:
 
     def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
         """Return the mechanism's scale, (m,) at one index or (T, m) at an array of indices."""
-        return noise_of(mechanism_of(mechanism), "a channel").scale_of(self.deviations(index))
+        noise = noise_of(mechanism_of(mechanism), "a channel")
+        return np.asarray(self.deviations(index) / noise.deviation)
 
     def deviations(self, index: int | NDArray[np.int64]) -> Array:
         """Return σ/(t+1)^ς · f(t), with the same shapes as `scales`."""
@@ -368,7 +369,7 @@ class PlannedReleaser:
                 float(line.rate[split][row, 0]) if split in line.rate else 1.0,
             )
             if line.mechanism != NO_NOISE and sensitivity.sensitivity[0] > 0.0 and not rate <= planned_rate * _ROUND_UP:
-                raise ReleaseRefusedError(
+                raise UserCodeError(
                     f"release {index}: {channel} reads {split} records at rate {rate:g}, planned "
                     f"{planned_rate:g}; nothing was released. Fix: change the planned releases, or `step`."
                 )
@@ -434,10 +435,6 @@ class PlannedReleaser:
 _ROUNDING = 1e-9
 
 
-class ReleaseRefusedError(UserCodeError):
-    """Release that was not planned, or has a larger sensitivity than planned. Nothing was released."""
-
-
 class CheckedReleaser:
     """`ScheduledReleaser` that refuses a round that exceeds the plan, before any noise is drawn for it.
 
@@ -467,24 +464,27 @@ class CheckedReleaser:
         """Release as planned, with the arguments of `ScheduledReleaser.release`.
 
         Raises:
-            ReleaseRefusedError: a channel or an index was not planned, or a sensitivity exceeds the plan.
+            UserCodeError: a channel or an index was not planned, or a sensitivity exceeds the plan.
         """
+        step = f"round {-(-index // self._per_round)}: step of {self._algorithm.__name__}:"
         for channel, value in values.items():
             # Index 0 depends on no record and is not listed.
             if index > 0 and isinstance(value, Bounded):
-                self._check(index, channel, value, sends)
+                for fault, fix in self._faults(index, channel, value, sends):
+                    raise UserCodeError(f"{step} {fault}; nothing of this round was released. Fix: {fix}.")
         try:
             return self._inner.release(index, values, sends)
         except (ValueError, KeyError) as error:
-            raise ReleaseRefusedError(f"{self._step_location(index)} {error}; nothing was released.") from error
+            raise UserCodeError(f"{step} {error}; nothing was released.") from error
 
-    def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
+    def _faults(
+        self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None
+    ) -> Iterator[tuple[str, str]]:
+        """Yield differences from the plan, and how to fix each."""
         planned_row = _planned_row(self._lines, index, channel)
         if planned_row is None:
-            raise ReleaseRefusedError(
-                f"{self._step_location(index)} it releases {channel} from records without a plan; nothing of "
-                "this round was released. Fix: change the planned releases, or `step`."
-            )
+            yield f"it releases {channel} from records without a plan", "change the planned releases, or `step`"
+            return
         line, planned_index = planned_row
         for split, sensitivity in value.sensitivities.items():
             bound = line.sensitivity[split][planned_index, line.group] if split in line.sensitivity else np.zeros(1)
@@ -494,25 +494,19 @@ class CheckedReleaser:
                 fits |= ~sends
             if not fits.all():
                 row = int(np.argmin(fits))
-                fix = (
+                yield (
+                    f"one {split} record may move {channel} by {sensitivity.sensitivity[row]:.6g}, planned "
+                    f"{np.broadcast_to(bound, fits.shape)[row]:.6g}",
                     "change the plan of releases, or `step`"
                     if np.isfinite(sensitivity.sensitivity[row])
-                    else "evaluate gradients at `own`, or at values computed from releases, since others have no bound"
-                )
-                raise ReleaseRefusedError(
-                    f"{self._step_location(index)} one {split} record may move {channel} by "
-                    f"{sensitivity.sensitivity[row]:.6g}, planned {np.broadcast_to(bound, fits.shape)[row]:.6g}; "
-                    f"nothing of this round was released. Fix: {fix}."
+                    else "evaluate gradients at `own`, or at values computed from releases, since others have no bound",
                 )
             planned_rate = line.rate[split][planned_index, line.group] if split in line.rate else 1.0
             # The rate does not matter at sensitivity 0.
             is_dearer = (sensitivity.rate > planned_rate) & (sensitivity.sensitivity > 0.0)
             if (is_dearer if sends is None else is_dearer & sends).any():
-                raise ReleaseRefusedError(
-                    f"{self._step_location(index)} {channel} is planned with amplification by sampling, but depends on "
-                    f"{split} records of several minibatches; nothing of this round was released. Fix: set "
-                    "keeps_batches = True, or plan rates of 1."
+                yield (
+                    f"{channel} is planned with amplification by sampling, but depends on {split} records of several "
+                    "minibatches",
+                    "set keeps_batches = True, or plan rates of 1",
                 )
-
-    def _step_location(self, index: int) -> str:
-        return f"round {-(-index // self._per_round)}: step of {self._algorithm.__name__}:"

@@ -344,7 +344,7 @@ def _limit(job: GossipJob, algorithm: OneStep, is_endless: bool) -> float:
                 # min(k, N_t)/N_t ≤ k/N_t for a group of k records.
                 clips = float(job.unit.clips(records)) / 2.0
                 queries = [q._replace(clip=q.clip * clips) for q in queries]
-        cost = infinite_horizon.price_endless(queries, batch, sampling.warm_start, records, job.mechanism, delta)
+        cost = infinite_horizon.account_endless(queries, batch, sampling.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 

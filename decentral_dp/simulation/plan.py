@@ -200,7 +200,7 @@ def plan_scenario(
         (2, [1, 2])
     """
     c = load_components(scenario, overrides, **objects)
-    if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
+    if c.scenario.run.device != "cpu" and c.algorithm.rules.plans_on_cpu:
         # The privacy cost is the same on every device.
         c = load_components(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(plan_job(c.without_records()), budget)

@@ -41,8 +41,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError, converting
-from decentral_dp.user_code import USER_ERRORS, blame
+from decentral_dp.user_code import call_array
 
 AGGREGATIONS = ("clipped_gossip", "self_centred_clipping", "trimmed_mean", "median")
 # Strength s of an attack without one.
@@ -84,7 +83,7 @@ class Attack:
         rng = np.random.default_rng([self.seed, zlib.crc32(b"attack"), index])
         if self.custom is not None:
             shape = (attackers.size, messages.shape[1])
-            wrong = _call_custom(f"attack.kind: {self.kind}", self.custom, shape, messages.copy(), attackers, rng)
+            wrong = call_array(f"attack.kind: {self.kind}", self.custom, shape, messages.copy(), attackers, rng)
         elif self.kind == "sign_flip":
             wrong = -self.strength * messages[attackers]
         elif self.kind == "noise":
@@ -141,7 +140,7 @@ class Aggregation:
                 continue
             if self.custom is not None:
                 key = f"topology.aggregation: {self.kind}"
-                out[i] = _call_custom(key, self.custom, own[i].shape, own[i].copy(), near, share.copy())
+                out[i] = call_array(key, self.custom, own[i].shape, own[i].copy(), near, share.copy())
             elif self.kind in ("clipped_gossip", "self_centred_clipping"):
                 change = near - own[i]
                 lengths = np.linalg.norm(change, axis=1)
@@ -158,14 +157,6 @@ class Aggregation:
                 kept = np.sort(near, axis=0)[trim : len(near) - trim]
                 out[i] = (own[i] + kept.sum(axis=0)) / (1 + len(kept))
         return out
-
-
-def _call_custom(key: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Any) -> Array:
-    with converting(USER_ERRORS, lambda error: f"{key} fails: {blame(error)}. Fix: correct it."):
-        out = np.asarray(function(*arguments), dtype=np.float64)
-    if out.shape != shape:
-        raise InputError(f"{key}: wrong shape (got {out.shape}, expected {shape}). Fix: return an array of this shape.")
-    return out
 
 
 def honest_agents(n_agents: int, attack: Attack) -> NDArray[np.int64]:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError, converting
-from decentral_dp.user_code import USER_ERRORS, blame
+from decentral_dp.errors import InputError
+from decentral_dp.user_code import call_array, convert_failures
 
 BITS = 64
 KINDS = ("top_k", "random_k", "qsgd", "sign")
@@ -103,7 +102,7 @@ class Compression:
     def _quantise_at_random(self, row: Array, channel: str, index: int, agent: int) -> Array:
         rng = np.random.default_rng([self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent])
         if self.quantiser is not None:
-            return self._call_quantiser(row, rng)
+            return call_array(self._key, self.quantiser, row.shape, row.copy(), rng)
         if self.kind == "random_k":
             kept_index = rng.choice(row.size, self._n_kept(row.size), replace=False)
             out = np.zeros_like(row)
@@ -116,20 +115,6 @@ class Compression:
     @property
     def _key(self) -> str:
         return f"topology.compression: {self.kind}"
-
-    def _converting(self) -> AbstractContextManager[None]:
-        """Convert errors of a custom quantiser."""
-        return converting(USER_ERRORS, lambda error: f"{self._key} fails: {blame(error)}. Fix: correct it.")
-
-    def _call_quantiser(self, row: Array, rng: np.random.Generator) -> Array:
-        with self._converting():
-            out = np.asarray(self.quantiser(row.copy(), rng), dtype=np.float64)
-        if out.shape != row.shape:
-            raise InputError(
-                f"{self._key} returns an array of the wrong shape (got {out.shape}, expected {row.shape}). "
-                "Fix: return d numbers."
-            )
-        return out
 
     def _n_kept(self, width: int) -> int:
         return max(1, math.ceil(self.share * width))
@@ -152,12 +137,13 @@ class Compression:
                 return 2.0 / math.pi
             return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
         if hasattr(self.quantiser, "contraction"):
-            with self._converting():
+            with convert_failures(self._key):
                 value = float(self.quantiser.contraction(width))
         else:
             rng = np.random.default_rng(self.seed)
             rows = rng.normal(size=(_VECTORS, width))
-            rest = np.stack([self._call_quantiser(row, rng) for row in rows]) - rows
+            quantised = [call_array(self._key, self.quantiser, row.shape, row.copy(), rng) for row in rows]
+            rest = np.stack(quantised) - rows
             value = 1.0 - float(np.square(rest).sum() / np.square(rows).sum())
         if not 0.0 < value <= 1.0:
             raise InputError(
@@ -175,7 +161,7 @@ class Compression:
         if not width:
             return 0, 0
         if self.quantiser is not None:
-            with self._converting():
+            with convert_failures(self._key):
                 return width, int(self.quantiser.bits(width))
         if self.kind == "sign":
             return width, BITS + width

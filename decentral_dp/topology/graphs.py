@@ -430,22 +430,6 @@ def _first_connected(kind: str, agents: int, seed: int, draw: Callable[[int], Gr
     )
 
 
-def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
-    """Draw a simple random regular graph, which may be disconnected."""
-    import networkx as nx
-
-    if degree == 2:
-        # A connected 2-regular graph is a cycle, and large samples are rarely connected: draw the order.
-        order = np.random.default_rng(seed).permutation(agents)
-        return canonical(np.stack([order, np.roll(order, -1)], axis=1))
-    if degree > (agents - 1) // 2:
-        # Pairing stubs rarely gives a simple graph if it is dense; its complement is sparse.
-        missing = canonical(nx.random_regular_graph(agents - 1 - degree, agents, seed=seed).edges)
-        codes = np.setdiff1d(np.arange(agents * (agents - 1) // 2), _code(missing), assume_unique=True)
-        return _pair(codes)
-    return canonical(nx.random_regular_graph(degree, agents, seed=seed).edges)
-
-
 def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
     """Draw a random regular graph, in which every agent has `degree` neighbours.
 
@@ -456,6 +440,8 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
         >>> random_regular(8, seed=1, degree=3).degrees.tolist()
         [3, 3, 3, 3, 3, 3, 3, 3]
     """
+    import networkx as nx
+
     fits = degree < agents and agents * degree % 2 == 0 and (degree > 1 or agents <= 2)
     numbers = f"more than degree = {degree} and, of an odd degree, an even number of"
     fix = "use another degree, of at least 2 where there are more than two agents"
@@ -464,7 +450,19 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
     ends = cycle_ends(agents) if degree == 2 else None
 
     def draw(attempt: int) -> Graph:
-        return Graph(agents, _regular_edges(agents, degree, attempt), ends)
+        if degree == 2:
+            # A connected 2-regular graph is a cycle, and large samples are rarely connected: draw the order.
+            order = np.random.default_rng(attempt).permutation(agents)
+            edges = canonical(np.stack([order, np.roll(order, -1)], axis=1))
+        elif degree > (agents - 1) // 2:
+            # Pairing stubs rarely gives a simple graph if it is dense; its complement is sparse.
+            missing = canonical(nx.random_regular_graph(agents - 1 - degree, agents, seed=attempt).edges)
+            # Index of a pair i < j in the order (0, 1), (0, 2), (1, 2), (0, 3), …
+            codes = missing[:, 1] * (missing[:, 1] - 1) // 2 + missing[:, 0]
+            edges = _pair(np.setdiff1d(np.arange(agents * (agents - 1) // 2), codes, assume_unique=True))
+        else:
+            edges = canonical(nx.random_regular_graph(degree, agents, seed=attempt).edges)
+        return Graph(agents, edges, ends)
 
     return _first_connected("random_regular", agents, seed, draw, "use a larger degree")
 
@@ -500,13 +498,11 @@ def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -
     return _pair(codes[codes < pairs])
 
 
-def _code(edges: IntArray) -> IntArray:
-    """Return the index of a pair i < j in the order (0, 1), (0, 2), (1, 2), (0, 3), …"""
-    return np.asarray(edges[:, 1] * (edges[:, 1] - 1) // 2 + edges[:, 0])
-
-
 def _pair(codes: IntArray) -> IntArray:
-    """Return the pairs of these indices. Below 2⁵⁰ the root of 1 + 8·code cannot round across a whole number."""
+    """Return the pairs of these indices in the order (0, 1), (0, 2), (1, 2), (0, 3), …
+
+    Below 2⁵⁰ the root of 1 + 8·code cannot round across a whole number.
+    """
     j = ((1 + np.sqrt(1 + 8 * codes)) // 2).astype(np.int64)
     return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
 

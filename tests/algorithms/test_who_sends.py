@@ -14,7 +14,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.exchange import Senders
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
-from decentral_dp.privacy.releasers import ReleaseRefusedError
+from decentral_dp.privacy.releasers import UserCodeError
 
 TEXT = """
 from dataclasses import dataclass
@@ -290,7 +290,7 @@ def test_who_sends_more_than_planned_is_stopped(scenario: Any, tmp_path: Path) -
     (tmp_path / "sending.py").write_text(
         TEXT.replace("token - self.learning_rate(t)", "token - (1.0 + (t > 2)) * self.learning_rate(t)")
     )
-    with pytest.raises(ReleaseRefusedError, match=r"round 4.* may move y by 0.128, planned 0.064"):
+    with pytest.raises(UserCodeError, match=r"round 4.* may move y by 0.128, planned 0.064"):
         decentral_dp.run(given)
 
 
@@ -345,8 +345,8 @@ def _queries(job: Any) -> list[np.ndarray]:
         ("[0.5]", "expected a mask of 7 agents"),
         ("np.ones(3, dtype=bool)", "expected a mask of 7 agents"),
         ("[0]\n            if t == 2: return", "senders of Walk stops after 3 rounds"),
-        ("[[0], [1, 2]]", "senders of Walk fails with ValueError"),
-        ("[network.nodes]", r"senders of Walk fails with AttributeError.*line \d+ of .*sending\.py"),
+        ("[[0], [1, 2]]", "senders of Walk fails: ValueError"),
+        ("[network.nodes]", r"senders of Walk fails: AttributeError.*line \d+ of .*sending\.py"),
     ],
 )
 def test_who_sends_is_told_apart_from_what_is_no_agent(yielded: str, told: str, scenario: Any, tmp_path: Path) -> None:

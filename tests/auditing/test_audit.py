@@ -15,7 +15,7 @@ import decentral_dp
 from decentral_dp.auditing.audit import LowerBound, describe_audit, plan_audit, play_game
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
@@ -113,7 +113,7 @@ def test_an_uncharged_channel_is_refuted() -> None:
     job: Any = build(load("ring_breast_cancer", overrides))
     assert audit(job, runs=20).status == "ok"
     ledger = replace(job.ledger, channels=tuple(c for c in job.ledger.channels if c.channel != "z"))
-    found = audit(replace(job, ledger=ledger, budget=price(ledger, 1e-5)), runs=20)
+    found = audit(replace(job, ledger=ledger, budget=account(ledger, 1e-5)), runs=20)
     assert found.shown > found.certified
     assert found.status == "refuted"
 

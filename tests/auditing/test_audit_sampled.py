@@ -21,7 +21,7 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.participants import LocalDataset
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
@@ -91,7 +91,7 @@ def test_fresh_batches_in_every_exchange_cost_their_charge(name: str, split: Spl
     """The largest likelihood ratio met. x and y of SPDB share a batch: amplified one by one they would be too cheap."""
     made = Sampled(name, kind=split, size=0.8, copies=600)
     said, ledger = made.transcripts(0, seed=5)
-    certified = float(price(ledger, 0.0).records[split].epsilon_pure[0])
+    certified = float(account(ledger, 0.0).records[split].epsilon_pure[0])
     largest = float(np.abs(made.scores(said)).max())
     assert 0.99 * certified <= largest <= certified
     rates = np.concatenate(

@@ -17,7 +17,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
+from decentral_dp.privacy.releasers import CheckedReleaser, PlannedReleaser, UserCodeError
 from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.minimax import clip_mean
 
@@ -116,7 +116,7 @@ def test_releases_are_checked_with_the_plan() -> None:
     inner = SimpleNamespace(release=lambda index, values, sends: passed.append(index))
     held = CheckedReleaser(lambda: inner, plan, GuardedAlgorithm)
     for index in (1, 2):
-        with pytest.raises(ReleaseRefusedError, match=f"round {index}: .* may move y by 1.5, planned 1"):
+        with pytest.raises(UserCodeError, match=f"round {index}: .* may move y by 1.5, planned 1"):
             held.release(index, {"y": moved_by(np.zeros((1, 3)), {"train": [1.5]})})
     assert passed == []
     for index in (0, 1, 2):

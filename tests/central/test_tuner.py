@@ -19,7 +19,7 @@ from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, 
 from decentral_dp.constants import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Released
-from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.accounting.accountants import account, gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
@@ -89,7 +89,7 @@ def call_tune(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
 @pytest.mark.parametrize(("epsilon", "steps", "d"), [(0.2, 15, 3), (4.0, 40, 20)])
 def test_epsilon_is_close_to_target(method: str, loss: str, epsilon: float, steps: int, d: int) -> None:
     tuned = call_tune(method=method, loss=loss, epsilon=epsilon, steps=steps, d=d)
-    spent = price(tuned.ledger, tuned.budget.delta)
+    spent = account(tuned.ledger, tuned.budget.delta)
     target = "epsilon_pure" if method == "em" else "epsilon"
     promised = float(getattr(tuned.budget, target)[0])
     assert (1 - 1e-3) * epsilon <= promised <= epsilon

@@ -349,7 +349,7 @@ def test_a_terminal_without_greek_letters_prints_a_plan() -> None:
 
 
 def test_progress_never_reports_less_epsilon_than_spent() -> None:
-    from decentral_dp.privacy.accounting.accountants import price
+    from decentral_dp.privacy.accounting.accountants import account
 
     seen: list[tuple[int, float]] = []
     changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
@@ -357,4 +357,4 @@ def test_progress_never_reports_less_epsilon_than_spent() -> None:
         load("ring_breast_cancer", changes), callbacks=[lambda at: seen.append((at.done, at.epsilon))]
     )
     for t, shown in seen[1::7]:
-        assert shown >= price(run.simulation().ledger.truncate(t), 1e-5).epsilon.max() * (1 - 1e-9)
+        assert shown >= account(run.simulation().ledger.truncate(t), 1e-5).epsilon.max() * (1 - 1e-9)

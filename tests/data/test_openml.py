@@ -73,7 +73,7 @@ def test_pictures_have_public_facts_and_a_test_set_of_their_own(name: str, monke
     labels = np.arange(40) % 10
     pixels = offer_images(monkeypatch, name, labels, own_test=10)
     data = loaded(f"openml:{name}")
-    assert (data.classes, data.image, data.own_test) == (tuple(range(10)), IMAGES[name].image, 10)
+    assert (data.classes, data.image, data.own_test) == (tuple(range(10)), IMAGES[name], 10)
     assert np.array_equal(data.labels, labels)
     assert np.array_equal(data.features, pixels)
     assert np.abs(scale(data, "public_ranges").features - (2 * pixels / 255 - 1)).max() < 1e-15

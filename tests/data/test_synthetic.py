@@ -44,8 +44,8 @@ def refusal(data: Dataset, table: dict[str, Any], train: np.ndarray | None = Non
 def test_the_imbalanced_mnist_of_the_paper_has_its_33995_records() -> None:
     """30596 digits from 0 to 4, and 29404 from 5 to 9, of which 3399 are a tenth of all that is left."""
     data = dataset(np.random.default_rng(0).permutation(np.repeat([0, 7], [30596, 29404])))
-    made = construct(data, {"positive": [5, 6, 7, 8, 9], "share": 0.1}, np.arange(60000), seed=0)
-    assert counts(made.dataset, made.train) == [30596, 3399]
+    derived, kept = construct(data, {"positive": [5, 6, 7, 8, 9], "share": 0.1}, np.arange(60000), seed=0)
+    assert counts(derived, kept) == [30596, 3399]
 
 
 @settings(max_examples=60, deadline=None)
@@ -61,45 +61,45 @@ def test_a_share_keeps_all_negative_records_and_the_positive_ones_it_takes(
     if not 1 <= wanted <= positives:
         assert "too few train records" in refusal(data, table)
         return
-    made = construct(data, table, np.arange(data.n), seed=seed)
-    assert counts(data, made.train) == [negatives, wanted]
-    assert set(np.flatnonzero(labels == 0)) <= set(made.train.tolist())
-    assert np.all(np.diff(made.train) > 0)
+    _, kept = construct(data, table, np.arange(data.n), seed=seed)
+    assert counts(data, kept) == [negatives, wanted]
+    assert set(np.flatnonzero(labels == 0)) <= set(kept.tolist())
+    assert np.all(np.diff(kept) > 0)
 
 
 def test_keep_takes_the_last_records_of_the_named_classes_and_all_of_the_others() -> None:
     data = dataset(many(500))
     train = np.sort(np.random.default_rng(1).permutation(500)[:400])
     table = {"keep": {str(k): 7 for k in range(5)}}
-    made = construct(data, table, train, seed=0)
+    derived, kept = construct(data, table, train, seed=0)
     wanted: list[int] = []
     for k in range(10):
         mine = [i for i in train.tolist() if data.labels[i] == k]
         wanted += mine[-7:] if k < 5 else mine
-    assert made.train.tolist() == sorted(wanted)
-    assert np.array_equal(made.dataset.labels, data.labels)
-    assert made.dataset.classes == TEN
+    assert kept.tolist() == sorted(wanted)
+    assert np.array_equal(derived.labels, data.labels)
+    assert derived.classes == TEN
     # The seed has no part in it.
-    assert np.array_equal(construct(data, table, train, seed=9).train, made.train)
+    assert np.array_equal(construct(data, table, train, seed=9)[1], kept)
 
 
 def test_a_tail_falls_exponentially_from_the_first_class_to_the_last() -> None:
     data = dataset(np.random.default_rng(2).permutation(np.repeat(np.arange(10), 500)))
-    made = construct(data, {"tail": 0.01}, np.arange(5000), seed=0)
-    assert counts(data, made.train) == [500, 299, 179, 107, 64, 38, 23, 13, 8, 5]
-    assert np.all(np.diff(made.train) > 0)
+    _, kept = construct(data, {"tail": 0.01}, np.arange(5000), seed=0)
+    assert counts(data, kept) == [500, 299, 179, 107, 64, 38, 23, 13, 8, 5]
+    assert np.all(np.diff(kept) > 0)
     # Both ends are exact, and the first class is whole.
-    assert set(np.flatnonzero(data.labels == 0)) <= set(made.train.tolist())
-    two = construct(dataset([0] * 10 + [1] * 10, (0, 1)), {"tail": 0.3}, np.arange(20), seed=0)
-    assert counts(two.dataset, two.train) == [10, 3]
+    assert set(np.flatnonzero(data.labels == 0)) <= set(kept.tolist())
+    two, kept_of_two = construct(dataset([0] * 10 + [1] * 10, (0, 1)), {"tail": 0.3}, np.arange(20), seed=0)
+    assert counts(two, kept_of_two) == [10, 3]
 
 
 def test_classes_are_counted_before_they_are_joined() -> None:
     data = dataset(np.repeat(np.arange(10), 20))
-    made = construct(data, {"positive": [8, 9], "keep": {"9": 1, "0": 2}}, np.arange(200), seed=0)
-    assert counts(made.dataset, made.train) == [7 * 20 + 2, 21]
-    tailed = construct(data, {"positive": [9], "tail": 0.1}, np.arange(200), seed=0)
-    assert counts(tailed.dataset, tailed.train)[1] == 2
+    derived, kept = construct(data, {"positive": [8, 9], "keep": {"9": 1, "0": 2}}, np.arange(200), seed=0)
+    assert counts(derived, kept) == [7 * 20 + 2, 21]
+    tailed, kept_of_tail = construct(data, {"positive": [9], "tail": 0.1}, np.arange(200), seed=0)
+    assert counts(tailed, kept_of_tail)[1] == 2
 
 
 # Refusals

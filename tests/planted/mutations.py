@@ -453,9 +453,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a standard deviation used as a scale",
-        "privacy/mechanisms.py",
-        "deviation / self.deviation",
-        "deviation / 2.0",
+        "privacy/releasers.py",
+        "self.deviations(index) / noise.deviation",
+        "self.deviations(index) / 2.0",
         (_LAW,),
     ),
     Mutation(
@@ -1328,8 +1328,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an observer that uses messages outside its view",
         "privacy/accounting/hidden_states.py",
-        "if factors[np.ix_(inside[t], hidden[t - 1])].any():",
-        "if False:",
+        "    if any(unseen_inputs):",
+        "    if False:",
         (f"{_NEIGHBOURS}::test_a_view_without_a_neighbour_would_show",),
     ),
     Mutation(

@@ -16,7 +16,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.custom_mechanism import register_outside
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
@@ -127,7 +127,7 @@ def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
         one = np.ones((20, 1))
         group, index = np.zeros(1, dtype=np.int64), np.arange(1, 21)
         line = ChannelLedger("y", mechanism, 1, group, index, one, {"train": 0.2 * one}, {"train": one})
-        return price(Ledger(1, (line,)), 1e-5)
+        return account(Ledger(1, (line,)), 1e-5)
 
     mine, known, worst = spent(register_outside(made())), spent(LAPLACE), spent("pure")
     assert mine.epsilon_pure[0] == pytest.approx(4.0, rel=1e-4)

@@ -15,7 +15,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.user_code import UserCodeError
 
 ROUNDS = 12
@@ -55,7 +55,7 @@ def test_epsilon_and_bits_of_a_step_cover_its_releases(job: decentral_dp.Job, wh
     sent = job.plan().communication
     for step in job.steps(every=5):
         # The releases of the ledger whose round is complete, one by one.
-        made = price(job.ledger.truncate(step.round), job.scenario.privacy.delta)
+        made = account(job.ledger.truncate(step.round), job.scenario.privacy.delta)
         least = made.epsilon.max() if step.round else 0.0
         assert least <= step.epsilon <= least * (1.0 + 1e-4)
         assert (step.bits == 0, step.bits == sent.bits) == (step.round == 0, step.round == job.rounds)

@@ -23,7 +23,7 @@ from decentral_dp import run
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
@@ -268,7 +268,7 @@ def test_cells_have_the_measures_of_their_kind(kind: Literal["run", "plan"], mak
 # --- what an ε is -----------------------------------------------------------------------------------------------------
 
 
-def account(*rows: tuple[str, str, float]) -> pd.DataFrame:
+def make_account(*rows: tuple[str, str, float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["guarantee", "mechanism", "delta"])
 
 
@@ -290,7 +290,7 @@ CERTIFIED, NOISELESS = ("certified", "gaussian", 1e-5), ("none", "laplace", 1e-7
     ],
 )
 def test_labels_of_an_epsilon(name: str, rows: list[tuple[str, str, float]], words: str) -> None:
-    assert epsilon_words(name, account(*rows)) == words
+    assert epsilon_words(name, make_account(*rows)) == words
 
 
 def test_a_plan_has_an_epsilon_at_each_round(make: Make, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_plan_has_an_epsilon_at_each_round(make: Make, tmp_path: Path) -> None
         at = part[~part["last"]].set_index(["name", "round"])["value"]
         assert sorted(at["epsilon_max"].index) == [2, 5]
         for rounds in (2, 5):
-            budget = price(job.ledger.truncate(rounds), 1e-5)
+            budget = account(job.ledger.truncate(rounds), 1e-5)
             # Both are upper bounds, composed piece by piece and in one piece.
             assert at["epsilon_max", rounds] == pytest.approx(budget.epsilon.max(), rel=5e-3)
             assert at["epsilon_pure_max", rounds] == pytest.approx(budget.epsilon_pure.max(), rel=1e-9)

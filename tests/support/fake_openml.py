@@ -33,9 +33,8 @@ def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tu
 
 def offer_images(monkeypatch: pytest.MonkeyPatch, name: str, labels: np.ndarray, own_test: int) -> np.ndarray:
     """Let a download return images with these labels, the last `own_test` for testing; return their pixels, (n, d)."""
-    facts = loaders.IMAGES[name]
-    monkeypatch.setitem(loaders.IMAGES, name, facts._replace(own_test=own_test))
-    pixels = np.random.default_rng(7).integers(0, 256, (labels.size, int(np.prod(facts.image))))
+    monkeypatch.setattr(loaders, "TEST_IMAGES", own_test)
+    pixels = np.random.default_rng(7).integers(0, 256, (labels.size, int(np.prod(loaders.IMAGES[name]))))
     frame = pd.DataFrame(pixels, columns=[f"pixel{k + 1}" for k in range(pixels.shape[1])])
     frame["class"] = pd.Categorical(labels.astype(str))
     offer(monkeypatch, frame, ("class",))

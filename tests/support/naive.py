@@ -149,7 +149,7 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """Build a job, without a budget unless `priced`."""
     with ExitStack() as left_out:
-        for module, name in () if priced else ((gossip_plan, "price"),):
+        for module, name in () if priced else ((gossip_plan, "account"),):
             left_out.enter_context(mock.patch.object(module, name, return_value=None))
         return build(scenario, **({} if problem is None else {"problem": problem}))
 

@@ -31,7 +31,7 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.participants import LocalDataset
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -176,7 +176,7 @@ class Setting:
         """(lower bound on ε, certified ε) at δ."""
         found, ledgers = zip(*(self.transcripts(w, seed=21 + w) for w in (0, 1)), strict=True)
         shown = lower_bound(*(self.scores(said) for said in found), delta)
-        return shown, float(price(ledgers[0], delta).epsilon[0])
+        return shown, float(account(ledgers[0], delta).epsilon[0])
 
 
 CONFIDENCE = 0.99

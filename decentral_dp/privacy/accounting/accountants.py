@@ -25,7 +25,7 @@ Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -41,8 +41,8 @@ from decentral_dp.privacy.accounting.charges import (
     MOST_COLUMNS,
     Charges,
     ComposedCharges,
-    accounts,
     charges,
+    collect_charges,
     gather,
     sampling_slack,
 )
@@ -100,7 +100,7 @@ class AgentCosts:
     has_pure_only: bool = False
 
 
-def price(ledger: Ledger, delta: float) -> AgentCosts:
+def account(ledger: Ledger, delta: float) -> AgentCosts:
     """Compute the privacy cost of every agent of a ledger.
 
     Args:
@@ -121,16 +121,16 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
         >>> ones = np.ones((4, 1))
         >>> line = ChannelLedger(channel="y", mechanism="gaussian", dimension=1, group=np.zeros(3, dtype=np.int64),
         ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": ones}, rate={"train": ones})
-        >>> budget = price(Ledger(3, (line,)), delta=1e-5)
+        >>> budget = account(Ledger(3, (line,)), delta=1e-5)
         >>> budget.epsilon.round(3).tolist(), budget.epsilon_pure.tolist()
         ([4.377, 4.377, 4.377], [inf, inf, inf])
     """
     _check_delta(delta)
     ledger_charges = charges(ledger)
     free = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
-    costs_of_lines: dict[tuple[int, ...], _SplitCost] = {}
+    costs_of_lines: dict[tuple[int, ...], AgentCosts] = {}
 
-    def settle(split: Split, channel: str | None = None) -> _SplitCost:
+    def settle(split: Split, channel: str | None = None) -> AgentCosts:
         # Equal charges are one object, and are composed once.
         lines = tuple(id(line) for line in ledger_charges.lines[split] if channel in (None, line.channel))
         if lines not in costs_of_lines:
@@ -138,11 +138,11 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
         return costs_of_lines[lines]
 
     split_costs = {split: settle(split) for split in ledger_charges.kinds}
-    records = {split: settled.cost for split, settled in split_costs.items()}
-    by_channel: dict[str, list[PrivacyCost]] = {name: [free] for name in ledger_charges.names}
+    records = {split: PrivacyCost(cost.epsilon, cost.epsilon_pure) for split, cost in split_costs.items()}
+    by_channel: dict[str, list[PrivacyCost | AgentCosts]] = {name: [free] for name in ledger_charges.names}
     for split in ledger_charges.kinds:
         for line in ledger_charges.lines[split]:
-            by_channel[line.channel].append(settle(split, line.channel).cost)
+            by_channel[line.channel].append(settle(split, line.channel))
     channels = {name: _largest(costs) for name, costs in by_channel.items()}
     whole = _largest([free, *records.values()])
     return AgentCosts(
@@ -151,15 +151,15 @@ def price(ledger: Ledger, delta: float) -> AgentCosts:
         whole.epsilon_pure,
         channels,
         records,
-        max((settled.slack_epsilon for settled in split_costs.values()), default=0.0),
-        max((settled.slack_delta for settled in split_costs.values()), default=0.0),
-        max((settled.bundles for settled in costs_of_lines.values()), default=0),
-        any(settled.has_pure_only for settled in costs_of_lines.values()),
+        max((cost.slack_epsilon for cost in split_costs.values()), default=0.0),
+        max((cost.slack_delta for cost in split_costs.values()), default=0.0),
+        max((cost.bundles for cost in costs_of_lines.values()), default=0),
+        any(cost.has_pure_only for cost in costs_of_lines.values()),
     )
 
 
 def epsilon_of(ledger: Ledger, delta: float) -> Array:
-    """Compute ε of every agent of a ledger, without the breakdown of `price`.
+    """Compute ε of every agent of a ledger, without the breakdown of `account`.
 
     Args:
         ledger: recorded or planned releases.
@@ -173,7 +173,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     """
     _check_delta(delta)
     ledger_charges = charges(ledger)
-    costs = [_cost_of_split(ledger_charges, split, None, delta).cost for split in ledger_charges.kinds]
+    costs = [_cost_of_split(ledger_charges, split, None, delta) for split in ledger_charges.kinds]
     return _largest([PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -199,7 +199,7 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     ledger_charges = charges(ledger)
     worst = np.zeros(cuts.size)
     for split in ledger_charges.kinds:
-        composition, least = accounts(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
+        composition, least = collect_charges(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
         parts = [composition.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
         for slack in sampling_slack(ledger_charges, split, None, delta):
             most = slack.largest()
@@ -295,25 +295,14 @@ def _zcdp_rho(releases: Releases) -> float:
     return 0.5 * float(squares + releases.mu**2)
 
 
-def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
-    cost_list = list(costs)
-    epsilon = np.max([c.epsilon for c in cost_list], axis=0)
-    return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in cost_list], axis=0))
+def _largest(costs: Sequence[PrivacyCost | AgentCosts]) -> PrivacyCost:
+    epsilon = np.max([c.epsilon for c in costs], axis=0)
+    return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in costs], axis=0))
 
 
-class _SplitCost(NamedTuple):
-    """Cost of one record of a split. `AgentCosts` describes the other fields."""
-
-    cost: PrivacyCost
-    slack_epsilon: float
-    slack_delta: float
-    bundles: int
-    has_pure_only: bool
-
-
-def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> _SplitCost:
-    """Compute the cost of one record of a split for every agent, over all channels or over one."""
-    composition = accounts(ledger_charges, split, channel)
+def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> AgentCosts:
+    """Compute the cost of one record of a split for every agent, over all channels or over one, without a breakdown."""
+    composition = collect_charges(ledger_charges, split, channel)
     pure, size = composition.pure(), composition.size()
     hidden, bundles = np.isfinite(size) & (size > 0.0), 0
     has_bound = np.zeros(size.shape, dtype=bool)
@@ -338,9 +327,17 @@ def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, d
         )
         if settles(composition, added_epsilon[hidden], epsilon[hidden]):
             break
-    cost = PrivacyCost(epsilon[ledger_charges.group], (pure + first.epsilon)[ledger_charges.group])
-    has_pure_only = delta > 0.0 and bool((hidden & ~has_bound).any())
-    return _SplitCost(cost, float(added_epsilon.max()), float(lost_delta.max()), bundles, has_pure_only)
+    return AgentCosts(
+        delta,
+        epsilon[ledger_charges.group],
+        (pure + first.epsilon)[ledger_charges.group],
+        {},
+        {},
+        float(added_epsilon.max()),
+        float(lost_delta.max()),
+        bundles,
+        has_pure_only=delta > 0.0 and bool((hidden & ~has_bound).any()),
+    )
 
 
 def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon: Array | float) -> bool:
@@ -432,6 +429,7 @@ def calibrate(
     push = largest_if_uniform(_common(charges(_rescale_channels(ledger, factors)), epsilon, delta))
     # Costs are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and the cost of rounding
     # does not shrink with more Gaussian noise. So the scaled ledger is accounted again until it fits.
+    why = ""
     for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
         scaled_ledger = _rescale_channels(ledger, factors)
@@ -439,46 +437,46 @@ def calibrate(
         over, slack = epsilon_spent > epsilon, (epsilon_spent > 0.0) & (epsilon_spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
             return factors
-        if turn == _TURNS_BEFORE_DOUBT and over.any():
-            _check_reachable(scaled_ledger, epsilon, delta)
+        if turn == _TURNS_BEFORE_DOUBT and over.any() and (why := _unreachable(scaled_ledger, epsilon, delta)):
+            break
         need = largest_if_uniform(_common(charges(scaled_ledger), epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
-    if np.isinf(epsilon_spent).any():
+    if not why and np.isinf(epsilon_spent).any():
         why = (
-            f"too large for these few releases, whose float64 sampling may add more than delta = {delta:g} "
-            f"(got {epsilon:g}). Fix: lower epsilon, or use more rounds."
+            f"privacy.epsilon: too large for these few releases, whose float64 sampling may add more than delta = "
+            f"{delta:g} (got {epsilon:g}). Fix: lower epsilon, or use more rounds."
         )
-    else:
-        why = f"not attainable at delta = {delta:g} with any noise (got {epsilon:g}). Fix: {_advice(ledger)}."
-    raise InputError(f"privacy.epsilon: {why}")
+    raise InputError(
+        why
+        or f"privacy.epsilon: not attainable at delta = {delta:g} with any noise (got {epsilon:g}). Fix: "
+        f"{_advice(ledger)}."
+    )
 
 
-def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
-    """Refuse a target below the cost of rounding and float64 sampling, which no noise reduces.
+def _unreachable(ledger: Ledger, epsilon: float, delta: float) -> str:
+    """Describe a target below the cost of rounding and float64 sampling, which no noise reduces; "" for others.
 
     Among noise scales between two powers of two, the largest have the relatively finest grid.
     """
-    prices = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
-    least = float(prices.min(axis=0).max())
+    costs = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
+    least = float(costs.min(axis=0).max())
     if epsilon >= _LEAST_SHARE * least:
-        return
+        return ""
     ledger_charges = charges(ledger.rescale(_ENDLESS_NOISE[0]))
     slack = [list(sampling_slack(ledger_charges, kind, None, delta)) for kind in ledger_charges.kinds]
     if np.isinf(least):
         lost_delta = max(float(bounds[0].delta.max()) for bounds in slack)
-        why = (
+        return (
             f"privacy.delta: too small, since float64 sampling of these releases may add {lost_delta:.2g} "
             f"with any noise (got {delta:g}). Fix: use a larger "
             f"delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
-    else:
-        added_epsilon = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
-        why = (
-            f"privacy.epsilon: too small, since float64 rounding and sampling ({added_epsilon:.2g}) cost "
-            f"about {epsilon_text(least)} at delta = {delta:g} with any noise (got {epsilon:g}). Fix: "
-            f"{_advice(ledger)}."
-        )
-    raise InputError(why)
+    added_epsilon = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
+    return (
+        f"privacy.epsilon: too small, since float64 rounding and sampling ({added_epsilon:.2g}) cost "
+        f"about {epsilon_text(least)} at delta = {delta:g} with any noise (got {epsilon:g}). Fix: "
+        f"{_advice(ledger)}."
+    )
 
 
 def _advice(ledger: Ledger) -> str:
@@ -516,7 +514,7 @@ def _split(ledger_charges: Charges, agents: int, shares: Mapping[str, float] | N
         costs = []
         for kind in ledger_charges.kinds:
             # Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases.
-            composition = accounts(ledger_charges, kind, name)
+            composition = collect_charges(ledger_charges, kind, name)
             total = composition.mu() ** 2 + composition.sums
             for way, (_, base, rate) in composition.subsampled.items():
                 total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
@@ -540,7 +538,7 @@ def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
     """Return the factors, (m,), that bring the most expensive split of every agent just under the target."""
     need = np.zeros(int(ledger_charges.group.max()) + 1)
     for kind in ledger_charges.kinds:
-        composition = accounts(ledger_charges, kind, None)
+        composition = collect_charges(ledger_charges, kind, None)
         # δ left for ideal samplers and ε added, by each bound.
         bounds = [
             (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))

@@ -100,7 +100,7 @@ def charges(ledger: Ledger) -> Charges:
         >>> charged = charges(Ledger(3, (laplace,)))
         >>> charged.lines["train"][0].loss[:, 0].round(4).tolist(), charged.group.tolist()
         ([0.25, 0.25, 0.25, 0.25], [0, 0, 0])
-        >>> accounts(charged, "train", channel=None).pure().round(4).tolist()
+        >>> collect_charges(charged, "train", channel=None).pure().round(4).tolist()
         [1.0]
     """
     channels = ledger.charged_channels
@@ -439,7 +439,7 @@ class ComposedCharges:
         )
 
 
-def accounts(ledger_charges: Charges, split: Split, channel: str | None) -> ComposedCharges:
+def collect_charges(ledger_charges: Charges, split: Split, channel: str | None) -> ComposedCharges:
     """Collect the charges to one split over one or all channels."""
     lines = [line for line in ledger_charges.lines[split] if channel in (None, line.channel)]
     groups = int(ledger_charges.group.max()) + 1

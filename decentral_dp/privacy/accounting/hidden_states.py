@@ -138,21 +138,23 @@ def hidden_mu(
     """
     inside = np.isinf(rounds.noise)
     hidden = ~rounds.observed
-    for t in range(1, len(rounds.noise)):
-        factors = rounds.factors[rounds.factor_index[t]]
-        if factors[np.ix_(inside[t], hidden[t - 1])].any():
-            raise ValueError("an adversary must see all inputs of its members")
-    if inside[:, victims].any():
-        raise ValueError("the victim must not be a member of the adversary")
-    if rounds.covariance is not None and not (
-        np.isfinite(rounds.noise).all()
-        and rounds.noise.all()
-        and not (rounds.weights.any() and (radius is not None or rounds.observed[-1].any()))
-    ):
-        raise ValueError(
-            "correlated noise requires that all agents send in every round, none of them is a member, and no "
-            "last message is observed with an average"
+    unseen_inputs = (
+        rounds.factors[rounds.factor_index[t]][np.ix_(inside[t], hidden[t - 1])].any()
+        for t in range(1, len(rounds.noise))
+    )
+    average_is_seen = rounds.weights.any() and (radius is not None or rounds.observed[-1].any())
+    fault = ""
+    if any(unseen_inputs):
+        fault = "an adversary must see all inputs of its members"
+    elif inside[:, victims].any():
+        fault = "the victim must not be a member of the adversary"
+    elif rounds.covariance is not None and (inside.any() or not rounds.noise.all() or average_is_seen):
+        fault = (
+            "correlated noise requires that all agents send in every round, none of them is a member, and no last "
+            "message is observed with an average"
         )
+    if fault:
+        raise ValueError(fault)
     precision = None if rounds.covariance is None else _bound_precision(rounds.covariance)
     public = np.vstack([rounds.weights, rounds.observed])
     roles = _unique_columns(public)

@@ -142,7 +142,7 @@ def remainder(
     return float((explicit**power).sum() + factor**power * tail) * (1.0 + 1e-12)
 
 
-def price_endless(
+def account_endless(
     queries: Sequence[DecayingRelease],
     batch: int,
     warm_start: int = 0,
@@ -167,7 +167,7 @@ def price_endless(
     Example:
         >>> from decentral_dp.privacy.schedules import StepSize
         >>> gradient = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
-        >>> round(price_endless([gradient], batch=5), 3), price_endless([gradient], batch=5, records=100)
+        >>> round(account_endless([gradient], batch=5), 3), account_endless([gradient], batch=5, records=100)
         (0.122, inf)
     """
     arrivals = Arrivals(batch, warm_start, records)

@@ -275,8 +275,6 @@ def smallest_epsilon(mu: Array, target: Array) -> Array:
         mu: distances μ > 0 of the pairs, any shape.
         target: target log δ, of the same shape.
     """
-    if mu.ndim == 0:
-        return np.asarray(_smallest_of_one(float(mu), float(target)))
     low, high = np.zeros_like(mu), 0.5 * mu * mu + mu * np.sqrt(-2.0 * target)
     for turn in range(_BISECTIONS):
         middle = 0.5 * (low + high)
@@ -288,30 +286,11 @@ def smallest_epsilon(mu: Array, target: Array) -> Array:
     return high
 
 
-def _smallest_of_one(m: float, target: float) -> float:
-    """Bisect as `smallest_epsilon` does, with identical results but without the overhead of arrays."""
-    low, high = 0.0, 0.5 * m * m + m * math.sqrt(-2.0 * target)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            if middle in (low, high):
-                break
-            first = scipy.special.log_ndtr(0.5 * m - middle / m)
-            second = middle + scipy.special.log_ndtr(-0.5 * m - middle / m)
-            log_delta = first + np.log(-np.expm1(np.minimum(0.0, second - first)))
-            low, high = (low, middle) if log_delta <= target else (middle, high)
-    return high
-
-
 def _base_epsilon(e: Array, rate: float) -> Array:
     """Return log(1 + (e^e − 1)/η), the ε whose amplified value is e."""
     if rate == 1.0:
         return e
     return np.where(e < 500.0, np.log1p(np.expm1(np.minimum(e, 500.0)) / rate), e - math.log(rate))
-
-
-def _laplace_reach(loss: float, rate: float) -> float:
-    return float(amplify(loss, rate))
 
 
 def gaussian_reach(mu: float, rate: float, tail: float) -> float:
@@ -381,7 +360,8 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
         >>> coin[0].masses.round(12).tolist(), epsilon_of_masses(coin[0], 0.25)
         ([0.25, 0.0, 0.75], 0.6931471805599453)
     """
-    points = [points_of(reach, step) for _, reach in pairs]
+    # Points in (0, reach], and the first one beyond.
+    points = [max(1, math.ceil(reach / step * (1.0 - 1e-12))) for _, reach in pairs]
     e = np.asarray(np.arange(max(points, default=0) + 1) * step, dtype=np.float64)
     # Independent of the pair.
     above, falling = -np.expm1(-e), np.exp(-e)
@@ -404,16 +384,6 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
         error = errors(reach) + 2.0 * _ULP * inexact
         out.append(LossMasses(step, -n, np.maximum(0.0, masses), float(deltas[-1]), error))
     return out
-
-
-def points_of(reach: float, step: float) -> int:
-    """Return the number of grid points in (0, reach], including the first one beyond.
-
-    Example:
-        >>> points_of(reach=1.0, step=0.25), points_of(reach=0.1, step=0.25)
-        (4, 1)
-    """
-    return max(1, math.ceil(reach / step * (1.0 - 1e-12)))
 
 
 def errors(reach: float) -> float:
@@ -739,22 +709,22 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
 def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[ReleaseProfile]:
     """Yield dominating pairs of the releases. No loss beyond the reach has a probability above `tail`."""
     for bucket in _buckets(_merge_small(releases.laplace, step), share, _LAPLACE):
-        yield bucket.pair(partial(laplace_profile, rate=1.0), float)
+        yield bucket.pair(partial(laplace_profile, rate=1.0), bucket.high)
     pure = np.concatenate([releases.pure, releases.bounded_range])
     for bucket in _buckets(_merge_small(pure, step), share, _RESPONSE):
-        yield bucket.pair(response_profile, float)
+        yield bucket.pair(response_profile, bucket.high)
     for rate, bucket in _sampled_buckets(releases.sampled_laplace, share, _LAPLACE):
-        yield bucket.pair(partial(laplace_profile, rate=rate), partial(_laplace_reach, rate=rate))
+        yield bucket.pair(partial(laplace_profile, rate=rate), float(amplify(bucket.high, rate)))
     for rate, bucket in _sampled_buckets(releases.sampled_gaussian, share, _GAUSSIAN):
-        yield bucket.pair(partial(gaussian_profile, rate=rate), partial(gaussian_reach, rate=rate, tail=tail))
+        yield bucket.pair(partial(gaussian_profile, rate=rate), gaussian_reach(bucket.high, rate, tail))
     for rate, bucket in _sampled_buckets(releases.poisson, share, _POISSON):
-        yield bucket.pair(partial(poisson_profile, rate=rate), partial(poisson_reach, rate=rate, tail=tail))
+        yield bucket.pair(partial(poisson_profile, rate=rate), poisson_reach(bucket.high, rate, tail))
     for records, zero_out in np.unique(releases.poisson_groups[2:], axis=1).T:
         is_unit = np.all(releases.poisson_groups[2:] == [[records], [zero_out]], axis=0)
         unit: dict[str, Any] = {"records": int(records), "zero_out": bool(zero_out)}
         kind = _GAUSSIAN if records == 1.0 else _Kind(np.square, None)
         for rate, bucket in _sampled_buckets(releases.poisson_groups[:2, is_unit], share, kind):
-            reach = partial(group_reach, rate=rate, tail=tail, **unit)
+            reach = group_reach(bucket.high, rate, tail=tail, **unit)
             yield bucket.pair(partial(group_profile, rate=rate, **unit), reach)
     if releases.mu > 0.0:
         yield ReleaseProfile(gaussian_profile(releases.mu, 1.0), gaussian_reach(releases.mu, 1.0, tail), 1)
@@ -803,13 +773,13 @@ class _Bucket(NamedTuple):
     weight: float
     number: int
 
-    def pair(self, profile: Callable[[float], Profile], reach: Callable[[float], float]) -> ReleaseProfile:
-        """Return the dominating pair, for a profile and a reach of one sensitivity."""
+    def pair(self, profile: Callable[[float], Profile], reach: float) -> ReleaseProfile:
+        """Return the dominating pair, for a profile of one sensitivity and the reach of the larger one."""
         high = profile(self.high)
         if self.weight == 0.0:
-            return ReleaseProfile(high, reach(self.high), self.number)
+            return ReleaseProfile(high, reach, self.number)
         low, weight = profile(self.low), self.weight
-        return ReleaseProfile(lambda e: weight * low(e) + (1.0 - weight) * high(e), reach(self.high), self.number)
+        return ReleaseProfile(lambda e: weight * low(e) + (1.0 - weight) * high(e), reach, self.number)
 
 
 def laplace_weights(values: Array, low: float, high: float) -> Array:

@@ -21,8 +21,8 @@ from decentral_dp.privacy.accounting.accountants import epsilon_at
 from decentral_dp.privacy.accounting.charges import (
     MOST_COLUMNS,
     SamplerCounts,
-    accounts,
     charges,
+    collect_charges,
     count_samples,
     gather,
 )
@@ -118,7 +118,7 @@ def record_costs(ledger: Ledger) -> list[RecordCost]:
     """
     ledger_charges, costs = charges(ledger), list[RecordCost]()
     for split in ledger_charges.kinds:
-        composition, counts = accounts(ledger_charges, split, None), count_samples(ledger_charges, split, None)
+        composition, counts = collect_charges(ledger_charges, split, None), count_samples(ledger_charges, split, None)
         bundles = composition.equal_groups(np.arange(composition.groups))
         if len(bundles) > MOST_COLUMNS:
             bundles = gather(bundles, np.maximum(composition.size(), np.finfo(np.float64).tiny))

@@ -43,7 +43,7 @@ from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, lock_file,
 from decentral_dp.files.exports import to_parquet
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import own
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.randomness import Root, generator_of, root_bytes, root_of
 from decentral_dp.simulation.folder.journal_lines import (
     FORMAT,
@@ -521,7 +521,7 @@ def _partial(
     spending_job: Any = job
     if released < job.rounds and not is_adaptive:
         ledger = job.ledger.truncate(released)
-        budget = price(ledger, job.scenario.privacy.delta)
+        budget = account(ledger, job.scenario.privacy.delta)
         spending_job = replace(spending_job, rounds=released, ledger=ledger, budget=budget)
     statement = statement_of(spending_job) if is_planned else without_bound(statement_of(spending_job))
     content = {

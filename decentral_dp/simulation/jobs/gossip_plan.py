@@ -20,7 +20,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.participants import Network
-from decentral_dp.privacy.accounting.accountants import AgentCosts, calibrate, price
+from decentral_dp.privacy.accounting.accountants import AgentCosts, account, calibrate
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, sampled_unit
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, GAUSSIAN_BITS, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
@@ -423,7 +423,7 @@ def gossip_job(c: Components) -> GossipJob:
         """Return the job with this noise."""
         noise = noise._replace(is_final=True)
         ledger = plan_ledger(noise, rounds)
-        budget, text = price(ledger, privacy.delta), ""
+        budget, text = account(ledger, privacy.delta), ""
         # The text is true of fresh noise only.
         if factor is None:
             averaged = averaged_noises(r.topology)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.bilevel_steps import signed_records
@@ -126,7 +126,7 @@ def test_published_noise_has_certified_epsilon_below_claim(content: Make) -> Non
     """σ = 32K√(T log 1/δ)/(nε) is valid but loose: ε is at most a fifth of the claim."""
     privacy = {"guarantee": "as_published", "epsilon": 1.0}
     job = build(load(as_published(content(privacy=privacy, algorithm={"rounds": 10}))))
-    certified = float(price(job.ledger, 1e-6).epsilon[0])
+    certified = float(account(job.ledger, 1e-6).epsilon[0])
     assert 0.0 < certified < 0.2
     run = decentral_dp.run(as_published(content(privacy=privacy)))
     assert run.records.costs_within(run.simulation().ledger)

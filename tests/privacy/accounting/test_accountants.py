@@ -14,7 +14,7 @@ from scipy.integrate import simpson
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
-from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, gaussian_epsilon, price, spending
+from decentral_dp.privacy.accounting.accountants import account, epsilon_at, epsilon_of, gaussian_epsilon, spending
 from decentral_dp.privacy.accounting.charges import MOST_COLUMNS
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -44,7 +44,7 @@ def composed(losses: np.ndarray, delta: float = DELTA) -> float:
     [(100, 1.035444, 0.272299), (1000, 1.277571, 0.330742), (10_000, 1.465694, 0.373075)],
 )
 def test_stream_of_one_record_a_round(rounds: int, train: float, validation: float) -> None:
-    budget = price(sampling(rounds), 0.0)
+    budget = account(sampling(rounds), 0.0)
     # The rounding grid adds at most 2⁻²⁰ of the cost.
     assert budget.records["train"].epsilon_pure[0] == pytest.approx(train, rel=1.5e-6)
     assert budget.records["validation"].epsilon_pure[0] == pytest.approx(validation, rel=3e-6)
@@ -54,8 +54,8 @@ def test_stream_of_one_record_a_round(rounds: int, train: float, validation: flo
 
 def test_minibatches_of_fifty_in_six_thousand() -> None:
     size = np.full(720, 50.0)
-    assert price(pair_stream(720, weight=size), 0.0).epsilon_pure[0] == pytest.approx(1.657, abs=5e-4)
-    sampled = price(pair_stream(720, weight=size, rate=50 / 6000), 0.0)
+    assert account(pair_stream(720, weight=size), 0.0).epsilon_pure[0] == pytest.approx(1.657, abs=5e-4)
+    sampled = account(pair_stream(720, weight=size, rate=50 / 6000), 0.0)
     assert sampled.epsilon_pure[0] == pytest.approx(0.01383, abs=5e-6)
 
 
@@ -63,7 +63,7 @@ def test_gaussian_stream_is_exactly_gaussian() -> None:
     rounds, index = 100, np.arange(1, 101)
     counts = np.arange(1.0, rounds + 1)
     lines = [line(c, {"train": steps(c, rounds) * 2 / counts}, deviations(c, index), "gaussian") for c in "xyz"]
-    budget = price(ledger(*lines), DELTA)
+    budget = account(ledger(*lines), DELTA)
     assert budget.epsilon[0] == pytest.approx(1.057, abs=1e-3)
     assert math.isinf(budget.epsilon_pure[0])
 
@@ -150,7 +150,7 @@ def test_gaussian_composition_against_the_closed_form(mu: float, parts: int) -> 
 @pytest.mark.parametrize("decay", [0.3, 0.8])
 def test_no_looser_than_renyi_nor_the_plain_sum(mechanism: str, decay: float) -> None:
     size = 0.5 * np.arange(1, 201) ** -decay
-    found = price(ledger(line("y", {"train": size}, np.ones(200), mechanism)), DELTA).epsilon[0]
+    found = account(ledger(line("y", {"train": size}, np.ones(200), mechanism)), DELTA).epsilon[0]
     event = dp_event.LaplaceDpEvent if mechanism == "laplace" else dp_event.GaussianDpEvent
     accountant = rdp.RdpAccountant()
     for s in size:
@@ -164,7 +164,7 @@ def test_mixed_mechanisms_against_quadrature(loss: float, mu: float) -> None:
     """δ(ε) = E_L[δ_Gauss(ε − L)] over the Laplace loss L."""
     a = line("y", {"train": np.array([loss])}, np.ones(1))
     b = line("z", {"train": np.array([mu])}, np.ones(1), "gaussian")
-    both, alone = price(ledger(a, b), DELTA).epsilon[0], price(ledger(b), DELTA).epsilon[0]
+    both, alone = account(ledger(a, b), DELTA).epsilon[0], account(ledger(b), DELTA).epsilon[0]
     assert alone < both < alone + loss
 
     def delta(epsilon: float) -> float:
@@ -184,7 +184,7 @@ def test_a_batch_is_amplified_once_over_all_its_channels() -> None:
     """N = 2, B = 1, data {+1, −1} against {−1, −1}, y and z released from the same record: an exact counterexample."""
     a, b, eta = 1.3, 0.9, 0.5
     lines = [line(c, {"train": np.array([e])}, np.ones(1), rate=eta) for c, e in (("y", a), ("z", b))]
-    budget = price(ledger(*lines), 0.0)
+    budget = account(ledger(*lines), 0.0)
     exact = math.log(eta * math.exp(a + b) + 1.0 - eta)
     per_channel = sum(math.log1p(eta * math.expm1(e)) for e in (a, b))
     assert per_channel < exact
@@ -195,8 +195,8 @@ def test_a_batch_is_amplified_once_over_all_its_channels() -> None:
 
 def test_amplifying_per_channel_would_show_at_a_hundredth_of_the_noise() -> None:
     fine = pair_stream(720, weight=np.full(720, 50.0), rate=50 / 6000, finer=100.0)
-    assert price(fine, 0.0).epsilon_pure[0] == pytest.approx(1.556, abs=5e-4)
-    alone = price(fine, 0.0).channels
+    assert account(fine, 0.0).epsilon_pure[0] == pytest.approx(1.556, abs=5e-4)
+    alone = account(fine, 0.0).channels
     assert alone["y"].epsilon_pure[0] + alone["z"].epsilon_pure[0] == pytest.approx(1.482, abs=5e-4)
 
 
@@ -236,7 +236,7 @@ def test_the_budget_is_the_dearer_kind_and_a_record_in_both_costs_the_sum() -> N
     train, validation, scale = np.array([0.4, 0.2]), np.array([0.3, 0.25]), 1.0
     y = line("y", {"train": train}, np.ones(2))
     z = line("z", {"train": train, "validation": validation}, np.ones(2))
-    budget = price(ledger(y, z), 0.0)
+    budget = account(ledger(y, z), 0.0)
     assert budget.records["train"].epsilon_pure[0] == pytest.approx(2 * train.sum(), rel=1e-5)
     assert budget.records["validation"].epsilon_pure[0] == pytest.approx(validation.sum(), rel=1e-5)
     assert budget.epsilon_pure[0] == budget.records["train"].epsilon_pure[0]
@@ -259,9 +259,9 @@ def test_a_validation_record_may_be_the_dearer_one(mechanism: str) -> None:
         line("z", {"validation": 0.3 * rounds}, rounds, mechanism),
     )
     alone = ledger(line("z", {"validation": 0.3 * rounds}, rounds, mechanism))
-    budget = price(both, DELTA)
+    budget = account(both, DELTA)
     assert budget.epsilon[0] == budget.records["validation"].epsilon[0] > budget.records["train"].epsilon[0] > 0.0
-    assert budget.epsilon[0] == price(alone, DELTA).epsilon[0] == epsilon_of(both, DELTA)[0]
+    assert budget.epsilon[0] == account(alone, DELTA).epsilon[0] == epsilon_of(both, DELTA)[0]
     assert spending(both, DELTA, [10])[0] == pytest.approx(budget.epsilon[0], rel=1e-6)
 
 
@@ -274,10 +274,10 @@ def test_what_hides_nothing_costs_infinity(delta: float) -> None:
     drawn = line("y", {"train": np.array([0.1, np.inf])}, np.ones(2), rate=0.1)
     for bad in (unbounded, silent, zero, gaussian, drawn):
         beside = line("z", {"train": np.array([0.1, 0.1])}, np.ones(2), "laplace")
-        budget = price(ledger(bad, beside), delta)
+        budget = account(ledger(bad, beside), delta)
         assert budget.epsilon.tolist() == [np.inf]
         assert budget.channels["z"].epsilon[0] < 1.0
-    assert price(ledger(line("y", {"train": np.zeros(2)}, np.zeros(2), "none")), delta).epsilon.tolist() == [0.0]
+    assert account(ledger(line("y", {"train": np.zeros(2)}, np.zeros(2), "none")), delta).epsilon.tolist() == [0.0]
 
 
 def test_unknown_or_unsound_lines_are_refused() -> None:
@@ -295,10 +295,10 @@ def test_unknown_or_unsound_lines_are_refused() -> None:
     }
     for words, lines in cases.items():
         with pytest.raises(InputError, match=words):
-            price(ledger(*lines), DELTA)
+            account(ledger(*lines), DELTA)
     for delta in (-0.1, 1.0, math.nan):
         with pytest.raises(InputError, match="delta"):
-            price(ledger(good), delta)
+            account(ledger(good), delta)
 
 
 @given(st.lists(st.floats(0.001, 2.0), min_size=1, max_size=30), st.floats(1.01, 3.0), st.integers(0, 2**32 - 1))
@@ -306,7 +306,7 @@ def test_unknown_or_unsound_lines_are_refused() -> None:
 def test_monotone_and_blind_to_order_and_splitting(losses: list[float], factor: float, seed: int) -> None:
     e = np.asarray(losses)
     base = epsilon_of(one(e), DELTA)[0]
-    pure = price(one(e), 0.0).epsilon[0]
+    pure = account(one(e), 0.0).epsilon[0]
     loose = 1.006
     assert base <= pure
     assert epsilon_of(one(e).rescale(factor), DELTA)[0] <= base * loose
@@ -336,8 +336,8 @@ def test_very_small_delta_costs_no_more_than_what_is_proven_without_numerics() -
 def test_schedules_of_equal_sums_are_not_taken_for_one() -> None:
     # At a δ this large their costs differ by more than a last bit.
     columns, delta = np.array([[1.0] * 6, [0.5, 1.5] * 3, [1.0] * 6, [0.25, 1.75] * 3]), 0.1
-    together = price(own_columns(columns), delta).epsilon
-    alone = [price(own_columns(c[None]), delta).epsilon[0] for c in columns]
+    together = account(own_columns(columns), delta).epsilon
+    alone = [account(own_columns(c[None]), delta).epsilon[0] for c in columns]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
     assert together[0] == together[2]
     assert np.diff(np.unique(together)).min() > 0.3
@@ -354,7 +354,7 @@ def own_columns(losses: np.ndarray) -> Ledger:
 def test_more_columns_than_are_composed_one_by_one() -> None:
     factors = np.random.default_rng(4).uniform(0.5, 8.0, 2 * MOST_COLUMNS)
     few, many = sampling(40), sampling(40, [1] * factors.size).rescale(factors)
-    budget = price(many, DELTA)
+    budget = account(many, DELTA)
     each = np.array([epsilon_of(few.rescale(f), DELTA)[0] for f in factors])
     assert 0 < budget.bundles <= MOST_COLUMNS
     assert (budget.epsilon >= each * (1 - 1e-9)).all()
@@ -382,7 +382,7 @@ def test_slack_of_the_samplers_is_in_the_price(mechanism: str, delta: float) -> 
     """ε of the float64 sampler at δ is that of the ideal one at what is left of δ, plus the slack in ε."""
     dimension, rounds, size = 40_000, 10, 0.1
     y = line("y", {"train": np.full(rounds, size)}, np.ones(rounds), mechanism, dimension=dimension)
-    budget = price(ledger(y), delta)
+    budget = account(ledger(y), delta)
     if mechanism == "laplace":
         loss = float(LAPLACE.cost(size, 1.0, dimension))
         assert budget.slack_epsilon == pytest.approx(rounds * dimension * 2e-15)

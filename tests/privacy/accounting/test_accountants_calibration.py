@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import calibrate, price
+from decentral_dp.privacy.accounting.accountants import account, calibrate
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line, sampling
 
@@ -34,7 +34,7 @@ def scaled(base: Ledger, factors: dict[str, np.ndarray]) -> Ledger:
 def check(base: Ledger, epsilon: float, delta: float, shares: dict[str, float] | None = None) -> Ledger:
     """Calibrate, and assert that every agent ends just under the target."""
     final = scaled(base, calibrate(base, epsilon, delta, shares))
-    spent = price(final, delta).epsilon
+    spent = account(final, delta).epsilon
     assert (spent <= epsilon).all()
     assert (spent >= epsilon * (1 - 1.01e-3)).all()
     return final
@@ -70,7 +70,7 @@ def test_a_target_that_rounding_forbids_is_refused_with_what_can_be_reached(roun
     assert ("fewer rounds" in said) == (rounds > 1)
     least = float(re.search(r"cost about (\d\.\d+) at", said).group(1))  # type: ignore[union-attr]  # It would fail here.
     # The number is true: noise without end costs about that, and a target above it is met.
-    endless = [price(base.rescale(factor), DELTA).epsilon.max() for factor in np.linspace(2.0**40, 2.0**41, 40)]
+    endless = [account(base.rescale(factor), DELTA).epsilon.max() for factor in np.linspace(2.0**40, 2.0**41, 40)]
     assert 0.95 * least < min(endless) < 1.05 * least
     check(base, 1.5 * least, DELTA)
 

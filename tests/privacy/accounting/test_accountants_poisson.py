@@ -15,7 +15,7 @@ from scipy.stats import binom, norm
 
 from decentral_dp import InputError
 from decentral_dp.bounded import Split
-from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.accounting.accountants import account, epsilon_of, gaussian_epsilon
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile, poisson_profile
 from decentral_dp.privacy.clipping import Unit
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -204,10 +204,10 @@ def test_what_no_rule_covers_is_refused() -> None:
         line("gaussian", 1.0, 2, 0.1, sampling="with replacement"),
     ):
         with pytest.raises(InputError, match=r"sampl"):
-            price(Ledger(1, (wrong,)), 1e-5)
+            account(Ledger(1, (wrong,)), 1e-5)
     fixed = replace(line("gaussian", 1.0, 2, 0.1), channel="w")
     with pytest.raises(InputError, match="two samplings"):
-        price(Ledger(1, (line("gaussian", 1.0, 2, 0.1, sampling="poisson"), fixed)), 1e-5)
+        account(Ledger(1, (line("gaussian", 1.0, 2, 0.1, sampling="poisson"), fixed)), 1e-5)
 
 
 def test_exponential_mechanisms_compose_at_an_eighth() -> None:
@@ -217,7 +217,7 @@ def test_exponential_mechanisms_compose_at_an_eighth() -> None:
     rho = rounds * each**2 / 8.0
     assert ranged <= (rho + 2.0 * np.sqrt(rho * np.log(1e6))) * (1.0 + 1e-9)
     assert ranged < 0.62 * float(epsilon_of(Ledger(1, (line("pure", each, rounds),)), 1e-6)[0])
-    assert price(Ledger(1, (line("exponential", each, rounds),)), 0.0).epsilon[0] == pytest.approx(rounds * each)
+    assert account(Ledger(1, (line("exponential", each, rounds),)), 0.0).epsilon[0] == pytest.approx(rounds * each)
 
 
 @pytest.mark.parametrize(("rounds", "each"), [(4000, 0.01), (400, 0.1), (30, 0.5)])
@@ -254,5 +254,5 @@ def test_a_distorted_law_costs_twice_its_distortion_and_some_delta() -> None:
 
 
 def test_nothing_is_certified_of_an_uncertified_law() -> None:
-    budget = price(Ledger(1, (line("uncertified", 1.0, 1),)), 1e-5)
+    budget = account(Ledger(1, (line("uncertified", 1.0, 1),)), 1e-5)
     assert np.isinf(budget.epsilon[0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decentral_dp.privacy.accounting.accountants import epsilon_of, price
+from decentral_dp.privacy.accounting.accountants import account, epsilon_of
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line
 
@@ -31,7 +31,7 @@ def responses_delta(loss: float, count: int, epsilon: float) -> float:
 @pytest.mark.parametrize("loss", [0.01, 0.5, 1.0, 6.0])
 def test_one_release_is_randomised_response(loss: float) -> None:
     exact = math.log(math.exp(loss) - DELTA * (1.0 + math.exp(loss)))
-    found = price(pure([loss]), DELTA)
+    found = account(pure([loss]), DELTA)
     assert exact - 1e-9 <= found.epsilon[0] <= exact + 0.01 * loss
     assert found.epsilon_pure[0] == loss
     # An exact sampler adds nothing.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 
@@ -52,13 +52,13 @@ def alone(ledger: Ledger, kind: str) -> Ledger:
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_kinds_that_are_charged_alike_cost_what_each_costs_alone(mechanism: str, alike: bool, delta: float) -> None:
     ledger = made(mechanism, alike)
-    budget = price(ledger, delta)
+    budget = account(ledger, delta)
     for kind in KINDS:
-        apart = price(alone(ledger, kind), delta)
+        apart = account(alone(ledger, kind), delta)
         assert np.array_equal(budget.records[kind].epsilon, apart.epsilon)
         assert np.array_equal(budget.records[kind].epsilon_pure, apart.epsilon_pure)
     for name in ("x", "y", "z"):
-        each = [price(alone(ledger, kind), delta).channels.get(name) for kind in KINDS]
+        each = [account(alone(ledger, kind), delta).channels.get(name) for kind in KINDS]
         largest = np.max([cost.epsilon for cost in each if cost is not None], axis=0)
         assert np.array_equal(budget.channels[name].epsilon, largest)
 

@@ -15,7 +15,7 @@ import decentral_dp
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import float_slack
-from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.accounting.accountants import account, gaussian_epsilon
 from decentral_dp.privacy.accounting.float_slack import (
     SHARES,
     DrawnVariates,
@@ -282,7 +282,7 @@ def wide_plan(z: float, width: int, rounds: int = 2344, rate: float = 2048 / 60_
 
 
 def test_eleven_million_coordinates_have_a_price() -> None:
-    budget = price(wide_plan(24.4, 11_000_000), 60_000**-1.1)
+    budget = account(wide_plan(24.4, 11_000_000), 60_000**-1.1)
     assert 0.49 < budget.epsilon[0] < 0.54
     assert 0.0 < budget.slack_epsilon < 0.02
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import decentral_dp
-from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
+from decentral_dp.privacy.accounting.accountants import account, gaussian_epsilon
 from decentral_dp.privacy.accounting.infinite_horizon import (
     Arrivals,
     DecayingRelease,
-    price_endless,
+    account_endless,
     remainder,
     round_losses,
 )
@@ -31,8 +31,8 @@ def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingR
 
 
 def test_endless_stream_of_one_record_a_round() -> None:
-    assert price_endless(queries("y", "z"), 1) == pytest.approx(2.139992, abs=1e-6)
-    assert price_endless(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
+    assert account_endless(queries("y", "z"), 1) == pytest.approx(2.139992, abs=1e-6)
+    assert account_endless(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
 
 
 def test_a_finite_shard_and_an_endless_stream_part() -> None:
@@ -43,8 +43,8 @@ def test_a_finite_shard_and_an_endless_stream_part() -> None:
     endless = [sum(round_losses(q, Arrivals(5), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
     np.testing.assert_allclose(finite, [0.5456, 3.564, 27.00, 209.5, 1632.7], rtol=2e-4)
     np.testing.assert_allclose(endless, [0.21, 0.26, 0.29, 0.32, 0.35], atol=0.006)
-    assert price_endless(queries("y", "z"), 5, records=30) == math.inf
-    assert price_endless(queries("y", "z"), 50, records=50) == math.inf
+    assert account_endless(queries("y", "z"), 5, records=30) == math.inf
+    assert account_endless(queries("y", "z"), 50, records=50) == math.inf
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
@@ -52,10 +52,10 @@ def test_rounds_are_priced_as_in_a_ledger(mechanism: str) -> None:
     rounds = 200
     if mechanism == "laplace":
         found = sum(round_losses(q, Arrivals(1), rounds).sum() for q in queries("y", "z"))
-        assert found == pytest.approx(price(sampling(rounds), 0.0).epsilon_pure[0], rel=2e-6)
+        assert found == pytest.approx(account(sampling(rounds), 0.0).epsilon_pure[0], rel=2e-6)
     else:
         squares = sum((round_losses(q, Arrivals(1), rounds, "gaussian") ** 2).sum() for q in queries("y", "z"))
-        ledger = price(sampling(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
+        ledger = account(sampling(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
         # The rounding grid adds 2⁻¹⁶ a coordinate to every μ.
         assert float(gaussian_epsilon(math.sqrt(squares), 1e-5)) == pytest.approx(ledger, rel=1e-2)
 
@@ -94,18 +94,18 @@ def test_remainder_against_a_long_sum() -> None:
 def test_squares_of_a_finite_shard_may_converge_where_the_sum_does_not() -> None:
     """Constant Laplace noise, v = 0.7: Σε diverges, Σε² = Σ u^{−1.4} does not, and neither does ε(δ)."""
     query = [DecayingRelease(StepSize(0.01, 0.7), StepSize(1.0, 0.0), 1.0)]
-    assert price_endless(query, 20, records=20) == math.inf
-    assert price_endless(query, 20, records=20, delta=1e-5) < 0.1
-    gaussian = price_endless(query, 20, records=20, mechanism="gaussian", delta=1e-5)
+    assert account_endless(query, 20, records=20) == math.inf
+    assert account_endless(query, 20, records=20, delta=1e-5) < 0.1
+    gaussian = account_endless(query, 20, records=20, mechanism="gaussian", delta=1e-5)
     assert 0.0 < gaussian < 0.1
-    assert price_endless(query, 20, records=20, mechanism="gaussian") == math.inf
+    assert account_endless(query, 20, records=20, mechanism="gaussian") == math.inf
 
 
 def test_nothing_charged_costs_nothing_and_no_noise_costs_everything() -> None:
     assert remainder(DecayingRelease(StepSize(0.0, 0.5), StepSize(1.0, 0.1), 1.0), Arrivals(1)) == 0.0
     assert remainder(DecayingRelease(StepSize(1.0, 0.5), StepSize(1.0, 0.1), 0.0), Arrivals(1)) == 0.0
     assert remainder(DecayingRelease(StepSize(1.0, 0.5), StepSize(0.0, 0.1), 1.0), Arrivals(1)) == math.inf
-    assert price_endless([], 1) == 0.0
+    assert account_endless([], 1) == 0.0
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

@@ -22,7 +22,7 @@ import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped, UnplannedReleaseError
 from decentral_dp.exchange import Bundle
-from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation import run as runner
@@ -180,7 +180,7 @@ def test_the_result_of_an_interrupted_run_has_the_epsilon_of_its_releases(
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert 6 <= result["rounds"] <= 7
     job = build_job(small)
-    spent = price(job.ledger.truncate(result["rounds"]), job.scenario.privacy.delta)
+    spent = account(job.ledger.truncate(result["rounds"]), job.scenario.privacy.delta)
     assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
 
