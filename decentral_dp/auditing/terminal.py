@@ -15,7 +15,7 @@ from rich.text import Text
 from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.check import CheckResult, try_component
 from decentral_dp.auditing.membership import Inference, describe_inference, infer_membership
-from decentral_dp.auditing.network_view import NetworkView, prepare
+from decentral_dp.auditing.network_view import NetworkView, compute_view
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable, quoted
@@ -188,11 +188,10 @@ def network_command(
         InputError: the job or the coalitions are not supported.
     """
     job = build_job(load_scenario(scenario, overrides))
-    network = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
     with ProgressBar("adversaries", quiet=as_json) as progress:
-        view = network.view(progress)
+        view = compute_view(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None, progress)
     paths: list[Path] = []
     if out is not None:
         from decentral_dp.auditing.plots import write_distances

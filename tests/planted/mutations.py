@@ -1652,8 +1652,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a neighbour's cost without the float64 term",
         "auditing/network_view.py",
-        "mu = observer_mu(self.steps, self.observers, self.price_classes, published, reporter)\n",
-        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, published, reporter), total)\n",
+        "mu = observer_mu(steps, observers, first, published, reporter)\n",
+        "mu = np.minimum(observer_mu(steps, observers, first, published, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_training_is_between_linear_gossip_and_all_messages",),
     ),
     Mutation(
