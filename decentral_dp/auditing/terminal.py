@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
+from decentral_dp.auditing.audit import AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.check import CheckResult, try_component
 from decentral_dp.auditing.membership import Inference, describe_inference, infer_membership
 from decentral_dp.auditing.network_view import NetworkView, compute_view
@@ -129,7 +129,12 @@ def audit_command(
         with refuse_damaged(run, "audit"):
             read_result(run)
     if not as_json:
-        print_plan(plan)
+        limits = (
+            f"{plan.runs} runs of each of two data sets, adversary {plan.adversary!r}. Counting can show at most ε = "
+            f"{epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
+            "no limit."
+        )
+        console().print(Text(limits))
     with ProgressBar("runs", quiet=as_json) as progress:
         result = play_game(plan, file, progress)
     page = None if run is None else add_to_run(result, run)
@@ -139,16 +144,6 @@ def audit_command(
         print_audit(result)
         _print_paths([file, page])
     return result.status not in UNSOUND
-
-
-def print_plan(plan: AuditPlan) -> None:
-    """Print the game and its largest lower bound."""
-    text = (
-        f"{plan.runs} runs of each of two data sets, adversary {plan.adversary!r}. Counting can show at most "
-        f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
-        "no limit."
-    )
-    console().print(Text(text))
 
 
 def print_audit(result: AuditResult) -> None:

@@ -176,8 +176,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "components tested on dense records only",
         "auditing/component_runs.py",
-        "chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed))",
-        "searched_pairs(job.shards, pairs, seed)",
+        "chain(sparse, searched_pairs(shards, pairs, seed))",
+        "searched_pairs(shards, pairs, seed)",
         ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_only_some_records_is_refused",),
     ),
     Mutation(
