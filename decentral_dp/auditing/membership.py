@@ -61,7 +61,8 @@ def minimax_scores(problem: Any, x: Array, records: Any) -> Array:
     order = np.random.default_rng(0).permutation(len(records[0]))
     back, shuffled_records, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        return -problem.record_losses(model, shuffled_records)[back]
+        losses: Array = problem.record_losses(model, shuffled_records)
+    return -losses[back]
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> Array:

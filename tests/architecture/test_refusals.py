@@ -200,11 +200,13 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         with_shards("dp_bilevel_breast_cancer", "run.agent_scores=true"),
     ),
     "central.jobs._MINIMAX": (
+        ("recursive_spider", "problem.kind='dro'", "problem.divergence='chi2'", "problem.radius=null"),
+        (RANKING, "algorithm.rate=1e-4"),
         (RANKING, "algorithm.init={z=1.0}"),
         # Only algorithms for bilevel problems have the key.
         lambda: refuse(
             SimpleNamespace(s=load_scenario(RANKING), components=SimpleNamespace(keys={"domain": Domain()})),
-            TABLES["central.jobs._MINIMAX"][1:],
+            TABLES["central.jobs._MINIMAX"][3:],
         ),
         (RANKING, "privacy.clip={x=1.0, z=1.0}"),
     ),
