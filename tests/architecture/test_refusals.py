@@ -237,6 +237,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (RANKING, "algorithm.solver='ascent'", "algorithm.y=null"),
     ),
     "config.scenario_components._RECORDS": (
+        lambda: build(TRAINING, MANIFEST, data=RECORDS),
         (TRAINING, FILES),
         (TRAINING, MANIFEST),
         (TRAINING, MANIFEST, FILES, "problem.partition='iid'"),
@@ -371,8 +372,3 @@ def test_every_row_is_triggered(table: str, k: int, monkeypatch: pytest.MonkeyPa
             raise
     else:
         pytest.fail(f"no error of {row.key}: {row.problem}")
-
-
-def test_custom_records_with_a_manifest_are_refused() -> None:
-    with pytest.raises(InputError, match=r"problem\.manifest: cannot be combined with custom records"):
-        build(TRAINING, MANIFEST, data=RECORDS)
