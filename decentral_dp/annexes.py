@@ -34,7 +34,7 @@ FUNCTIONS: Mapping[str, str] = {
     "plan_audit": f"{_AUDITING}.audit:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
     "check": f"{_AUDITING}.check:try_component",
-    "prepare": f"{_AUDITING}.network_view:prepare",
+    "compute_view": f"{_AUDITING}.network_view:compute_view",
     "audit_command": f"{_AUDITING}.terminal:audit_command",
     "check_command": f"{_AUDITING}.terminal:check_command",
     "network_command": f"{_AUDITING}.terminal:network_command",

@@ -299,7 +299,7 @@ class Job:
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Compute ε against honest-but-curious neighbours, as `network_view`."""
-        view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(join_callbacks(callbacks))
+        view: NetworkView = annex("compute_view")(self.simulation(), coalitions, join_callbacks(callbacks))
         return view
 
 

@@ -442,7 +442,16 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
         graph, problems = entry.rules.graph, _PROBLEMS[entry.solves]
         algorithm = _ALGORITHMS[graph] if is_object else tomllib.loads(algorithm_tables(entry))["algorithm"]
     else:
-        solves = _find_problem_type(code, name)
+        solves, why = None, ""
+        try:
+            solves = outside.problem_type(code, name)
+        except InputError as error:
+            why = f" If it is meant as a problem: {error}"
+        if solves is None:
+            raise InputError(
+                f"check: {name} is not an algorithm, a problem or an objective. Fix: for a topology, data, a "
+                f"partition, a mechanism or a function, check a scenario that uses it.{why}"
+            )
         graph, problems = "star" if solves == "minimax" else "ring", ({"kind": name},)
         problems = _PROBLEMS[solves][:1] if is_object else problems
         algorithm = _ALGORITHMS[graph]
@@ -471,18 +480,3 @@ def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
     if first is None:
         raise refusal
     return first
-
-
-def _find_problem_type(code: Any, name: str) -> str:
-    """Return the kind of a custom problem. Raises InputError for components that need a scenario."""
-    kind, why = None, ""
-    try:
-        kind = outside.problem_type(code, name)
-    except InputError as error:
-        why = f" If it is meant as a problem: {error}"
-    if kind is None:
-        raise InputError(
-            f"check: {name} is not an algorithm, a problem or an objective. Fix: for a topology, data, a "
-            f"partition, a mechanism or a function, check a scenario that uses it.{why}"
-        )
-    return kind

@@ -114,43 +114,26 @@ def constant_shards(shards: Shards, value: float) -> Shards:
     return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
 
 
-def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
-    """Yield a pair in which all records differ, then one train record, then one validation record."""
-    base = synthetic_shards(shards, 0)
-    yield ShardsPair(base, synthetic_shards(shards, 1), 0, None)
-    yield from _replace_first_records(base)
-
-
-def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
-    """Yield a pair with one train record replaced, then one with one validation record; all other records are 0."""
-    if shards.trajectory is None:
-        yield from _replace_first_records(constant_shards(shards, 0.0))
-
-
-def _replace_first_records(base: Shards) -> Iterator[ShardsPair]:
-    """Replace one record of each split, at the first agent that has one."""
+def replaced_pairs(base: Shards) -> Iterator[ShardsPair]:
+    """Yield pairs in which one record of a split is replaced by one at the bounds, at the first agent that has one."""
     for split, indices in _list_splits(base):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
-        if agent is not None:
-            yield ShardsPair(base, _replace_by_far_record(base, int(indices[agent][0])), 0, Replacement(agent, split))
+        if agent is None:
+            continue
+        record = int(indices[agent][0])
+        features, labels = base.features.copy(), base.labels.copy()
+        if base.trajectory is not None:
+            features[record] = 1.0 / features.shape[1]
+        else:
+            features[record] = 0.0
+            features[record, 0] = -min((bound for bound in (base.l1, base.l2) if bound is not None), default=_FAR)
+            labels[record] = (labels[record] + 1) % len(base.classes) if base.classes else 1.0 - labels[record]
+        yield ShardsPair(base, replace(base, features=features, labels=labels), 0, Replacement(agent, split))
 
 
 def _list_splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
     """Return each split with the record indices of every agent."""
     return ("train", shards.train), ("validation", shards.validation)
-
-
-def _replace_by_far_record(shards: Shards, record: int) -> Shards:
-    """Replace one record by a record at the bounds."""
-    features, labels = shards.features.copy(), shards.labels.copy()
-    if shards.trajectory is not None:
-        features[record] = 1.0 / features.shape[1]
-        return replace(shards, features=features)
-    bounds = [bound for bound in (shards.l1, shards.l2) if bound is not None]
-    features[record] = 0.0
-    features[record, 0] = -min(bounds, default=_FAR)
-    labels[record] = (labels[record] + 1) % len(shards.classes) if shards.classes else 1.0 - labels[record]
-    return replace(shards, features=features, labels=labels)
 
 
 def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPair]:
@@ -396,7 +379,7 @@ class WatchedRun:
     ) -> Outcome:
         self.replacement, self.repeats, self.changes = replacement, repeats, []
         for log in self._logs:
-            log.rewind()
+            log.position = 0
         fails = converting(
             USER_ERRORS, lambda error: str(self.refusal(f"{failure}: {describe_error(error)}", "correct the code"))
         )
@@ -444,15 +427,14 @@ class _Event(NamedTuple):
 
 
 class _Log:
-    """Events of one participant, and the current round."""
+    """Events of one participant, the position of the next event, and the current round."""
 
     def __init__(self, run: WatchedRun, agents: Any, releases_per_round: int) -> None:
-        self.round = 0
+        self.round = self.position = 0
         self._run = run
         self._agents = agents
         self._releases_per_round = releases_per_round
         self._events: list[_Event] = []
-        self._position = 0
         self._is_closed = False
 
     def add(self, event: _Event) -> Any:
@@ -460,8 +442,8 @@ class _Log:
         if not self._is_closed:
             self._events.append(event)
             return event.reply
-        before = self._events[self._position] if self._position < len(self._events) else None
-        self._position += 1
+        before = self._events[self.position] if self.position < len(self._events) else None
+        self.position += 1
         if before is None or before[:2] != event[:2] or list(before.values) != list(event.values):
             raise self._sequence_refusal()
         for channel, value in event.values.items():
@@ -470,13 +452,9 @@ class _Log:
 
     def close(self) -> None:
         """End a run. Raises InputError if an event is missing."""
-        if self._is_closed and self._position != len(self._events):
+        if self._is_closed and self.position != len(self._events):
             raise self._sequence_refusal()
         self._is_closed = True
-
-    def rewind(self) -> None:
-        """Begin a run."""
-        self._position = 0
 
     def spread(self, index: int, values: Mapping[str, Any], reply: Any) -> Any:
         """Return the reply to a release with the public noise of the run added to its noisy channels."""
@@ -694,17 +672,20 @@ class PairComparison:
 
 
 def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[PairComparison]:
-    """Compare the first pairs of data sets, then the pairs of a search.
+    """Compare pairs of data sets that differ in all records, or in one; then the pairs of a search.
 
     Args:
         run: run recorded on the first data set.
         pairs: number of pairs of the search.
         seed: seed of the search.
     """
-    job = run.job
-    for pair in first_pairs(job.shards):
+    job, shards = run.job, run.job.shards
+    base = synthetic_shards(shards, 0)
+    for pair in (ShardsPair(base, synthetic_shards(shards, 1), 0, None), *replaced_pairs(base)):
         yield _compare_second_run(run, pair)
-    for pair in chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed)):
+    # All other records are 0.
+    sparse = () if shards.trajectory is not None else replaced_pairs(constant_shards(shards, 0.0))
+    for pair in chain(sparse, searched_pairs(shards, pairs, seed)):
         yield _compare_runs(job, pair)
 
 

@@ -35,6 +35,7 @@ from decentral_dp.auditing.transcripts import (
     Neighbours,
     Query,
     Transcript,
+    grid_of,
     replay,
 )
 from decentral_dp.bounded import Array, Split
@@ -197,23 +198,6 @@ def _on_grid(above: Array, cells: int) -> Array:
     return law
 
 
-def choice_epsilon(first: Array, second: Array, delta: float) -> float:
-    """Compute the least ε for which two distributions are (ε, δ)-indistinguishable.
-
-    Args:
-        first: log-probabilities, (n,).
-        second: log-probabilities of the other distribution, (n,).
-        delta: value of δ, at least 0.
-
-    Returns:
-        The least ε, at least 0.
-    """
-    loss = first - second
-    if delta == 0.0:
-        return float(np.abs(loss).max())
-    return max(least_epsilon(np.exp(first), loss, delta), least_epsilon(np.exp(second), -loss, delta))
-
-
 # Likelihoods of one transcript
 
 
@@ -259,7 +243,7 @@ def log_likelihood(transcript: Transcript, key: Key, query: Made) -> float:
         return query.log_at(released)
     if noise is None:
         return 0.0 if np.array_equal(released, _value(query), equal_nan=True) else -np.inf
-    g = noise.grid
+    g = grid_of(noise)
     integers = np.rint((released - transcript.noise_means.get(key, 0.0) - query.public) / g)
     private = np.zeros_like(released) if query.private is None else query.private
     if noise.mechanism == LAPLACE:
@@ -364,7 +348,7 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
         certain = certain or not np.array_equal(a.public, b.public, equal_nan=True)
         private = [np.zeros_like(q.public) if q.private is None else q.private for q in (a, b)]
         if noise.mechanism == GAUSSIAN and not GAUSSIAN.rounds_at_random(noise.width):
-            private = [np.rint(v / noise.grid) * noise.grid for v in private]
+            private = [np.rint(v / grid_of(noise)) * grid_of(noise) for v in private]
         parts[noise.mechanism.name].append((private[0] - private[1]) / noise.scale)
     gaussian, laplace = (np.concatenate(parts[name]) for name in (GAUSSIAN.name, LAPLACE.name))
     return Movement(gaussian, laplace, certain, np.concatenate(chosen))
@@ -642,10 +626,9 @@ def _query_move(transcript: Transcript, key: Key, first: Replay, second: Replay)
     a, b, noise = first[key], second[key], transcript.noise[key]
     if not isinstance(a, Query) or not isinstance(b, Query):
         return np.zeros(0)
-    parts = [q.public if q.private is None else q.public + q.private for q in (a, b)]
     if noise is None:
-        return np.where(parts[0] == parts[1], 0.0, np.inf)
-    return np.asarray((parts[0] - parts[1]) / (noise.scale * noise.mechanism.deviation))
+        return np.where(_value(a) == _value(b), 0.0, np.inf)
+    return np.asarray((_value(a) - _value(b)) / (noise.scale * noise.mechanism.deviation))
 
 
 # Risk of the tests of choices and samples.
@@ -660,8 +643,12 @@ class Choice(NamedTuple):
     first: Array
     second: Array
 
-    def epsilon(self, delta: float, noise: float) -> float:
-        return choice_epsilon(self.first, self.second, delta)
+    def epsilon(self, delta: float, noise: float = 1.0) -> float:
+        """Compute the least ε for which the two distributions are (ε, δ)-indistinguishable, for any noise."""
+        loss = self.first - self.second
+        if delta == 0.0:
+            return float(np.abs(loss).max())
+        return max(least_epsilon(np.exp(self.first), loss, delta), least_epsilon(np.exp(self.second), -loss, delta))
 
 
 LossDistribution: TypeAlias = Movement | Shifts | Choice

@@ -23,7 +23,6 @@ import numpy as np
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Partition, Scenario
 from decentral_dp.errors import InputError, Refusal, refuse
@@ -54,7 +53,7 @@ from decentral_dp.simulation.summary import claim_of, statement_of
 # Scores of records
 
 
-def minimax_scores(problem: Attackable, x: Array, records: Any) -> Array:
+def minimax_scores(problem: Any, x: Array, records: Any) -> Array:
     """Return the negative loss of each record, (n,), as its score at a published x (p,).
 
     Records are shuffled, since rounding may depend on the position.
@@ -62,7 +61,8 @@ def minimax_scores(problem: Attackable, x: Array, records: Any) -> Array:
     order = np.random.default_rng(0).permutation(len(records[0]))
     back, shuffled_records, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        return -problem.record_losses(model, shuffled_records)[back]
+        losses: Array = problem.record_losses(model, shuffled_records)
+    return -losses[back]
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> Array:
@@ -110,15 +110,11 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
     require_attackable(job)
     widths = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
     for name, width in widths.items():
-        if name not in published:
+        shape = published[name].shape if name in published else None
+        if shape is None or len(shape) != 2 or shape[1] != width:
             raise InputError(
-                f"audit: {job.scenario.algorithm.kind} publishes no {name}, so there is no model to score records "
-                "with. Fix: audit a run of another algorithm."
-            )
-        if published[name].ndim != 2 or published[name].shape[1] != width:
-            raise InputError(
-                f"audit: the published {name} has the wrong shape (got {published[name].shape}, expected "
-                f"{width} columns). Fix: use the unchanged run folder and data."
+                f"audit: no model to score records with (got a published {name} of shape {shape}, expected {width} "
+                "columns). Fix: use the unchanged run folder and data, or a run of another algorithm."
             )
     model = {name: published[name].mean(axis=0) for name in widths}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
@@ -175,7 +171,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
         "hold out a random share of the data (problem.test)",
     ),
     Refusal(
-        lambda job: job.solves == "minimax" and not isinstance(job.posed_problem, Attackable),
+        lambda job: job.solves == "minimax" and not hasattr(job.posed_problem, "record_losses"),
         "audit",
         "{of.scenario.problem.kind} publishes no model that scores records",
         "audit a run of a classifier or of a regression",

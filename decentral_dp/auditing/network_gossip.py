@@ -65,6 +65,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.simulation.jobs.published import LARGEST_VARIATE, epsilon_in_float64
+from decentral_dp.topology.graphs import join_names
 
 # Products of two numbers, in addition to agents³, that take as long as a round of an observer on one core.
 _PER_ROUND = 7e4
@@ -159,7 +160,7 @@ def pairwise(
             "network: noise scales must be positive and finite, and learning rates and clipping norms "
             "finite. Fix: correct the ones that are not."
         )
-    sets = observer_sets(observers, m)
+    sets = observer_sets(observers, [str(agent) for agent in range(m)])
     require_time(len(sets), m, len(g), duration(len(sets), m, len(g)))
     mixing_weights = np.eye(m) + weights
     mu, arrival = np.full((len(sets), m), np.nan), np.full((len(sets), m), -1)
@@ -205,24 +206,32 @@ def _per_agent(values: Array, m: int) -> Array:
     return np.repeat(numbers[:, None], m, axis=1) if numbers.ndim == 1 else numbers
 
 
-def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
-    """Return the observers as ascending sets; by default every agent.
+def observer_sets(
+    coalitions: Sequence[Sequence[int | str]] | None, labels: Sequence[str]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the observers as ascending sets of agents' numbers; by default every agent.
+
+    Args:
+        coalitions: sets of agents, by number or by name.
+        labels: names of the agents.
 
     Raises:
-        InputError: a set is empty, or an agent is unknown.
+        InputError: a set is empty, names an unknown agent, or has all agents, so that no victim is left.
 
     Example:
-        >>> observer_sets(None, 3), observer_sets([[2, 0]], 3)
+        >>> observer_sets(None, "abc"), observer_sets([["c", 0]], "abc")
         (((0,), (1,), (2,)), ((0, 2),))
     """
-    if observers is None:
-        return tuple((i,) for i in range(m))
-    for members in observers:
-        if not members or not all(0 <= a < m for a in members):
+    number, sets = {label: agent for agent, label in enumerate(labels)}, []
+    for members in [[i] for i in range(len(labels))] if coalitions is None else coalitions:
+        agents = {number.get(agent, -1) if isinstance(agent, str) else int(agent) for agent in members}
+        if isinstance(members, str) or not 0 < len(agents) < len(labels) or not agents <= set(range(len(labels))):
             raise InputError(
-                f"network: invalid observer (got {list(members)}, expected one or more of the agents 0 to {m - 1})."
+                f"network: invalid coalition (got {members if isinstance(members, str) else list(members)}, expected "
+                f"some but not all of {join_names(list(labels), 'agent')}). Fix: name these agents."
             )
-    return tuple(tuple(sorted({int(a) for a in members})) for members in observers)
+        sets.append(tuple(sorted(agents)))
+    return tuple(sets)
 
 
 def _worst_arrivals(

@@ -37,7 +37,7 @@ from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.errors import InputError, Refusal, quoted, refuse
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.hidden_states import hidden_mu
@@ -59,7 +59,6 @@ from decentral_dp.simulation.jobs.published import (
     published_rounds,
     sent_messages,
 )
-from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import find_symmetries
 
 if TYPE_CHECKING:
@@ -305,141 +304,94 @@ class NetworkView:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Unpriced:
-    """Public numbers of a job, from which `view` computes every ε.
+def compute_view(
+    job_plan: PlannedJob,
+    coalitions: Sequence[Sequence[int | str]] | None = None,
+    progress: Callback | None = None,
+) -> NetworkView:
+    """Compute the ε of every pair of an adversary and a victim.
 
     Args:
-        job: planned job.
-        observers: sets of agents, o in total.
-        system: arguments of `network_gossip.pairwise`.
-        nu, draws: arguments of `network_gossip.certified_epsilon`, (o,) each.
-        steps: steps of training, which `system` does not bound.
-        price_classes: result of `first_of_equal_pairs`, for training.
-        compares: whether μ of linear gossip is computed for comparison, for training.
-        has_equal_noise: whether `steps` are the result of `with_equal_noise`.
-    """
-
-    job: PlannedJob
-    observers: tuple[tuple[int, ...], ...]
-    system: Mapping[str, Any]
-    nu: Array
-    draws: NDArray[np.int64]
-    steps: Steps | None = None
-    price_classes: NDArray[np.int64] | None = None
-    compares: bool = False
-    has_equal_noise: bool = False
-
-    def view(self, progress: Callback | None = None) -> NetworkView:
-        """Compute the ε of every pair. The callback `progress` receives a `Progress` for "adversaries"."""
-        job, system, reporter = self.job, self.system, Reporter(progress, "adversaries")
-        linear: Array | None = None
-        if self.steps is None or self.price_classes is None:
-            pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
-        else:
-            total = network.everything(system["injected"], system["noise"], system["arrivals"])
-            published = job.scenario.privacy.adversary
-            mu = observer_mu(self.steps, self.observers, self.price_classes, published, reporter)
-            pairs = network.NetworkBudget(self.observers, mu, np.where(np.isnan(mu), -1, 0), total)
-            linear = np.full(mu.shape, np.nan)
-            if self.compares:
-                linear = network.pairwise(**system, observers=self.observers).mu
-        delta, inside = job.scenario.privacy.delta, np.isnan(pairs.mu)
-        certified_epsilon = network.certified_epsilon(
-            pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
-        )
-        # The costs of training include float64 rounding, and the total does not.
-        exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
-        hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
-        return NetworkView(
-            pairs,
-            np.array([hops[list(members)].min(axis=0) for members in self.observers]).astype(np.int64),
-            delta,
-            np.where(inside, np.nan, exact),
-            certified_epsilon,
-            gaussian_epsilon(pairs.total, delta),
-            job.budget.epsilon,
-            job.topology.name,
-            job.topology.labels,
-            linear,
-            job.scenario.privacy.adversary,
-            self.has_equal_noise,
-        )
-
-
-def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:
-    """Return sets of agents' numbers for sets of numbers or names.
+        job_plan: planned job.
+        coalitions: sets of colluding agents, by number or by name; by default each agent is an adversary.
+        progress: callback that receives a `Progress` for "adversaries".
 
     Raises:
-        InputError: a name is unknown.
-
-    Example:
-        >>> observer_numbers([["ben", 0], [1]], ["anna", "ben"]), observer_numbers([["1"]], ["0", "1"])
-        ([[1, 0], [1]], [[1]])
+        InputError: network DP does not support the job, a coalition is invalid, or the computation takes too long.
     """
-    number = {label: agent for agent, label in enumerate(labels)}
-    sets = []
-    for members in coalitions:
-        if isinstance(members, str):
-            raise InputError(f"network: invalid coalition (got {quoted(members)}, expected a list of agents).")
-        for agent in members:
-            if isinstance(agent, str) and agent not in number:
-                raise InputError(
-                    f"network: unknown agent (got {quoted(agent)}, expected {join_names(list(labels), 'agent')})."
-                )
-        sets.append([number[agent] if isinstance(agent, str) else agent for agent in members])
-    return sets
-
-
-def prepare(job_plan: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
-    """Compute the linear system of a job and its rounding. Raises InputError for a job that is not supported."""
     refuse(job_plan, _REFUSALS)
-    job = cast(GossipJob, job_plan)
-    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
-    sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
-    observers = network.observer_sets(sets, job.n_agents)
-    if all(len(members) == job.n_agents for members in observers):
-        raise InputError("network: all agents collude, so no victim is left. Fix: name fewer colluding agents.")
-    rounds, counts = np.arange(job.rounds), job.counts["train"]
-    step = algorithm.learning_rate.series(job.rounds)
-    averaged_counts = job.sampling.averaged_counts(rounds[:, None], counts)
+    job, reporter = cast(GossipJob, job_plan), Reporter(progress, "adversaries")
+    problem = cast(MeanEstimation | Training, job.problem)
+    observers, system = network.observer_sets(coalitions, job.topology.labels), _linear_gossip(job)
+    nu, linear, has_equal_noise = np.zeros(len(observers)), None, False
+    if isinstance(problem, MeanEstimation):
+        nu = _bound_rounding(job, problem, system, observers)
+        pairs = network.pairwise(**system, observers=observers, progress=reporter)
+    else:
+        pairs, linear, has_equal_noise = _training_pairs(job, system, observers, reporter)
+    delta, inside = job.scenario.privacy.delta, np.isnan(pairs.mu)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
-    changes = job.topology.over_time
-    mixing = (job.topology.mixing if changes is None else changes.links).toarray()
+    certified = network.certified_epsilon(pairs.mu, nu, draws, problem.q, delta, job.budget.epsilon)
+    # The costs of training include float64 rounding, and the total does not.
+    exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
+    hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
+    return NetworkView(
+        pairs,
+        np.array([hops[list(members)].min(axis=0) for members in observers]).astype(np.int64),
+        delta,
+        np.where(inside, np.nan, exact),
+        certified,
+        gaussian_epsilon(pairs.total, delta),
+        job.budget.epsilon,
+        job.topology.name,
+        job.topology.labels,
+        linear,
+        job.scenario.privacy.adversary,
+        has_equal_noise,
+    )
+
+
+def _linear_gossip(job: GossipJob) -> dict[str, Any]:
+    """Return the arguments of `network_gossip.pairwise` for the messages of a job, without its observers."""
+    algorithm, problem = cast(LdpSingleLevel | DpDsgd, job.algorithm), cast(MeanEstimation | Training, job.problem)
+    rounds, changes = np.arange(job.rounds), job.topology.over_time
+    step = algorithm.learning_rate.series(job.rounds)
+    averaged_counts = job.sampling.averaged_counts(rounds[:, None], job.counts["train"])
     # A step subtracts (1 + ridge) y − ridge x for the mean, and l2 y in training.
-    steps = compute_steps(job) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
     movement = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged_counts
-    system = {
-        "mixing": mixing,
+    return {
+        "mixing": (job.topology.mixing if changes is None else changes.links).toarray(),
         "contraction": pull if own_point else 0.0 * step,
         "injected": np.where(sent_messages(job), movement, 0.0),
         "noise": job.noise["y"].scales(rounds + 1, GAUSSIAN),
         "arrivals": np.diff(averaged_counts, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
-    nu = (
-        _bound_rounding(job, problem, system, observers)
-        if isinstance(problem, MeanEstimation)
-        else np.zeros(len(observers))
-    )
-    # Linear gossip does not receive published models.
-    is_linear = changes is None and job.scenario.privacy.adversary == "all_messages"
-    size = len(observers), job.n_agents, job.rounds
-    linear_seconds, first, compares, has_equal_noise = network.duration(*size), None, False, False
-    seconds = linear_seconds
-    if steps is not None:
+
+
+def _training_pairs(
+    job: GossipJob, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...], reporter: Reporter
+) -> tuple[network.NetworkBudget, Array, bool]:
+    """Return μ of training, μ of linear gossip (o, m) for comparison, and whether all agents have equal noise."""
+    steps, published, has_equal_noise = compute_steps(job), job.scenario.privacy.adversary, False
+    first = first_of_equal_pairs(steps, observers)
+    seconds = _seconds_of_pairs(steps, first)
+    if seconds > network.MOST_SECONDS:
+        has_equal_noise, steps = True, with_equal_noise(steps)
         first = first_of_equal_pairs(steps, observers)
         seconds = _seconds_of_pairs(steps, first)
-        if seconds > network.MOST_SECONDS:
-            has_equal_noise, steps = True, with_equal_noise(steps)
-            first = first_of_equal_pairs(steps, observers)
-            seconds = _seconds_of_pairs(steps, first)
-        compares = is_linear and seconds + linear_seconds <= network.MOST_SECONDS
-        seconds += linear_seconds if compares else 0.0
+    size = len(observers), job.n_agents, job.rounds
     network.require_time(*size, seconds)
-    return Unpriced(job, observers, system, nu, draws, steps, first, compares, has_equal_noise)
+    total = network.everything(system["injected"], system["noise"], system["arrivals"])
+    mu = observer_mu(steps, observers, first, published, reporter)
+    linear = np.full(mu.shape, np.nan)
+    # Linear gossip does not receive published models.
+    is_linear = job.topology.over_time is None and published == "all_messages"
+    if is_linear and seconds + network.duration(*size) <= network.MOST_SECONDS:
+        linear = network.pairwise(**system, observers=observers).mu
+    return network.NetworkBudget(observers, mu, np.where(np.isnan(mu), -1, 0), total), linear, has_equal_noise
 
 
 def with_equal_noise(steps: Steps) -> Steps:

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.auditing.audit import AuditPlan, AuditResult, add_to_run, plan_audit, play_game
+from decentral_dp.auditing.audit import AuditResult, add_to_run, plan_audit, play_game
 from decentral_dp.auditing.check import CheckResult, try_component
 from decentral_dp.auditing.membership import Inference, describe_inference, infer_membership
-from decentral_dp.auditing.network_view import NetworkView, prepare
+from decentral_dp.auditing.network_view import NetworkView, compute_view
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable, quoted
@@ -129,7 +129,12 @@ def audit_command(
         with refuse_damaged(run, "audit"):
             read_result(run)
     if not as_json:
-        print_plan(plan)
+        limits = (
+            f"{plan.runs} runs of each of two data sets, adversary {plan.adversary!r}. Counting can show at most ε = "
+            f"{epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
+            "no limit."
+        )
+        console().print(Text(limits))
     with ProgressBar("runs", quiet=as_json) as progress:
         result = play_game(plan, file, progress)
     page = None if run is None else add_to_run(result, run)
@@ -139,16 +144,6 @@ def audit_command(
         print_audit(result)
         _print_paths([file, page])
     return result.status not in UNSOUND
-
-
-def print_plan(plan: AuditPlan) -> None:
-    """Print the game and its largest lower bound."""
-    text = (
-        f"{plan.runs} runs of each of two data sets, adversary {plan.adversary!r}. Counting can show at most "
-        f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %. Likelihood ratios have "
-        "no limit."
-    )
-    console().print(Text(text))
 
 
 def print_audit(result: AuditResult) -> None:
@@ -188,11 +183,10 @@ def network_command(
         InputError: the job or the coalitions are not supported.
     """
     job = build_job(load_scenario(scenario, overrides))
-    network = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)
     with ProgressBar("adversaries", quiet=as_json) as progress:
-        view = network.view(progress)
+        view = compute_view(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None, progress)
     paths: list[Path] = []
     if out is not None:
         from decentral_dp.auditing.plots import write_distances

@@ -203,14 +203,10 @@ class Noise(NamedTuple):
     scale: float
     width: int
 
-    @property
-    def grid(self) -> float:
-        return _grid(self)
-
 
 @lru_cache(maxsize=2**14)
-def _grid(noise: Noise) -> float:
-    # Every run of an audit has the same noise.
+def grid_of(noise: Noise) -> float:
+    """Return the grid of a noise. Every run of an audit has the same noise."""
     return float(noise.mechanism.grid(noise.scale, noise.width))
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +29,6 @@ from decentral_dp.problems.records import take
 # Fixed cost of a block, in weights of one row and in rows.
 _OVERHEAD, _LEAST = 2_500_000, 40
 _SIZES = (32, 64, 128, 256, 512, 1024)
-
-
-class RecordBlock(NamedTuple):
-    """A block of records.
-
-    Args:
-        rows: indices of the records, (B,).
-        is_drawn: whether a record is in the sample, (B,).
-    """
-
-    rows: NDArray[np.int64]
-    is_drawn: NDArray[np.bool_]
 
 
 def block_size(records: int, rate: float, weights: int) -> int:
@@ -61,12 +49,15 @@ def block_size(records: int, rate: float, weights: int) -> int:
     return min([*(size for size in _SIZES if size < records), records], key=cost)
 
 
-def record_blocks(is_sampled: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
+def record_blocks(is_sampled: NDArray[np.bool_], size: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """Yield the blocks that contain every sampled record once.
 
     Args:
         is_sampled: whether a record is in the sample, (n,).
         size: B ≤ n.
+
+    Yields:
+        Indices of the records of a block, (B,), and whether each is in the sample, (B,).
     """
     numbers = np.flatnonzero(is_sampled)
     places = numbers % size
@@ -79,7 +70,7 @@ def record_blocks(is_sampled: NDArray[np.bool_], size: int) -> Iterator[RecordBl
         in_block = turn == k
         rows, is_drawn = np.arange(size), np.zeros(size, dtype=np.bool_)
         rows[places[in_block]], is_drawn[places[in_block]] = numbers[in_block], True
-        yield RecordBlock(rows, is_drawn)
+        yield rows, is_drawn
 
 
 def sum_over_parts(
@@ -138,7 +129,7 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
         n = len(records[0])
         coins = self.coins.generator(row, number, tag("train")).random(n)
         blocks = record_blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
-        return sum_over_parts(problem, ((take(records, block.rows), block.is_drawn) for block in blocks), queries)
+        return sum_over_parts(problem, ((take(records, rows), is_drawn) for rows, is_drawn in blocks), queries)
 
 
 @dataclass(eq=False)

@@ -40,7 +40,9 @@ _LARGEST, _SPREAD = 5.0, 20.0
 
 
 class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Private linear classifier of two classes. Subclasses define `_fit_model` and parameters with these names.
+    """Private linear classifier of two classes. Subclasses have parameters with these names.
+
+    Subclasses define `_fit_model` (features, whether positive, seed) → weights (d,), intercept, and their `FitCost`.
 
     Args:
         classes: two labels, the negative label first; None infers them from the labels, which ε does not cover.
@@ -48,12 +50,6 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes: Sequence[Any] | None
-
-    def _fit_model(
-        self, features: Array, positive: NDArray[np.bool_], seed: int | None
-    ) -> tuple[Array, float, FitCost]:
-        """Return the weights (d,), the intercept, and the privacy cost of both."""
-        raise NotImplementedError
 
     def _score_rows(self, features: Array) -> Array:
         """Return the rows in the form of the model."""

@@ -62,11 +62,13 @@ from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, Unscored, po
 
 
 class _Subject(NamedTuple):
-    """Scenario, its components, and the coordinator's program."""
+    """Scenario, its components, the coordinator's program, and its problem with the number of train records."""
 
     s: Scenario
     components: Components
     algorithm: Coordinated
+    problem: Any = None
+    n: int = 0
 
 
 def _row(applies: Callable[[_Subject], Any], key: str, problem: str, fix: str = "remove it") -> Refusal[_Subject]:
@@ -173,7 +175,26 @@ _ELSEWHERE = (
         "the agents of a trusted coordinator send no scores",
     ),
 )
+# Terms that not every minimax problem has.
+_TERMS = {
+    "dual": "the best y in closed form",
+    "joint": "both gradients as one vector",
+    "inner": "an inner function, as KL-DRO in compositional form has",
+}
 _MINIMAX = (
+    Refusal[_Subject](
+        lambda c: next((_TERMS.get(term, term) for term in c.algorithm.queries if term not in c.problem.terms), ""),
+        "algorithm.kind",
+        "{of.s.algorithm.kind} requires {it}, which {of.s.problem.kind} does not have",
+        "use another algorithm or problem",
+    ),
+    Refusal[_Subject](
+        lambda c: least_text(1.0 / c.n) if c.components.keys.get("rate", 1.0) * c.n < 1.0 else "",
+        "algorithm.rate",
+        "too small: most samples of these {of.n} records would be empty (got {of.components.keys[rate]:g}, expected "
+        "at least {it})",
+        "increase it",
+    ),
     Refusal[_Subject](
         lambda c: next((name for name in c.s.algorithm.init if name not in ("x", "y")), ""),
         "algorithm.init.{it}",
@@ -191,13 +212,6 @@ _MINIMAX = (
         "a minimax problem has gradients by x and y only",
     ),
 )
-# Terms that not every minimax problem has.
-_TERMS = {
-    "dual": "the best y in closed form",
-    "joint": "both gradients as one vector",
-    "inner": "an inner function, as KL-DRO in compositional form has",
-}
-
 
 # The context ---------------------------------------------------------------------------------------------------------
 
@@ -215,19 +229,8 @@ def make_minimax_context(c: Components, shards: Shards, problem: Minimax, algori
         InputError: the problem lacks a queried term, a key does not apply, or most samples would be empty.
     """
     s = c.scenario
-    for term in algorithm.queries:
-        if term not in problem.terms:
-            raise InputError(
-                f"algorithm.kind: {s.algorithm.kind} requires {_TERMS.get(term, term)}, which "
-                f"{s.problem.kind} does not have. Fix: use another algorithm or problem."
-            )
-    refuse(_Subject(s, c, algorithm), _MINIMAX)
-    n, rate = int(shards.train_counts.sum()), c.keys.get("rate", 1.0)
-    if rate * n < 1.0:
-        raise InputError(
-            f"algorithm.rate: too small: most samples of these {n} records would be empty (got {rate:g}, "
-            f"expected at least {least_text(1.0 / n)}). Fix: increase it."
-        )
+    n = int(shards.train_counts.sum())
+    refuse(_Subject(s, c, algorithm, problem, n), _MINIMAX)
     counts: dict[Split, int] = {"train": n, "validation": 0}
     clip, noisy = _clip(s)
     return MinimaxContext(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)

@@ -60,12 +60,6 @@ _MOST_UNITS = 2.0**62
 Score = Callable[[Array], Array]
 
 
-def make_weights(scores: Array, unit: float, rate: Fraction) -> Weights:
-    """Return the distribution ∝ exp(−rate·score) over scores (n,) rounded to multiples of `unit`."""
-    integers = units(scores, unit)
-    return Weights.from_gaps(integers - integers.min(), rate * Fraction(unit))
-
-
 def score_unit(scale: float) -> float:
     """Return the spacing of the grid of scores, a power of two that is at most 2⁻²⁰ times this scale of differences.
 
@@ -182,11 +176,9 @@ class RegularisedLaw(NamedTuple):
 
     def regularise(self, score: Score) -> Score:
         """Return the function Φ + (μ_r/2)‖x − x₀‖², (n, d) → (n,)."""
-
-        def regularised_score(points: Array) -> Array:
-            return np.asarray(score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1))
-
-        return regularised_score
+        return lambda points: np.asarray(
+            score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1)
+        )
 
 
 def draw_regularised(
@@ -216,15 +208,16 @@ def draw_regularised(
     """
     if not law.strength + law.curvature > 0.0:
         raise InputError(f"strength + curvature: got {law.strength + law.curvature:g}, expected above 0.")
-    proposal = _touching(law, score, gradient, near, law.curvature if envelope is None else envelope)
+    curvature = law.curvature if envelope is None else envelope
+    precisions, centre, floor = _touching(law, score, gradient, near, curvature)
     score_law, box = law.regularise(score), law.box
     rate = Fraction(law.rate) * Fraction(law.unit)
     while True:
-        numbers = [_on_axis(generator, a, m) for a, m in zip(proposal.precisions, proposal.centre, strict=True)]
+        numbers = [_on_axis(generator, a, m) for a, m in zip(precisions, centre, strict=True)]
         point = box.centres(np.array([numbers], dtype=np.int64), DEPTH)
         height = rate * int(units(score_law(point), law.unit)[0])
-        squares = zip(proposal.precisions, numbers, proposal.centre, strict=True)
-        gamma = height - sum((a * (n - m) ** 2 for a, n, m in squares), Fraction(0)) / 2 - proposal.floor
+        squares = zip(precisions, numbers, centre, strict=True)
+        gamma = height - sum((a * (n - m) ** 2 for a, n, m in squares), Fraction(0)) / 2 - floor
         # Negative only if a declared bound is wrong.
         if bernoulli_exp(generator, max(gamma, Fraction(0))):
             return np.asarray(point[0])
@@ -256,27 +249,16 @@ def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Arra
     )
 
 
-class _Proposal(NamedTuple):
-    """Gaussian proposal on the grid.
-
-    Args:
-        precisions: precision a of e^{−a(j − centre)²/2} on each axis.
-        centre: position on each axis.
-        floor: lower bound on rate·score minus the proposal's exponent.
-    """
-
-    precisions: tuple[Fraction, ...]
-    centre: tuple[int, ...]
-    floor: Fraction
-
-
 def _touching(
     law: RegularisedLaw, score: Score, gradient: Callable[[Array], Array], near: Array, curvature: float
-) -> _Proposal:
+) -> tuple[list[Fraction], list[int], Fraction]:
     """Return the Gaussian proposal whose exponent is below k·(Φ + regulariser) by at least `floor` on the whole box.
 
     F(x) ≥ F(y) + ⟨∇F(y), x − y⟩ + (κ/2)‖x − y‖² for κ = μ_r + curvature. The right side minus (κ/2)‖x − m‖² is affine
     in x with gradient ∇F(y) − κ(y − m), which is zero up to rounding if m is y − ∇F(y)/κ rounded to the grid.
+
+    Returns:
+        The precision a of e^{−a(j − centre)²/2} and the position of the centre on each axis, and `floor`.
     """
     box, kappa = law.box, law.strength + curvature
     y = np.clip(near, box.low, box.high)
@@ -289,8 +271,8 @@ def _touching(
     error = (tilt + law.gradient_error) * box.diameter + 2.0 * law.whole_inexact() + law.unit
     error += 2.0 * law.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
     floor = law.rate * (value - 0.5 * square - error)
-    precisions = tuple(Fraction(float(a) * (1.0 - 1e-12)) for a in law.rate * kappa * step**2)
-    return _Proposal(precisions, tuple(int(c) for c in centre), Fraction(floor))
+    precisions = [Fraction(float(a) * (1.0 - 1e-12)) for a in law.rate * kappa * step**2]
+    return precisions, [int(c) for c in centre], Fraction(floor)
 
 
 def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -> int:
@@ -393,7 +375,8 @@ class FiniteExponential(SelectionMechanism):
 
     def law(self, scores: Array, scale: float) -> Weights:
         """Return the distribution ∝ exp(−rounded score/scale) over candidates with these scores, (n,)."""
-        return make_weights(scores, self.facts.unit, 1 / Fraction(scale))
+        integers = units(scores, self.facts.unit)
+        return Weights.from_gaps(integers - integers.min(), Fraction(self.facts.unit) / Fraction(scale))
 
 
 def best_point(score: Score, box: Box) -> Array:

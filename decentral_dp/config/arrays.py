@@ -93,8 +93,6 @@ def scenario_of_arrays(
     Raises:
         InputError: an argument is invalid.
     """
-    if y is None:
-        raise InputError("y: missing (expected labels, or the name of a column of X). Fix: pass y.")
     X, y, owners = join_agents(X, y)
     columns = [name for name in (y, agents) if isinstance(name, str)]
     for name in columns:
@@ -117,7 +115,9 @@ def scenario_of_arrays(
         owners, owner_names = number_owners(agents, len(labels))
     names = [str(name) for name in getattr(features, "columns", [f"x{k}" for k in range(shape[1])])]
     limits = label_range
-    if classes is None and limits is None and _is_number(labels):
+    is_undeclared = classes is None and limits is None and labels.dtype.kind in "iuf"
+    # Labels with fractions or many values are numbers, not classes.
+    if is_undeclared and ((labels != np.floor(labels)).any() or len(np.unique(labels)) > _MOST_CLASSES):
         limits = infer_label_range(labels)
     if limits is not None:
         problem = {"kind": "regression", "classes": [], "label_range": check_label_range(limits)}
@@ -160,13 +160,6 @@ def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
 
             features = pd.concat(list(X), ignore_index=True)
     return features, labels, np.repeat(np.arange(len(X)), counts)
-
-
-def _is_number(labels: NDArray[Any]) -> bool:
-    """Return whether undeclared labels are numbers instead of classes."""
-    if labels.dtype.kind not in "iuf":
-        return False
-    return bool((labels != np.floor(labels)).any()) or len(np.unique(labels)) > _MOST_CLASSES
 
 
 def encode_classes(

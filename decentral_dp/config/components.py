@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -25,7 +25,6 @@ from decentral_dp.config.outside import (
     Component,
     build_dataset,
     callable_with,
-    compressor_with,
     dealer,
     instance,
     mechanism_with,
@@ -246,8 +245,6 @@ def resolve(s: Scenario) -> Components:
     problem, model, topology, data, partition, compression, attack, aggregation = named
     registered = None if problem.value is not None else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
-    if data.value is not None and s.problem.manifest is not None:
-        raise InputError("problem.manifest: cannot be combined with custom records. Fix: remove one of the two.")
     root = create_model("Scenario", algorithm=(table_of(entry), ...))
     with converting(ValidationError, lambda error: explain(error, root)):
         tables: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
@@ -265,15 +262,15 @@ def resolve(s: Scenario) -> Components:
         topology=replace(topology, make=partial(_graph, topology, s, files)),
         data=replace(data, make=partial(_records, data, s, files), label=_label(s, data, files)),
         partition=replace(partition, make=partial(_partition, partition, s)),
-        compression=_message_part(compression, compressor_with, getattr(s.topology.compression, "model_extra", {})),
-        attack=_message_part(attack, callable_with, {} if s.attack is None else s.attack.options),
-        aggregation=_message_part(aggregation, callable_with, getattr(s.topology.aggregation, "model_extra", {})),
+        compression=_message_part(compression, getattr(s.topology.compression, "model_extra", {})),
+        attack=_message_part(attack, {} if s.attack is None else s.attack.options),
+        aggregation=_message_part(aggregation, getattr(s.topology.aggregation, "model_extra", {})),
     )
 
 
-def _message_part(part: Component, build: Callable[..., Any], options: Mapping[str, Any]) -> Component:
+def _message_part(part: Component, options: Mapping[str, Any]) -> Component:
     """Return the custom component of messages, or None."""
-    return part if part.value is None else replace(part, make=partial(build, part, options))
+    return part if part.value is None else replace(part, make=partial(callable_with, part, options))
 
 
 def _label(s: Scenario, data: Component, files: Files) -> str:
@@ -421,8 +418,6 @@ def _graph(part: Component, s: Scenario, files: Files) -> Topology:
     if part.value is not None:
         base = topology_with(part, table, seed, s.algorithm.rounds)
     elif table.file is not None:
-        for key in extra:
-            raise InputError(f"topology.{key}: not supported for a graph from a file. Fix: remove it.")
         base = topologies.from_file(
             files.get(("topology", "file"), Path(table.file)), table.weights, agents, directed=directed
         )

@@ -54,19 +54,19 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
     if name_or_file in names_shipped:
         return shipped_folder(_FOLDERS[kind]) / f"{name_or_file}.toml"
     other, command = ("study", "study") if kind == "scenario" else ("scenario", "run")
-    if name_or_file in shipped_names(other):
-        raise InputError(f'{kind}: {quoted(name_or_file)} is a {other}. Fix: use "decentral-dp {command}".')
     names = {**stems_beside(path, ".toml"), **{name: name for name in names_shipped}}
     near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
-    suggestion = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     name = quoted_path(name_or_file)
-    if os.path.isdir(path):
-        raise InputError(f"{kind}: {name} is a folder (expected a file). Fix: use the path of a .toml file in it.")
-    problem = f"{name} is not a file" if path.suffix == ".toml" or os.path.exists(path) else f"unknown {kind} {name}"
-    raise InputError(
-        f'{kind}: {problem}{suggestion} Fix: use the path of a .toml file, or a name from "decentral-dp list '
-        f'{Path(_FOLDERS[kind]).name}".'
-    )
+    if name_or_file in shipped_names(other):
+        problem, fix = f"{name} is a {other}.", f'use "decentral-dp {command}"'
+    elif os.path.isdir(path):
+        problem, fix = f"{name} is a folder (expected a file).", "use the path of a .toml file in it"
+    else:
+        is_path = path.suffix == ".toml" or os.path.exists(path)
+        problem = f"{name} is not a file" if is_path else f"unknown {kind} {name}"
+        problem += f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
+        fix = f'use the path of a .toml file, or a name from "decentral-dp list {Path(_FOLDERS[kind]).name}"'
+    raise InputError(f"{kind}: {problem} Fix: {fix}.")
 
 
 def load_scenario(
@@ -125,7 +125,12 @@ def _validate(content: Mapping[str, Any]) -> Scenario:
         name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]
     }
     model = _model_of(**registered_kinds)
-    _refuse_unread_by_graph(content, model)
+    if isinstance(graph := content.get("topology"), Mapping):
+        # A function that is passed as an object may have keys.
+        is_file = "file" in graph and graph["file"] != OBJECT_NAME
+        kind, own_keys = graph.get("kind", "a file" if is_file else None), _keys_of_kinds("topology") | {"a file": ()}
+        if isinstance(kind, str) and kind in own_keys:
+            refuse_unread("topology", kind, map(str, graph), [*TopologyTable.model_fields, *own_keys[kind]], model)
     with converting(ValidationError, lambda error: explain(error, model)):
         scenario = model.model_validate(content)
     values = {name: getattr(scenario, name) for name in Scenario.model_fields}
@@ -138,11 +143,11 @@ def _validate(content: Mapping[str, Any]) -> Scenario:
 def refuse_unread(
     table: str, kind: str, keys: Iterable[str], declared_keys: Collection[str], root: type[BaseModel] = Scenario
 ) -> None:
-    """Raise InputError for undeclared keys of a problem or an algorithm.
+    """Raise InputError for undeclared keys of a problem, an algorithm or a graph.
 
     Args:
-        table: "problem" or "algorithm".
-        kind: registered kind, or "module:Name".
+        table: "problem", "algorithm" or "topology".
+        kind: registered kind, "module:Name", or "a file" of a graph.
         keys: keys of the kind in the scenario.
         declared_keys: declared keys of the kind.
         root: model of scenarios with the declared keys, for suggestions.
@@ -151,49 +156,22 @@ def refuse_unread(
         InputError: the first undeclared key, with the kinds that declare it.
     """
     for key in keys:
-        if key not in declared_keys:
-            registered = REGISTRIES[table].items() if kind in REGISTRIES[table] else ()
-            takers = ", ".join(name for name, entry in registered if key in own_types(entry))
-            raise _unread(table, key, kind, takers, root, instead=_STEPS_FOR.get(key, frozenset()) & {*declared_keys})
+        if key in declared_keys:
+            continue
+        kinds = _keys_of_kinds(table)
+        takers = ", ".join(name for name, own_keys in kinds.items() if key in own_keys)
+        if not takers or (table != "topology" and kind not in kinds):
+            raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, declared_keys)}.")
+        instead = sorted(_STEPS_FOR.get(key, frozenset()) & {*declared_keys})
+        fix = f"use {' and '.join(f'{table}.{name}' for name in instead)}" if instead else "remove it"
+        raise InputError(f"{table}.{key}: not supported by {kind}, only by {takers}. Fix: {fix}.")
 
 
-def _refuse_unread_by_graph(content: Mapping[str, Any], root: type[BaseModel]) -> None:
-    """Raise InputError for undeclared keys of a registered kind of graph."""
-    table = content.get("topology")
-    kind = table.get("kind") if isinstance(table, Mapping) else None
-    if not isinstance(table, Mapping) or not isinstance(kind, str) or kind not in GENERATORS:
-        return
-    parameters = {name: {key.name for key in graph.parameters} for name, graph in GENERATORS.items()}
-    for key in table:
-        if key not in (*TopologyTable.model_fields, *parameters[kind]):
-            takers = ", ".join(name for name, keys in parameters.items() if key in keys)
-            raise _unread("topology", str(key), kind, takers, root, more=parameters[kind])
-
-
-def _unread(
-    table: str,
-    key: str,
-    kind: str,
-    takers: str,
-    root: type[BaseModel],
-    instead: Collection[str] = (),
-    more: Collection[str] = (),
-) -> InputError:
-    """Return the error for a key that a kind does not declare.
-
-    Args:
-        table: table of the key.
-        key: name of the key.
-        kind: kind of the table.
-        takers: kinds that declare the key; "" if none do.
-        root: model of scenarios, for suggestions.
-        instead: keys of the table with the same purpose.
-        more: keys of the table that `root` does not have.
-    """
-    if not takers:
-        return InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, more)}.")
-    fix = f"use {' and '.join(f'{table}.{name}' for name in sorted(instead))}" if instead else "remove it"
-    return InputError(f"{table}.{key}: not supported by {kind}, only by {takers}. Fix: {fix}.")
+def _keys_of_kinds(table: str) -> dict[str, Collection[str]]:
+    """Return the keys that each registered kind of a table declares."""
+    if table == "topology":
+        return {name: [key.name for key in graph.parameters] for name, graph in GENERATORS.items()}
+    return {name: own_types(entry) for name, entry in REGISTRIES[table].items()}
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -534,7 +512,7 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
         return f"; did you mean {' or '.join(map(quoted, candidates[:3]))}"
     above = _path([name for name in names[:-1] if _is_key(name)])
     same_table = [name for path in paths for table, _, name in [path.rpartition(".")] if table == above]
-    return nearest_of(key, [*same_table, *sorted(more)])
+    return nearest_of(key, list(dict.fromkeys([*same_table, *sorted(more)])))
 
 
 def option_hint(option: str) -> str:

@@ -122,22 +122,15 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
     return partial(make, **defaults | checked_options(options, keys, "problem", name))
 
 
-def compressor_with(compressor: Component, options: Mapping[str, Any]) -> Any:
-    """Build a custom compressor with the options of a scenario. Raises InputError for an invalid option."""
-    quantiser = callable_with(compressor, options)
-    if not callable(getattr(quantiser, "bits", None)):
-        raise InputError(f"topology.compression: {compressor.name} has no bits(d). Fix: define it.")
-    return quantiser
-
-
 def callable_with(part: Component, options: Mapping[str, Any]) -> Callable[..., Any]:
     """Build a custom compressor, attack or aggregation with its options. Raises InputError for an invalid option."""
     key, value = "attack" if part.role == "attack" else f"topology.{part.role}", part.value
     if isinstance(value, FunctionType):
         _refuse_options(options, key, part.name)
     made: Callable[..., Any] = mechanism_with(value, options, key)
-    if not callable(made):
-        raise InputError(f"{key}: {part.name} is not callable. Fix: define __call__.")
+    for method in ("__call__", "bits") if part.role == "compression" else ("__call__",):
+        if not callable(getattr(made, method, None)):
+            raise InputError(f"{key}: {part.name} has no method {method}. Fix: define it.")
     return made
 
 
@@ -222,9 +215,7 @@ def topology_with(graph: Component, table: TopologyTable, seed: int, rounds: int
         _refuse_options({} if graph.is_object else options, "topology", name)
         return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
     arguments = parameters(value, "topology.kind", name)
-    if "agents" in arguments and table.agents is None:
-        raise InputError(f"topology.agents: missing, and required by {name}. Fix: set it.")
-    shared = {"agents": table.agents, "seed": seed}
+    shared = {"seed": seed} | ({} if table.agents is None else {"agents": table.agents})
     own_options = {key: option for key, option in arguments.items() if key not in (*shared, ROUND)}
     values = checked_options(own_options, options, "topology", name)
     values |= {key: shared_value for key, shared_value in shared.items() if key in arguments}

@@ -55,6 +55,12 @@ NOT_BESIDE = ("partition", "parts", "members", "test", "construction", "classes"
 
 _RECORDS: tuple[Refusal[Components], ...] = (
     Refusal(
+        lambda c: c.scenario.problem.manifest is not None and c.data.value is not None,
+        "problem.manifest",
+        "cannot be combined with custom records",
+        "remove one of the two",
+    ),
+    Refusal(
         lambda c: c.scenario.problem.manifest is None and AGENT in c.scenario.problem.data,
         "problem.manifest",
         "missing. It is a public list of the contents of the agents' files in problem.data",

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -95,10 +95,13 @@ class Table(BaseModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        for problem, applies in self.checks.items():
-            if applies(self):
-                raise ValueError(problem)
+        for fault in self._faults():
+            raise ValueError(fault)
         return self
+
+    def _faults(self) -> Iterator[str]:
+        """Yield the problems with combinations of keys."""
+        yield from (problem for problem, applies in self.checks.items() if applies(self))
 
     @classmethod
     def key_texts(cls) -> dict[str, str]:
@@ -145,19 +148,15 @@ class KindTable(Table):
 
     kind: str
 
-    @model_validator(mode="after")
-    def _check_kind(self) -> Self:
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
         required_keys, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
             is_set = getattr(self, key) != type(self).model_fields[key].default
-            if (is_set and key not in (*required_keys, *optional)) or (key in required_keys and not is_set):
-                what = f'"{self.kind}" {self.noun}'
-                raise ValueError(
-                    f"{key} does not apply to {what}. Fix: remove it"
-                    if is_set
-                    else f"{key}: missing. {what} requires it"
-                )
-        return self
+            if is_set and key not in (*required_keys, *optional):
+                yield f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it'
+            if key in required_keys and not is_set:
+                yield f'{key}: missing. "{self.kind}" {self.noun} requires it'
 
 
 class DeclaredKey(NamedTuple):

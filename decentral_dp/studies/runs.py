@@ -248,7 +248,7 @@ def _compute_spending(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[A
 def _measure_network(job: PlannedJob) -> dict[str, float]:
     """Return the measures of network DP. Raises InputError."""
     try:
-        view = annex("prepare")(job).view()
+        view = annex("compute_view")(job)
     except InputError as error:
         raise InputError(f"measure: network_epsilon is not supported for this cell: {error}") from error
     linear = {} if view.linear is None else view.at_distance(view.reference)

@@ -206,11 +206,13 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         with_shards("dp_bilevel_breast_cancer", "run.agent_scores=true"),
     ),
     "central.jobs._MINIMAX": (
+        ("recursive_spider", "problem.kind='dro'", "problem.divergence='chi2'", "problem.radius=null"),
+        (RANKING, "algorithm.rate=1e-4"),
         (RANKING, "algorithm.init={z=1.0}"),
         # Only algorithms for bilevel problems have the key.
         lambda: refuse(
             SimpleNamespace(s=load_scenario(RANKING), components=SimpleNamespace(keys={"domain": Domain()})),
-            TABLES["central.jobs._MINIMAX"][1:],
+            TABLES["central.jobs._MINIMAX"][3:],
         ),
         (RANKING, "privacy.clip={x=1.0, z=1.0}"),
     ),
@@ -241,6 +243,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (RANKING, "algorithm.solver='ascent'", "algorithm.y=null"),
     ),
     "config.scenario_components._RECORDS": (
+        lambda: build(TRAINING, MANIFEST, data=RECORDS),
         (TRAINING, FILES),
         (TRAINING, MANIFEST),
         (TRAINING, MANIFEST, FILES, "problem.partition='iid'"),
@@ -384,8 +387,3 @@ def test_every_row_is_triggered(table: str, k: int, monkeypatch: pytest.MonkeyPa
             raise
     else:
         pytest.fail(f"no error of {row.key}: {row.problem}")
-
-
-def test_custom_records_with_a_manifest_are_refused() -> None:
-    with pytest.raises(InputError, match=r"problem\.manifest: cannot be combined with custom records"):
-        build(TRAINING, MANIFEST, data=RECORDS)

@@ -111,8 +111,9 @@ def test_a_larger_coalition_learns_at_least_as_much(seed: int, name: str) -> Non
         ({"noise": np.full((2, 3), np.inf)}, "noise scales must be positive"),
         ({"injected": np.full((2, 3), np.nan)}, "learning rates and clipping norms finite"),
         ({"observers": [[]]}, r"got \[\]"),
-        ({"observers": [[0, 3]]}, r"got \[0, 3\], expected one or more of the agents 0 to 2"),
-        ({"observers": [[-1]]}, "the agents 0 to 2"),
+        ({"observers": [[0, 3]]}, r"got \[0, 3\], expected some but not all of agents 0, 1 and 2"),
+        ({"observers": [[-1]]}, "not all of agents 0, 1 and 2"),
+        ({"observers": [[0, 1, 2]]}, "not all of agents 0, 1 and 2"),
     ],
 )
 def test_refusals(change: dict[str, Any], sentence: str) -> None:

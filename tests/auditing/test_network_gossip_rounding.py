@@ -10,7 +10,7 @@ import pytest
 
 from decentral_dp import topology
 from decentral_dp.auditing.network_gossip import Messages, NetworkBudget, certified_epsilon, pairwise, rounding
-from decentral_dp.auditing.network_view import prepare
+from decentral_dp.auditing.network_view import compute_view
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
@@ -132,7 +132,7 @@ def test_the_certified_number_by_hand() -> None:
 
 def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() -> None:
     job = job_of()
-    view = prepare(job, [[3], [0, 1]]).view()
+    view = compute_view(job, [[3], [0, 1]])
     told = of(job)
     seen = job.sampling.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"])
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2

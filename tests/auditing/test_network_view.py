@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import decentral_dp
-from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
+from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, compute_view
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
@@ -32,7 +32,7 @@ def job() -> Job:
 
 @pytest.fixture(scope="module")
 def view(job: Job) -> NetworkView:
-    return prepare(job).view()
+    return compute_view(job)
 
 
 def told(job: Job) -> Case:
@@ -90,12 +90,12 @@ def test_pairs_are_certified_below_all_messages(job: Job, view: NetworkView) -> 
 
 
 def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkView) -> None:
-    pooled = prepare(job, [[0, 4]]).view()
+    pooled = compute_view(job, [[0, 4]])
     assert pooled.pairs.observers == ((0, 4),)
     np.testing.assert_array_equal(pooled.distance[0], np.minimum(view.distance[0], view.distance[4]))
     assert (pooled.epsilon[0, 1:4] >= np.fmax(view.epsilon[0], view.epsilon[4])[1:4] - 1e-12).all()
     assert set(pooled.to_frame()["adversary"]) == {"0+4"}
-    assert observer_numbers([["4", "0"], ["2"]], job.topology.labels) == [[4, 0], [2]]
+    assert compute_view(job, [["4", "0"], ["2"]]).pairs.observers == ((0, 4), (2,))
 
 
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
@@ -157,7 +157,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "distance.png"}
     for arguments, words in (
         (("--out", tmp_path / "o"), "already exists"),
-        (("--coalition", "0,7"), 'unknown agent (got "7"'),
+        (("--coalition", "0,7"), "invalid coalition (got ['0', '7']"),
         (("--set", "privacy.mechanism=laplace"), "privacy.mechanism"),
     ):
         code, out, err = command("network", "network_view", *SMALL, *arguments)
@@ -183,6 +183,6 @@ def test_a_view_of_an_object_with_names() -> None:
         hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.adversary_name.split("+"))
         assert row.distance == hops
     assert by_name.at_distance() == frame.groupby("distance")["certified"].max().to_dict()
-    for wrong, name in (([["gert"]], '"gert"'), (["carl"], '"carl"')):
+    for wrong, name in (([["gert"]], "'gert'"), (["carl"], "carl")):
         with pytest.raises(InputError, match=f"network: .*{name}"):
             decentral_dp.network_view("network_view", coalitions=wrong, set=few, topology=graph)

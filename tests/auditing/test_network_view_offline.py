@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.auditing import network_view as training
-from decentral_dp.auditing.network_view import prepare
+from decentral_dp.auditing.network_view import compute_view
 from decentral_dp.bounded import Bounded
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED
@@ -59,10 +59,8 @@ def job_of(kind: str, agents: int, rounds: int, network: dict[str, Any], seed: i
 
 def certified(job: Any) -> Any:
     """(m, m) μ of each observer and victim."""
-    system = prepare(job)
-    assert system.steps is not None
-    assert system.price_classes is not None
-    return training.observer_mu(system.steps, system.observers, system.price_classes)
+    steps, observers = compute_steps(job), tuple((i,) for i in range(job.n_agents))
+    return training.observer_mu(steps, observers, training.first_of_equal_pairs(steps, observers))
 
 
 def exact_mu(job: Any, observer: int, victim: int, sign: Any = 1.0) -> float:
@@ -207,7 +205,7 @@ def test_an_unsent_message_is_not_charged() -> None:
     """Agents that never send after a read have ε = 0 in the view and in the ledger."""
     kind, agents, rounds, network, seed, points, *_ = CASES["star 6"]
     job = job_of(kind, agents, rounds, network, seed, points)
-    view = prepare(job).view()
+    view = compute_view(job)
     silent = ~job.topology.over_time.online(1)
     assert silent.any()
     assert (view.certified_total[silent] == 0.0).all()

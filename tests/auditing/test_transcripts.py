@@ -12,7 +12,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from decentral_dp.auditing.losses import (
-    choice_epsilon,
+    Choice,
     mixture_epsilon,
     mixture_log_ratio,
     refute_stated_laws,
@@ -156,7 +156,7 @@ def test_choices_by_brute_force() -> None:
     rng = np.random.default_rng(2)
     p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
     for delta in (0.0, 1e-3, 0.05):
-        found = choice_epsilon(np.log(p), np.log(q), delta)
+        found = Choice(np.log(p), np.log(q)).epsilon(delta)
         spent = max(np.maximum(a - np.exp(found) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
         assert spent <= delta + 1e-12
         if found > 0.0:

@@ -29,13 +29,13 @@ WIDTH, HIDDEN, CLIP = 30, 20, 0.1
 def test_sampled_records_have_fixed_rows(n: int, rate: float, size: int, seed: int) -> None:
     size = min(size, n)
     is_drawn = np.random.default_rng(seed).random(n) < rate
-    rows = []
-    for block in record_blocks(is_drawn, size):
-        assert block.rows.shape == block.is_drawn.shape == (size,)
-        assert (block.rows[block.is_drawn] % size == np.flatnonzero(block.is_drawn)).all()
-        assert ((block.rows >= 0) & (block.rows < n)).all()
-        rows += block.rows[block.is_drawn].tolist()
-    assert sorted(rows) == np.flatnonzero(is_drawn).tolist()
+    drawn = []
+    for rows, is_in_sample in record_blocks(is_drawn, size):
+        assert rows.shape == is_in_sample.shape == (size,)
+        assert (rows[is_in_sample] % size == np.flatnonzero(is_in_sample)).all()
+        assert ((rows >= 0) & (rows < n)).all()
+        drawn += rows[is_in_sample].tolist()
+    assert sorted(drawn) == np.flatnonzero(is_drawn).tolist()
 
 
 @pytest.mark.parametrize(("n", "rate"), [(5, 0.3), (300, 0.2), (60_000, 0.03), (60_000, 0.9)])
@@ -67,7 +67,7 @@ def test_contributions_do_not_depend_on_other_records(at_once: bool) -> None:
         few[4:], more[4:] = False, False
 
         def fixed_row_sum(is_drawn: np.ndarray, records: Labelled = records, size: int = 4) -> np.ndarray:
-            parts = [(take(records, b.rows), b.is_drawn) for b in record_blocks(is_drawn, size)]
+            parts = [(take(records, rows), is_in) for rows, is_in in record_blocks(is_drawn, size)]
             if at_once:
                 return sum_over_parts(problem, parts, queries)[0]
             return sum(problem.sums(part[0], queries, part[1])[0] for part in parts)
@@ -112,7 +112,7 @@ def sample_parts(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]
     rows = 3.0 * rng.normal(size=(n, 4))
     rows[3] = np.inf
     records = Labelled(rows, (rng.random(n) < 0.5).astype(float))
-    parts = [(take(records, b.rows), b.is_drawn) for b in record_blocks(rng.random(n) < 0.4, 8)]
+    parts = [(take(records, rows), is_in) for rows, is_in in record_blocks(rng.random(n) < 0.4, 8)]
     return [*parts, (take(records, slice(0, 8)), np.zeros(8, dtype=bool))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from decentral_dp.central.selection import (
     RegularisedSelection,
     SelectionBounds,
     candidates,
-    make_weights,
     quadratic,
     score_unit,
     units,
@@ -42,7 +42,10 @@ from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, cases, dataset
 
 
 def make_law(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
-    return make_weights(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
+    unit = score_unit(oscillation)
+    integers = units(scores, unit)
+    rate = pure_rate(epsilon, oscillation, inexact)
+    return Weights.from_gaps(integers - integers.min(), rate * Fraction(unit))
 
 
 def logarithms(law: Weights) -> np.ndarray:
@@ -190,16 +193,14 @@ def test_proposals_lie_below_every_convex_score(seed: int, rate: float, dimensio
     points = np.clip(points, box.low, box.high)
     above = {}
     for curvature in (0.0, 6.0):
-        proposal = selection._touching(
+        precisions, centre, floor = selection._touching(
             declared, score, lambda x: np.asarray(density(-(slopes @ x)) @ slopes), near, curvature
         )
         step = box.sides * 2.0**-40
         numbers = (points - box.low) / step - 0.5
-        squares = (np.array([float(a) for a in proposal.precisions]) * (numbers - np.array(proposal.centre)) ** 2).sum(
-            1
-        )
+        squares = (np.array([float(a) for a in precisions]) * (numbers - np.array(centre)) ** 2).sum(1)
         heights = rate * (score(points) + 0.05 * (points**2).sum(axis=1))
-        above[curvature] = heights - 0.5 * squares - float(proposal.floor)
+        above[curvature] = heights - 0.5 * squares - float(floor)
     assert above[0.0].min() >= 0.0
     assert above[6.0].min() < 0.0
 

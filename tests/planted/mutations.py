@@ -176,8 +176,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "components tested on dense records only",
         "auditing/component_runs.py",
-        "chain(sparse_pairs(job.shards), searched_pairs(job.shards, pairs, seed))",
-        "searched_pairs(job.shards, pairs, seed)",
+        "chain(sparse, searched_pairs(shards, pairs, seed))",
+        "searched_pairs(shards, pairs, seed)",
         ("tests/auditing/test_component_runs.py::test_a_problem_that_counts_only_some_records_is_refused",),
     ),
     Mutation(
@@ -1652,8 +1652,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a neighbour's cost without the float64 term",
         "auditing/network_view.py",
-        "mu = observer_mu(self.steps, self.observers, self.price_classes, published, reporter)\n",
-        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, published, reporter), total)\n",
+        "mu = observer_mu(steps, observers, first, published, reporter)\n",
+        "mu = np.minimum(observer_mu(steps, observers, first, published, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_training_is_between_linear_gossip_and_all_messages",),
     ),
     Mutation(

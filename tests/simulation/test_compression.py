@@ -239,7 +239,7 @@ def test_the_noise_key_depends_on_a_custom_quantiser(tmp_path: Path, monkeypatch
         ({"grid": 100.0}, "", "does not contract"),
         ({"share": 0.5}, "", "share does not apply"),
         ({"levels_": 4}, "", "levels_"),
-        ({"kind": "dithered:dither"}, "\ndef dither(u, generator):\n    return u\n", "has no bits"),
+        ({"kind": "dithered:dither"}, "\ndef dither(u, generator):\n    return u\n", "has no method bits"),
         ({}, SCALED.replace("DELTA", "1.5"), "does not contract"),
         ({}, "\n    def __call__(self, u, generator):\n        return u[:1]\n", "wrong shape"),
         ({}, SCALED.replace("DELTA", "1 / 0"), "dithered:Dithered fails: ZeroDivisionError"),

@@ -225,7 +225,7 @@ def test_the_noise_key_depends_on_a_custom_attack_and_rule(page: Path) -> None:
         ({"attack": {"agents": [1], "kind": "mine:Mimic"}}, "attack.agent: missing"),
         ({"attack": {"agents": [1], "kind": "mine:Mimic", "agent": 9}}, "attack.kind: mine:Mimic fails: IndexError"),
         ({"attack": {"agents": [1], "kind": "mine:wrong"}}, "attack.kind: mine:wrong: wrong shape (got (6,"),
-        ({"attack": {"agents": [1], "kind": "mine:LIMIT"}}, "attack: mine:LIMIT is not callable"),
+        ({"attack": {"agents": [1], "kind": "mine:LIMIT"}}, "attack: mine:LIMIT has no method __call__"),
         ({"topology.aggregation": {"kind": "krum"}}, '"trimmed_mean", "median" or "module:Name"'),
         ({"topology.aggregation": {"kind": "median", "trim": 2}}, "trim does not apply"),
         ({"topology.aggregation": {"kind": "mine:nearest", "n": 2}}, "topology.aggregation.n: mine:nearest"),

@@ -195,18 +195,14 @@ class PublicFacts(NamedTuple):
     dimension: int
 
     @property
-    def modulus(self) -> float:
-        return self.constants.mu
-
-    @property
     def smoothness(self) -> float:
         return self.constants.b_gyy + self.constants.b_fyy / self.penalty
 
 
 def count_descent_steps(k: PublicFacts) -> int:
     """Compute K = ⌈κ log(μ R₀ n m/C)⌉, which reduces a distance R₀ of twice the radius to the level of the noise."""
-    ratio = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
-    return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(ratio, math.e))))
+    ratio = k.constants.mu * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
+    return max(1, math.ceil(k.smoothness / k.constants.mu * math.log(max(ratio, math.e))))
 
 
 def choose_steps(k: PublicFacts) -> int:
@@ -215,7 +211,7 @@ def choose_steps(k: PublicFacts) -> int:
     The sum is (2R)²(1 − 1/κ)^{2K} + q s_K², where s_K is the standard deviation of a coordinate after K steps with a
     fixed budget.
     """
-    contraction = 1.0 - k.modulus / k.smoothness
+    contraction = 1.0 - k.constants.mu / k.smoothness
     sensitivity = 2.0 * k.lipschitz / (k.records * k.price)
 
     def error(steps: int) -> float:
@@ -238,7 +234,7 @@ def noise_gain(k: PublicFacts, steps: int | None) -> float:
         The standard deviation of a coordinate of ỹ, divided by (sensitivity of a mean gradient)/(μ of the whole solve).
     """
     if steps is None:
-        return 1.0 / k.modulus
-    contraction = 1.0 - k.modulus / k.smoothness
+        return 1.0 / k.constants.mu
+    contraction = 1.0 - k.constants.mu / k.smoothness
     series = -math.expm1(2.0 * steps * math.log(contraction)) if contraction > 0.0 else 1.0
-    return math.sqrt(steps * series / (k.smoothness * k.modulus * (1.0 + contraction)))
+    return math.sqrt(steps * series / (k.smoothness * k.constants.mu * (1.0 + contraction)))

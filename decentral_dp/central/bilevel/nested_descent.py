@@ -24,7 +24,7 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.problems.protocol import TERMS
 
 
-class NestedState(NamedTuple):
+class BilevelState(NamedTuple):
     """Public state: x (p,), y and z (q,)."""
 
     x: dp.Array
@@ -47,9 +47,9 @@ class NestedDescent(dp.Coordinated, Protocol):
     def releases_per_round(self) -> int:
         return self.inner + self.inverse + 2
 
-    def init(self, context: dp.CoordinatorContext) -> NestedState:
+    def init(self, context: dp.CoordinatorContext) -> BilevelState:
         y = context.start("y", self.start)
-        return NestedState(context.start("x", self.start), y, np.zeros_like(y))
+        return BilevelState(context.start("x", self.start), y, np.zeros_like(y))
 
     def solve(
         self, t: int, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, target: dp.Array, z: dp.Array
@@ -57,7 +57,7 @@ class NestedDescent(dp.Coordinated, Protocol):
         """Estimate (∇²_yy g(x, y))⁻¹ target, (q,), by `inverse` releases, from the previous round's z, (q,)."""
         ...
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: NestedState) -> dp.CoordinatorSteps[NestedState]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: BilevelState) -> dp.CoordinatorSteps[BilevelState]:
         x, y, z = s
         for _ in range(self.inner):
             d = yield from dp.release_gradients(t, context, TERMS[:1], x, y, self.rate)
@@ -65,7 +65,7 @@ class NestedDescent(dp.Coordinated, Protocol):
         upper = yield from dp.release_gradients(t, context, ("upper_grad_y", "upper_grad_x"), x, y, self.rate)
         z = yield from self.solve(t, context, x, y, upper.upper_grad_y, z)
         d = yield from dp.release_gradients(t, context, ("lower_jvp",), x, y, self.rate, z)
-        return NestedState(context.domain.project(x - self.x(t) * (upper.upper_grad_x - d.lower_jvp)), y, z)
+        return BilevelState(context.domain.project(x - self.x(t) * (upper.upper_grad_x - d.lower_jvp)), y, z)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """Plan `inner` means of ∇_y g, one each of ∇_y f, ∇_x f and ∇²_xy g z, and `inverse` means of ∇²_yy g v."""

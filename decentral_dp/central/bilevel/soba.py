@@ -21,20 +21,13 @@ Global Variance Reduction Algorithms", NeurIPS 2022, Algorithm 1 with plain stoc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel.nested_descent import BilevelState
 from decentral_dp.problems.protocol import TERMS
-
-
-class SobaState(NamedTuple):
-    """Public state: x (p,), y (q,) and z (q,)."""
-
-    x: dp.Array
-    y: dp.Array
-    z: dp.Array
 
 
 @dataclass(frozen=True)
@@ -48,12 +41,12 @@ class Soba:
 
     QUERIES: ClassVar[tuple[str, ...]] = TERMS
 
-    def init(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> SobaState:
-        return SobaState(x, y, np.zeros_like(y))
+    def init(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> BilevelState:
+        return BilevelState(x, y, np.zeros_like(y))
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: SobaState) -> dp.CoordinatorSteps[SobaState]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: BilevelState) -> dp.CoordinatorSteps[BilevelState]:
         d = yield from dp.release_gradients(t, context, TERMS, s.x, s.y, self.rate, s.z)
-        return SobaState(
+        return BilevelState(
             x=context.domain.project(s.x - self.x(t) * (d.upper_grad_x - d.lower_jvp)),
             y=s.y - self.y(t) * d.lower_grad_y,
             z=s.z - self.z(t) * (d.lower_hvp - d.upper_grad_y),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 import scipy
@@ -21,7 +21,6 @@ from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Objective, class_scores
-from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Positive
 
@@ -120,31 +119,29 @@ def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
     return float(high)
 
 
-Loss = Annotated[str, Doc("Loss of one record.")]
+Loss = Annotated[Literal["cross_entropy", "logistic", "squared"], Doc("Loss of one record.")]
 Cap = Annotated[Positive, Doc("Bound at which losses are clipped.")]
 Strength = Annotated[Positive, Doc("Strength λ of the divergence from the distribution of the records.")]
 
 
-def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
+def capped_loss(loss: Loss | None, cap: float, classes: int) -> Capped:
     """Return the loss `problem.loss`, whose default follows from the labels, with its cap. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
-    # Loss → required labels, and whether these labels satisfy it.
+    # Loss → required labels, whether these labels satisfy it, and the loss before clipping.
     losses = {
-        "cross_entropy": ("2 or more classes", classes >= 2),
-        "logistic": ("exactly 2 classes", classes == 2),
-        "squared": ("numbers to predict", classes == 0),
+        "cross_entropy": (
+            "2 or more classes",
+            classes >= 2,
+            RecordLoss(classes, classes, _cross_entropy, partial(scipy.special.softmax, axis=1)),
+        ),
+        "logistic": ("exactly 2 classes", classes == 2, RecordLoss(1, classes, _logistic, _two_class_probabilities)),
+        "squared": ("numbers to predict", classes == 0, RecordLoss(1, classes, _squared_loss)),
     }
-    if name not in losses:
-        raise InputError(f"problem.loss: unknown loss {name!r}; {nearest(name, losses)}.")
-    requirement, fits = losses[name]
+    requirement, fits, record_loss = losses[name]
     if not fits:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
         raise InputError(f"problem.loss: {name} requires {requirement} (the data have {has}). Fix: use another loss.")
-    if name == "cross_entropy":
-        return Capped(RecordLoss(classes, classes, _cross_entropy, partial(scipy.special.softmax, axis=1)), cap)
-    if name == "logistic":
-        return Capped(RecordLoss(1, classes, _logistic, _two_class_probabilities), cap)
-    return Capped(RecordLoss(1, classes, _squared_loss), cap)
+    return Capped(record_loss, cap)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,15 +129,6 @@ class Minimax(TwoVariables, Protocol):
         Returns:
             Metric → value; names beginning with "test_" read held-out records only.
         """
-        ...
-
-
-@runtime_checkable
-class Attackable(Protocol):
-    """Problem whose published x is a model that an adversary can query."""
-
-    def record_losses(self, x: Array, records: Any) -> Array:
-        """Return the loss of each record, (n,)."""
         ...
 
 

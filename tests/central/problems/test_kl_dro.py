@@ -14,7 +14,6 @@ from scipy.optimize import minimize_scalar
 from decentral_dp.central.problems.composite import Labelled
 from decentral_dp.central.problems.kl_dro import KlDro, kl_robust
 from decentral_dp.central.problems.losses import capped_loss
-from decentral_dp.central.problems.saddle import Attackable
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
 from decentral_dp.problems import SOLVED, ProblemFacts
@@ -102,7 +101,6 @@ def test_nothing_overflows() -> None:
 @pytest.mark.parametrize("strength", [0.25, 0.6, 2.0])
 def test_outer_gradient_from_means(strength: float) -> None:
     problem, data = make_problem(), records("cross_entropy", 9, 1)
-    assert isinstance(problem, Attackable)
     x = np.random.default_rng(3).normal(size=problem.p)
     means = [t / 9 for t in problem.sums(data, queries(TERMS, x, strength))]
     by_x, up = problem.outer(np.array([strength]), *means)

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 import decentral_dp
-from decentral_dp.auditing.network_view import prepare
+from decentral_dp.auditing.network_view import compute_view
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.simulation.jobs import published
 from decentral_dp.simulation.jobs.build import build_job as build
@@ -307,7 +307,7 @@ def test_a_colluding_agent_of_a_changing_network_receives_some_messages(view: st
     """Plans state the largest ε of `network` over all adversaries, below that of all messages."""
     matching = {"topology.over_time": "matching", "topology.kind": "complete", "algorithm.rounds": 6}
     none, one = (job_of(view, **matching, **{"privacy.colluders": q}) for q in (0, 1))
-    pairs = prepare(none).view()
+    pairs = compute_view(none)
     np.testing.assert_allclose(one.published, np.nanmax(pairs.certified, axis=0), rtol=1e-6)
     assert (none.published < one.published).all()
     assert (one.published < 0.99 * one.budget.epsilon).all()
@@ -318,7 +318,7 @@ def test_published_models_add_to_the_view_of_a_neighbour() -> None:
     """An adversary far away receives much more with all final models."""
     ring = {"topology.kind": "ring", "topology.agents": 8}
     none, average, models = (
-        prepare(job_of(view, **ring)).view().pairs.mu[0] for view in ("all_messages", "final_average", "final_models")
+        compute_view(job_of(view, **ring)).pairs.mu[0] for view in ("all_messages", "final_average", "final_models")
     )
     assert (none[2:7] < 0.99 * average[2:7]).all()
     assert (average[2:7] < models[2:7] * (1.0 - 1e-3)).all()
@@ -330,7 +330,7 @@ def test_published_models_add_to_the_view_of_a_neighbour() -> None:
 def test_a_neighbour_without_a_bound_has_the_epsilon_of_all_messages() -> None:
     """The average shows the sum of absent agents, whose noise the bound does not count."""
     job = job_of(**NETWORKS["offline"] | {"topology.agents": 4, "algorithm.rounds": 3, "seed": 22})
-    view = prepare(job).view()
+    view = compute_view(job)
     infinite = np.isinf(view.pairs.mu)
     assert infinite.any()
     everywhere = np.broadcast_to(job.budget.epsilon, infinite.shape)
