@@ -224,8 +224,9 @@ def print_run(run: Run, verbose: bool = False) -> None:
         _print_table(out, sites)
         out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
-    if result.privacy.is_noisy and not verbose:
-        notes += [("Warning" if "Fix: " in note else "Note", note) for note in result.problem["notes"]]
+    if not verbose:
+        notes += [("Warning", text) for text in result.problem["warnings"]]
+        notes += [("Note", text) for text in result.problem["notes"] if result.privacy.is_noisy]
     out.print()
     print_items(out, notes)
     if run.folder is not None:

@@ -391,7 +391,7 @@ class Shards:
         by_owner: whether an owner column decided the partition by default.
         has_records: whether records exist. A plan of synthetic data needs none, so features and labels are zeros.
         features_cut: feature → fraction of values outside its declared range, computed from records.
-        placeholders: sentence about ranges that are still placeholders, or "".
+        placeholders: warning of ranges that are still placeholders, or "".
         bounds: range (low, high) of every feature before scaling, as in `Dataset`.
         test_parts: indices of each agent's own held-out records, by the rule of the partition, for scores per site. It
             is empty for a custom function, and for more than 256 agents.
@@ -446,8 +446,8 @@ class Shards:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The non-empty sentences of `notes`, `deal_assumption` and `placeholders`."""
-        return (*self.notes, *filter(None, (self.deal_assumption, self.placeholders)))
+        """The sentences of `notes`, and `deal_assumption` unless it is empty."""
+        return (*self.notes, *filter(None, [self.deal_assumption]))
 
     @property
     def label_unit(self) -> float | None:

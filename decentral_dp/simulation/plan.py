@@ -27,7 +27,6 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.privacy import (
     UNVERIFIED,
     VERBOSE_LINES,
-    cautions,
     mechanism_text,
     notes,
     privacy_lines,
@@ -224,8 +223,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     if not (privacy.publishes_all or graph["central"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
-    hidden = ("Note", *(() if verbose else VERBOSE_LINES))
-    items += [line for line in privacy_lines(privacy) if line[0] not in hidden]
+    items += [line for line in privacy_lines(privacy) if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := mechanism_text(privacy)) else []
     centred = (
         "x: mean of the features, y: model" if plan.problem["solves"] == "one-level" and "x" in privacy.signal else ""
@@ -239,9 +237,9 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # Assumptions on the data matter to a guarantee only.
     limits = [*(plan.problem["notes"] if privacy.is_noisy else plan.data_notes), *notes(privacy, plan.rounds)]
-    items += [("Warning", text) for text in (*plan.setting_warnings, *cautions(privacy))]
+    items += [("Warning", text) for text in (*plan.setting_warnings, *plan.problem["warnings"])]
     if not verbose:
-        items += [("Warning" if "Fix: " in text else "Note", text) for text in limits]
+        items += [("Note", text) for text in limits]
         count = len(unverified_texts(privacy.unverified))
         unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
         items += [("Warning", unverified)] if privacy.rests_on_unverified else []

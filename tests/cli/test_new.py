@@ -83,8 +83,8 @@ def test_no_record_changes_the_template(tmp_path: Path) -> None:
 def test_placeholders_are_named_by_every_plan_and_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["problem.kind=regression", "problem.columns.drop=['outcome']"]
     path = write_template(tmp_path / "new.toml", data=str(RECORDS), label="pulse", agents=4, changes=changes)
-    notes = " ".join(decentral_dp.plan(path).problem["notes"])
-    assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
+    (text,) = decentral_dp.plan(path).problem["warnings"]
+    assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in text
     print_run(decentral_dp.run(path, set={"algorithm.rounds": 2}))
     assert "Ranges that are still placeholders, [0, 1]: age" in capsys.readouterr().out
 
