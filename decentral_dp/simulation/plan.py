@@ -50,7 +50,6 @@ from decentral_dp.simulation.summary import (
     title_of,
     topology_summary,
 )
-from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +221,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     # With a coordinator or a server the graph plays no part.
     if not (privacy.publishes_all or graph["central"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
-        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
+        items += [("Graph", graph_line(graph)), *(("", f"{capitalise(text)}.") for text in (*changes, *graph["notes"]))]
     items += [line for line in privacy_lines(privacy) if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := mechanism_text(privacy)) else []
     centred = (
@@ -269,15 +268,12 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
-    """Describe a graph in one line; a graph from a file by its number of nodes and the first names.
+    """Describe a graph in one line: its kind, weights and numbers.
 
     Args:
         graph: graph that `topology_summary` returned.
     """
-    labels, first = graph["labels"], ", ".join(graph["labels"][:3])
-    is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
-    nodes = "" if is_generated else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
-    return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
+    return f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
 
 
 def _privacy_facts(privacy: PrivacyStatement, limits: Sequence[str]) -> list[tuple[str, str]]:
