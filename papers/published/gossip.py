@@ -443,6 +443,7 @@ class PublishedDpDsgd(single_level.OneLevel):
     local_steps: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for key in ("momentum", "local_steps"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
