@@ -268,7 +268,7 @@ def print_comparison(comparison: Comparison) -> None:
     out, runs = console(), [run.name for run in comparison.runs]
     if max(map(len, runs)) > (out.width - _KEY_WIDTH) // len(runs) - 2:
         names, runs = runs, [f"run {k}" for k in range(1, len(runs) + 1)]
-        print_items(out, zip(runs, names, strict=True))
+        print_items(out, list(zip(runs, names, strict=True)))
         out.print()
     for words in comparison_tables(comparison):
         out.print(Text(words.title, style="bold"))
