@@ -6,6 +6,7 @@ Parameters are set in the constructor. Results of `fit` have names that end in `
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -172,6 +173,30 @@ def _refuse_labels(y: Any, numbers: bool) -> None:
         raise InputError(problem)
 
 
+# Key of a scenario → parameter of an estimator.
+_PARAMETERS = {
+    **{f"privacy.{name}": name for name in ("epsilon", "delta", "clip", "colluders")},
+    **{f"problem.{name}": name for name in ("weights", "l2", "model", "loss", "label_range", "positive_share")},
+    **{"privacy.clip.x": "clip", "algorithm.rounds": "rounds", "algorithm.x.scale": "step"},
+    **{"topology.agents": "agents", "problem.scale": "data_range"},
+}
+
+
+@contextmanager
+def naming_parameters(estimator: Any) -> Iterator[None]:
+    """Name the parameters of an estimator in errors of its scenario, without advice to change other keys of privacy."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        # Longer keys first, since they contain others.
+        for key in sorted(_PARAMETERS, key=len, reverse=True):
+            if hasattr(estimator, _PARAMETERS[key]):
+                text = re.sub(rf"\b{re.escape(key)}\b", _PARAMETERS[key], text)
+        problem, _, fix = text.partition(" Fix: ")
+        raise InputError(problem if "privacy." in fix else text) from None
+
+
 def seed_of(random_state: Any) -> int | None:
     """Return the seed of the noise; None for secret noise.
 
@@ -234,9 +259,8 @@ class _Decentralised(Private):
             raise InputError(
                 f"X has n_samples = {n}, too few for {agent_names} agents with a record each. Fix: use fewer agents."
             )
-        algorithm: dict[str, Any] = (
-            dict(self.algorithm) if isinstance(self.algorithm, Mapping) else {"kind": self.algorithm}
-        )
+        options = self.algorithm if isinstance(self.algorithm, Mapping) else {"kind": self.algorithm}
+        algorithm: dict[str, Any] = {"kind": "dp_dsgd", **options}
         if self.rounds != "auto":
             algorithm["rounds"] = self.rounds
         problem = {
@@ -260,7 +284,8 @@ class _Decentralised(Private):
         if self.colluders is not None:
             scenario["privacy"] |= {"correlation": {"between_agents": "pairwise"}, "colluders": self.colluders}
         scenario = self._with_default_parts(scenario, data, topology)
-        job = build_job(scenario, data=data, topology=topology)
+        with naming_parameters(self):
+            job = build_job(scenario, data=data, topology=topology)
         if job.n_agents > 1 and not len(job.topology.edges):
             raise InputError(
                 f"topology: {job.n_agents} agents without edges do not train a common model. Fix: use a "
@@ -330,7 +355,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
         epsilon, delta: target of every agent, for all its messages; default (1, 1e-5). Choose δ below 1/N.
         model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
-        algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
+        algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "learning_rate": 0.5}.
         rounds: number of rounds, or "auto".
         clip: clipping norm of a record's gradient, or "auto".
         colluders: None for independent noise, or the number q of agents that may collude with the adversary: noise is

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from annotated_types import BaseMetadata, Ge, Gt, Le, Lt
 from pydantic import AllowInfNan, ConfigDict, TypeAdapter, ValidationError
 
-from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError, converting
 from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
+from decentral_dp.privacy.schedules import StepSize
 
 # The field that the common key algorithm.init sets.
 RESERVED = ("start",)
@@ -31,6 +31,7 @@ COMMON = ("kind", "rounds", "init")
 _METADATA = "decentral_dp"
 _SCALARS = (StepSize, int, float, bool, str)
 _STRICT = ConfigDict(strict=True)
+_SCALE = Annotated[float, Ge(0.0), AllowInfNan(False)]
 
 
 class Option(NamedTuple):
@@ -129,6 +130,7 @@ CENTRING = Option(
 NO_FIELDS = (DOMAIN.key, CENTRING.key)
 
 
+@cache
 def options_of(algorithm: type) -> tuple[Option, ...]:
     """Return the keys that the fields of a dataclass define, in their order.
 
@@ -185,6 +187,28 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
         if default is not None and plain is not StepSize:
             _adapter(key.pydantic_type).validate_python(default)
     return key
+
+
+def check_options(algorithm: Any) -> None:
+    """Check the values of an algorithm's options, and turn numbers into constant learning rates.
+
+    Raises:
+        InputError: a value has the wrong type, or is out of range.
+    """
+    for key in options_of(algorithm.__class__):
+        value = getattr(algorithm, key.key)
+        if value is None and not key.required:
+            continue
+        expected = "a number of at least 0, or a StepSize" if key.type is StepSize else constraint(key)
+        problem = f"{type(algorithm).__name__}.{key.key}: got {value!r}, expected {expected}."
+        try:
+            if key.type is not StepSize:
+                _adapter(key.pydantic_type).validate_python(value)
+            elif not isinstance(value, StepSize):
+                constant = StepSize(_adapter(_SCALE).validate_python(value))
+                object.__setattr__(algorithm, key.key, constant)
+        except ValidationError:
+            raise InputError(problem) from None
 
 
 @cache

@@ -210,6 +210,9 @@ class Wrapper(AnyAlgorithm):
 
     program: Any
 
+    def __post_init__(self) -> None:
+        """Check nothing, since fields of a wrapper are no options."""
+
     def init(self, context: Any) -> Any:
         return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
 

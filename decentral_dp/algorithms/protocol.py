@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.options import check_options
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Program, Value
@@ -113,6 +114,9 @@ class AnyAlgorithm(Protocol):
     """
 
     start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @property
     def protocol(self) -> str:

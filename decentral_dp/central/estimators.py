@@ -25,6 +25,7 @@ from decentral_dp.estimators import (
     FitCost,
     Private,
     ScaleWarning,
+    naming_parameters,
     seed_of,
     validate_features,
     validate_records,
@@ -280,7 +281,9 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        outcome = run_job(build_job(scenario, data=data))
+        with naming_parameters(self):
+            job = build_job(scenario, data=data)
+        outcome = run_job(job)
         if not np.isfinite(outcome.published["x"]).all():
             raise InputError(f"fit: {reason_text(outcome.result)}")
         # Weights, bias, and the mean h of both classes.

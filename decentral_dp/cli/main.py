@@ -533,16 +533,19 @@ def invoke_new(
     ranges: Annotated[
         Repeated, Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable.")
     ] = None,
+    sites: Annotated[
+        Text, Option(metavar="COLUMN=NAME,NAME", help="The column of the agents' names, and all names in it.")
+    ] = None,
     algorithm: Annotated[str, Option(metavar="KIND", help="Its shipped scenario is the template.")] = "dp_dsgd",
-    agents: Annotated[Number, Option(help="Number of agents.")] = None,
+    agents: Annotated[Number, Option(help="Number of agents; --sites sets it.")] = None,
     epsilon: Annotated[float | None, Option(help="Target ε of every agent, for the whole run.")] = None,
     override: Set = None,
 ) -> None:
     """Write a commented scenario to edit.
 
     It reads the names of the file's columns, and whether the first record holds numbers or words. Labels, ranges,
-    words and dates are public facts that you declare: inferring them from the records would leak information.
-    Undeclared ones are placeholders.
+    sites, words and dates are public facts that you declare: inferring them from the records would leak information.
+    Undeclared labels and ranges are placeholders.
     """
     from decentral_dp.cli.new import write_template
 
@@ -552,6 +555,7 @@ def invoke_new(
         label=label,
         classes=classes,
         ranges=ranges or (),
+        sites=sites,
         algorithm=algorithm,
         agents=agents,
         epsilon=epsilon,

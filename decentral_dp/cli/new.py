@@ -83,6 +83,7 @@ def write_template(
     label: str | None = None,
     classes: str = "",
     ranges: Sequence[str] = (),
+    sites: str | None = None,
     algorithm: str = "dp_dsgd",
     agents: int | None = None,
     epsilon: float | None = None,
@@ -96,6 +97,7 @@ def write_template(
         label: label column of a file.
         classes: all possible labels, separated by commas.
         ranges: public ranges "column=low:high" of columns of a file.
+        sites: column of the agents' names and all names, "column=name,name"; it sets the number of agents.
         algorithm: registered kind of algorithm.
         agents: number of agents.
         epsilon: target ε of every agent.
@@ -112,7 +114,9 @@ def write_template(
     content = {"title": "", **read_toml(find(_BASES.get(algorithm, algorithm)))}
     for key in ("seed", "description"):
         content.pop(key, None)
-    options = {"topology.agents": agents, "privacy.epsilon": epsilon}
+    partition = None if sites is None else _parse_sites(sites)
+    count = agents if partition is None else len(partition["agents"])
+    options = {"topology.agents": count, "privacy.epsilon": epsilon, "problem.partition": partition}
     assigned = [(key.split("."), value) for key, value in options.items() if value is not None]
     assigned += [parse_change(change) for change in changes]
     kind = {".".join(keys): value for keys, value in assigned}.get("problem.kind", content["problem"]["kind"])
@@ -123,10 +127,9 @@ def write_template(
     if is_file:
         file, declared = Path(str(data)), (parse_classes(classes), parse_ranges(ranges))
         content["problem"], placeholders = _with_columns(content["problem"], file, path.parent, label, *declared)
-    elif label is not None or classes or ranges:
-        raise InputError(
-            "--data: missing, and required by --label, --classes and --range. Fix: add --data with a file."
-        )
+    elif label is not None or classes or ranges or sites is not None:
+        needing = "--label, --classes, --range and --sites"
+        raise InputError(f"--data: no file, and required by {needing}. Fix: add --data with a file.")
     problem, m = content["problem"], content["topology"].get("agents", "the graph's")
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
     text = template_text(content, placeholders)
@@ -234,8 +237,16 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     return ranges
 
 
+def _parse_sites(text: str) -> dict[str, Any]:
+    """Return the table of the partition by a column "column=name,name". Raises InputError."""
+    column, _, names = text.rpartition("=")
+    if not column or not names:
+        raise InputError(f"--sites: got {quoted(text)}, expected COLUMN=NAME,NAME, such as hospital=Bern,Zug.")
+    return {"kind": "column", "name": column, "agents": parse_classes(names)}
+
+
 def parse_classes(text: str) -> list[Any]:
-    """Split labels at commas, and convert numbers."""
+    """Split labels or names at commas, and convert numbers."""
     labels: list[Any] = []
     for part in map(str.strip, text.split(",") if text else []):
         try:

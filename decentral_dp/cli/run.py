@@ -224,8 +224,9 @@ def print_run(run: Run, verbose: bool = False) -> None:
         _print_table(out, sites)
         out.print(sites.note)
     notes = score_notes(result, brief=not verbose)
-    if result.privacy.is_noisy and not verbose:
-        notes += [("Warning" if "Fix: " in note else "Note", note) for note in result.problem["notes"]]
+    if not verbose:
+        notes += [("Warning", text) for text in result.problem["warnings"]]
+        notes += [("Note", text) for text in result.problem["notes"] if result.privacy.is_noisy]
     out.print()
     print_items(out, notes)
     if run.folder is not None:
@@ -267,7 +268,7 @@ def print_comparison(comparison: Comparison) -> None:
     out, runs = console(), [run.name for run in comparison.runs]
     if max(map(len, runs)) > (out.width - _KEY_WIDTH) // len(runs) - 2:
         names, runs = runs, [f"run {k}" for k in range(1, len(runs) + 1)]
-        print_items(out, zip(runs, names, strict=True))
+        print_items(out, list(zip(runs, names, strict=True)))
         out.print()
     for words in comparison_tables(comparison):
         out.print(Text(words.title, style="bold"))

@@ -17,7 +17,7 @@ from pydantic import ValidationError, create_model
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
-from decentral_dp.algorithms.options import NO_FIELDS
+from decentral_dp.algorithms.options import NO_FIELDS, check_options
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import ALGORITHM_KINDS, Source, explain, load_scenario, refuse_unread
 from decentral_dp.config.outside import (
@@ -354,10 +354,8 @@ def _entry_of_object(algorithm: Any) -> Entry:
     algorithm_type = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is algorithm_type), None)
     entry = ours or entry_of_class(algorithm_type, algorithm_type.__name__, digest_of(algorithm_type))
-    # A number is a constant learning rate.
-    numbers = {o.key: getattr(algorithm, o.key, None) for o in entry.keys if o.type is StepSize}
-    numbers = {key: StepSize(float(v)) for key, v in numbers.items() if isinstance(v, int | float)}
-    algorithm = replace(algorithm, **numbers) if numbers else algorithm
+    # A custom class may have no base class that checks them.
+    check_options(algorithm)
     # A scenario does not have the fields that are not keys.
     keys = {o.key for o in entry.keys if o.key not in NO_FIELDS}
     internal = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}

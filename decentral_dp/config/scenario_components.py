@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sized
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -144,9 +144,12 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = _UNSCORED if c.algorithm.trusts_coordinator or c.problem_type.make_evaluator else note
         return replace(public, notes=(*public.notes, note)), elsewhere
     parts, members = table.parts or n_agents, table.members
-    _require_agents("members", range(parts) if members is None else members, n_agents)
-    named = getattr(table.partition, "agents", None) or range(parts)
-    _require_agents("partition.agents", named, parts, "problem.parts" if table.parts else "topology.agents")
+    if members is not None:
+        _require_agents("members", len(members), n_agents)
+    elif named := getattr(table.partition, "agents", None):
+        _require_agents("partition.agents", len(named), n_agents)
+    else:
+        _require_agents("parts", parts, n_agents)
     partition = c.partition.make()
     dataset = c.data.make(parts, c.strict, c.draws_records)
     is_environment, entry = dataset.trajectory is not None, c.problem_entry
@@ -159,6 +162,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     shards = make_shards(
         dataset,
         parts,
+        parts_key="topology.agents" if table.parts is None else "problem.parts",
         seed=c.scenario.records_seed,
         partition_spec=partition,
         validation={"column": table.validation} if isinstance(table.validation, str) else table.validation,
@@ -191,7 +195,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     if table.manifest is None:
         return None
     manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
-    _require_agents("manifest", manifest.agents, n_agents)
+    _require_agents("manifest", len(manifest.agents), n_agents)
     limits = table.label_range
     return AgentShards(
         place_of_shards(c.scenario),
@@ -207,11 +211,11 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     )
 
 
-def _require_agents(key: str, agents: Sized, n_agents: int, number_key: str = "topology.agents") -> None:
-    """Raise InputError unless the number of agents is that of the graph or of the partition."""
-    if len(agents) != n_agents:
-        problem = f"number of agents differs from {number_key} (got {len(agents)}, expected {n_agents})"
-        raise InputError(f"problem.{key}: {problem}. Fix: set {number_key} = {len(agents)}.")
+def _require_agents(key: str, count: int, n_agents: int) -> None:
+    """Raise InputError unless the number of agents is that of the graph."""
+    if count != n_agents:
+        problem = f"number of agents differs from topology.agents (got {count}, expected {n_agents})"
+        raise InputError(f"problem.{key}: {problem}. Fix: set topology.agents = {count}.")
 
 
 def sampling_of(s: Scenario) -> Sampling:

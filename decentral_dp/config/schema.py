@@ -254,10 +254,13 @@ class ProblemTable(OwnKeysTable):
     """Public seed of partition, split, synthetic data and first weights. Default: the seed of the scenario."""
 
     checks: ClassVar[Checks] = {
-        "members: expected ascending numbers below parts. Fix: sort them, and set parts": lambda table: (
+        "members are not ascending numbers below parts. Fix: sort them, and set parts": lambda table: (
             table.members is not None
             and table.members != [k for k in sorted(set(table.members)) if 0 <= k < (table.parts or 0)]
-        )
+        ),
+        "parts is not the number of partition.agents. Fix: name every part": lambda table: (
+            table.parts not in (None, len(getattr(table.partition, "agents", None) or range(table.parts or 0)))
+        ),
     }
 
     @field_validator("classes", mode="before")

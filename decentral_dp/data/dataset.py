@@ -247,7 +247,7 @@ def encode_labels(
     code = {label_key(c): k for k, c in enumerate(classes)}
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
     problem = f"has a label that is not one of the declared classes {list(classes)}"
-    refuse_rows(labels < 0, location, f"{problem}. Fix: add it to `classes`, or correct the record.")
+    refuse_rows(labels < 0, location, f"{problem}. Fix: add it to problem.classes, or correct the record.")
     return labels, tuple(classes)
 
 

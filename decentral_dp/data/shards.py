@@ -391,7 +391,7 @@ class Shards:
         by_owner: whether an owner column decided the partition by default.
         has_records: whether records exist. A plan of synthetic data needs none, so features and labels are zeros.
         features_cut: feature → fraction of values outside its declared range, computed from records.
-        placeholders: sentence about ranges that are still placeholders, or "".
+        placeholders: warning of ranges that are still placeholders, or "".
         bounds: range (low, high) of every feature before scaling, as in `Dataset`.
         test_parts: indices of each agent's own held-out records, by the rule of the partition, for scores per site. It
             is empty for a custom function, and for more than 256 agents.
@@ -446,8 +446,8 @@ class Shards:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The non-empty sentences of `notes`, `deal_assumption` and `placeholders`."""
-        return (*self.notes, *filter(None, (self.deal_assumption, self.placeholders)))
+        """The sentences of `notes`, and `deal_assumption` unless it is empty."""
+        return (*self.notes, *filter(None, [self.deal_assumption]))
 
     @property
     def label_unit(self) -> float | None:
@@ -503,6 +503,7 @@ def make_shards(
     levels: int = 2,
     construction: Mapping[str, Any] | None = None,
     label_range: Sequence[float] | None = None,
+    parts_key: str = "topology.agents",
 ) -> Shards:
     """Hold out test records, construct derived labels, partition, split, scale and normalise.
 
@@ -521,6 +522,7 @@ def make_shards(
         levels: number of levels, 1 if a problem has no validation records.
         construction: construction of labels, `table` of `construct`, or None.
         label_range: public (low, high) of numeric labels, which are scaled to [−1, 1], or None.
+        parts_key: key of the number of agents, for errors.
 
     Returns:
         The shards of all agents.
@@ -542,8 +544,7 @@ def make_shards(
     if n_agents > kept.size:
         # Before a list of shards is created.
         raise InputError(
-            f"topology.agents: too many agents for the records (got {n_agents} agents and {kept.size} "
-            "records). Fix: use fewer agents, or more data."
+            f"{parts_key}: too large for {kept.size} records (got {n_agents}). Fix: decrease it, or use more data."
         )
     why_not = _why_not_exchangeable(
         dataset, test_index, values_by_column(dataset, validation, test), kept.size < among.size

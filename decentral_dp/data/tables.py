@@ -310,7 +310,7 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     if wrong:
         raise InputError(
             f"{where}: the first record has no number in column {', '.join(wrong)}. Fix: add a header line if there is "
-            "none. Declare a column of sites by problem.partition, and others by drop, categories or date, as in "
+            "none. Declare a column of sites by --sites, and others by drop, categories or date, as in "
             "--set 'problem.columns.drop=[\"patient_id\"]'."
         )
 

@@ -14,7 +14,7 @@ from decentral_dp.simulation.statement import Number, PrivacyStatement
 VERBOSE_LINES = ("Correlated", "Seen")
 # Heading of the unchecked assumptions on custom components.
 UNVERIFIED = "Unverified:"
-# δ above this times 1/N gets a caution.
+# δ above this times 1/N gets a warning.
 _LARGE_DELTA = 0.1
 _PROTOCOLS = {
     "released": "released state (gradients at points that follow from released values)",
@@ -164,7 +164,7 @@ def summary_text(p: PrivacyStatement) -> str:
 
 
 def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
-    """Return headings and sentences: summary, correlated noise, claim of a paper, cautions and threat model."""
+    """Return headings and sentences: summary, correlated noise, claim of a paper, warnings and threat model."""
     out = [("Privacy", summary_text(p))]
     if not p.is_noisy:
         return out
@@ -180,7 +180,7 @@ def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
         # A claim without δ is of pure ε.
         delta = f" at δ = {delta_text(claim.delta)}" if claim.delta else ""
         out.append(("Claimed", f"ε = {epsilon_text(claim.epsilon_max)}{delta} by {claim.source}; not certified."))
-    out += [("Note", caution) for caution in cautions(p)]
+    out += [("Warning", text) for text in warnings(p)]
     if p.is_trusted:
         records = "all records" if p.pools_records else "sums over every agent's records"
         text = f"by the adversary: {_releases_text(p)}. The coordinator is trusted with {records}."
@@ -188,8 +188,8 @@ def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
     return out
 
 
-def cautions(p: PrivacyStatement) -> list[str]:
-    """Return cautions on a δ that is not far below 1/N for N records of an agent, and on a low signal."""
+def warnings(p: PrivacyStatement) -> list[str]:
+    """Return warnings of a δ that is not far below 1/N for N records of an agent, and of a low signal."""
     out, unit, most = [], p.unit_records, p.most_records
     # Publishing one random record of an agent reveals the agent for certain.
     if p.is_noisy and unit is not None and p.delta * most >= _LARGE_DELTA * unit:

@@ -328,6 +328,7 @@ def curve(metrics: Columns, name: str) -> Curve | None:
 def method_lines(result: RunResult) -> list[tuple[str, str]]:
     """Return headings and sentences of notes on the data, the algorithm and its settings."""
     lines = [("Data", note) for note in result.problem["notes"]]
+    lines += [("Warning", text) for text in result.problem["warnings"]]
     lines += [("Algorithm", f"{result.method}.")] if result.method else []
     return [*lines, ("Settings", result.problem["settings"])] if result.problem.get("settings") else lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -23,9 +24,10 @@ from decentral_dp.simulation.events import Progress
 # Blanks between the columns of a table.
 GAP = 2
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
-# Blanks around "=" and between a variable and its value. rich breaks lines at every blank of Unicode, but not at an
-# empty Braille pattern, which the console prints as a blank.
-_BLANK_BEFORE_VALUE, _NO_BREAK = re.compile(r"(?<=[xyzεδ=]) (?=[=\d∞])"), "\u2800"
+# Blanks around "=", between a variable and its value, and between groups of digits.
+_BLANK_INSIDE = re.compile(r"(?<=[xyzεδ=]) (?=[=\d∞])|(?<=\d) (?=\d{3}\b)")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_LABEL_WIDTH, _LEAST_TEXT_WIDTH = 9, 10
 
 
 class PlainConsole(Console):
@@ -33,8 +35,7 @@ class PlainConsole(Console):
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            text = printable(segment.text).replace(_NO_BREAK, " ")
-            yield segment if segment.control else Segment(text, segment.style)
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print as rich does, without trailing blanks in a file or a pipe."""
@@ -59,14 +60,26 @@ def print_headline(out: Console, text: str) -> None:
     out.print(Text(text, style="bold"))
 
 
-def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
+def wrap_text(text: str, width: int) -> str:
+    r"""Break a text into lines, but not inside "y 1", "ε = 4" and "10 000". rich would break at every blank.
+
+    Example:
+        >>> wrap_text("clipping norm y 1", 16)
+        'clipping norm\ny 1'
+    """
+    lines = textwrap.wrap(_BLANK_INSIDE.sub(_NO_BREAK, text), width, break_on_hyphens=False)
+    return "\n".join(lines).replace(_NO_BREAK, " ")
+
+
+def print_items(out: Console, items: Sequence[tuple[str, str]]) -> None:
     """Print labelled sentences with a hanging indent."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
     # Tables below each other have one indent.
-    grid.add_column(no_wrap=True, min_width=9)
+    indent = max([_LABEL_WIDTH, *(cell_len(label) for label, _ in items)])
+    grid = Table.grid(padding=(0, GAP, 0, 0))
+    grid.add_column(no_wrap=True, min_width=indent)
     grid.add_column(overflow="fold")
     for label, text in items:
-        grid.add_row(Text(label), Text(_BLANK_BEFORE_VALUE.sub(_NO_BREAK, text)))
+        grid.add_row(Text(label), Text(wrap_text(text, max(_LEAST_TEXT_WIDTH, out.width - indent - GAP))))
     out.print(grid)
 
 

@@ -27,7 +27,6 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.privacy import (
     UNVERIFIED,
     VERBOSE_LINES,
-    cautions,
     mechanism_text,
     notes,
     privacy_lines,
@@ -51,7 +50,6 @@ from decentral_dp.simulation.summary import (
     title_of,
     topology_summary,
 )
-from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,9 +221,8 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     # With a coordinator or a server the graph plays no part.
     if not (privacy.publishes_all or graph["has_server"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
-        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*changes, *graph["notes"]))]
-    hidden = ("Note", *(() if verbose else VERBOSE_LINES))
-    items += [line for line in privacy_lines(privacy) if line[0] not in hidden]
+        items += [("Graph", graph_line(graph)), *(("", f"{capitalise(text)}.") for text in (*changes, *graph["notes"]))]
+    items += [line for line in privacy_lines(privacy) if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := mechanism_text(privacy)) else []
     centred = (
         "x: mean of the features, y: model" if plan.problem["solves"] == "one-level" and "x" in privacy.signal else ""
@@ -239,9 +236,9 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     items += [("Settings", plan.settings_text)] if plan.settings_text else []
     # Assumptions on the data matter to a guarantee only.
     limits = [*(plan.problem["notes"] if privacy.is_noisy else plan.data_notes), *notes(privacy, plan.rounds)]
-    items += [("Warning", text) for text in (*plan.setting_warnings, *cautions(privacy))]
+    items += [("Warning", text) for text in (*plan.setting_warnings, *plan.problem["warnings"])]
     if not verbose:
-        items += [("Warning" if "Fix: " in text else "Note", text) for text in limits]
+        items += [("Note", text) for text in limits]
         count = len(unverified_texts(privacy.unverified))
         unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
         items += [("Warning", unverified)] if privacy.rests_on_unverified else []
@@ -271,15 +268,12 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
-    """Describe a graph in one line; a graph from a file by its number of nodes and the first names.
+    """Describe a graph in one line: its kind, weights and numbers.
 
     Args:
         graph: graph that `topology_summary` returned.
     """
-    labels, first = graph["labels"], ", ".join(graph["labels"][:3])
-    is_generated = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
-    nodes = "" if is_generated else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
-    return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
+    return f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
 
 
 def _privacy_facts(privacy: PrivacyStatement, limits: Sequence[str]) -> list[tuple[str, str]]:

@@ -174,6 +174,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         # Notes on records say that they differ from the scenario's.
         "data": (not shards.notes and c.data.label) or shards.source,
         "notes": list(shards.all_notes),
+        "warnings": list(filter(None, [shards.placeholders])),
         **({"settings": job.settings_text} if job.settings_text else {}),
         **({"x_names": x_names} if x_names else {}),
         **reading,

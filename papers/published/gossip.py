@@ -444,6 +444,7 @@ class PublishedDpDsgd(one_level.OneLevel):
     local_steps: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for key in ("momentum", "local_steps"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")

@@ -12,7 +12,7 @@ import pytest
 from annotated_types import Ge
 
 from decentral_dp import InputError
-from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms import ALGORITHMS, DpDsgd
 from decentral_dp.algorithms.options import constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.schema import Scenario, table_of
@@ -79,3 +79,26 @@ def test_a_step_size_may_have_a_default() -> None:
 
     with pytest.raises(InputError, match=r"default is 0.5, expected a StepSize. Fix: write StepSize\(0.5\)"):
         options_of(Wrong)
+
+
+def test_a_number_is_a_constant_learning_rate() -> None:
+    assert DpDsgd(learning_rate=1) == DpDsgd(learning_rate=StepSize(1.0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"learning_rate": "0.5"},
+        {"learning_rate": -1},
+        {"learning_rate": True},
+        {"learning_rate": {"scale": 0.5}},
+        {"momentum": "0.9"},
+        {"momentum": 1.0},
+        {"local_steps": 2.5},
+    ],
+    ids=str,
+)
+def test_values_of_another_type_are_refused_at_once(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(InputError, match=rf"^DpDsgd\.{name}: got "):
+        DpDsgd(**{"learning_rate": 0.5} | options)

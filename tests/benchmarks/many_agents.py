@@ -1,4 +1,4 @@
-"""Time and memory of whole runs, by agents: `python -m tests.benchmarks.many_agents docs/many_agents.png`.
+"""Time and memory of whole runs, by agents: `python -m tests.benchmarks.many_agents`.
 
 Certified LDP-DSBO for two rounds on a ring, 4 + 4 records of 10 features each, with its folder, figures and page, and
 plans only, each in a separate process. The last run takes 6 to 9 GB and three minutes.
@@ -12,9 +12,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 AGENTS = [1000, 10_000, 100_000, 1_000_000]
 
@@ -47,31 +44,17 @@ def alone(agents: int, runs: bool) -> None:
     print(time.process_time(), peak)
 
 
-def main(target: Path) -> None:
-    measured = {}
+def main() -> None:
     for what in ("run", "plan"):
         for agents in AGENTS:
             command = [sys.executable, "-m", __spec__.name, what, str(agents)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
-            measured[what, agents] = [float(number) for number in done.stdout.split()]
-            print(what, agents, "agents: {:.1f} s, {:.0f} MiB".format(*measured[what, agents]), flush=True)
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    words = ("seconds of one core", "peak of memory, MiB")
-    for k, (axes, label) in enumerate(zip(figure.subplots(1, 2), words, strict=True)):
-        for what, said in (("run", "two rounds, with folder and page"), ("plan", "a plan")):
-            axes.loglog(AGENTS, [measured[what, agents][k] for agents in AGENTS], marker="o", label=said)
-        last = measured["run", AGENTS[-1]][k]
-        axes.loglog(AGENTS, [last * m / AGENTS[-1] for m in AGENTS], color="0.6", linestyle="--", label="proportional")
-        axes.set_xlabel("agents on a ring")
-        axes.set_ylabel(label)
-        axes.grid(True, alpha=0.3)
-        axes.legend()
-    figure.savefig(target, dpi=110)
+            seconds, peak = map(float, done.stdout.split())
+            print(f"{what} {agents} agents: {seconds:.1f} s, {peak:.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
         alone(int(sys.argv[2]), sys.argv[1] == "run")
     else:
-        main(Path(sys.argv[1]))
+        main()

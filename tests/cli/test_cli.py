@@ -12,6 +12,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -186,6 +187,19 @@ def test_the_output_has_at_most_fifteen_lines_of_text(command: Command, name: st
         assert said.code == 0
         assert 5 < len([line for line in said.out.splitlines() if line.strip()]) <= 15
         assert "clipping norm" in said.out or "envelope clip" in said.out
+
+
+def test_the_plan_of_unequal_named_sites_has_at_most_fifteen_lines_of_text(command: Command) -> None:
+    sites, counts = ["Aachen", "Bern", "Cork", "Delft", "Evora"], [40, 80, 120, 200, 400]
+    rng, owner = np.random.default_rng(1), np.repeat(sites, counts)
+    table = pd.DataFrame({"site": owner, "age": rng.uniform(18, 90, 840), "sick": rng.integers(0, 2, 840)})
+    table.to_csv("hospitals.csv", index=False)
+    new = ("new", "mine.toml", "--data", "hospitals.csv", "--label", "sick", "--classes", "0,1", "--range", "age=0:100")
+    assert command(*new, "--sites", f"site={','.join(sites)}").code == 0
+    assert load("mine.toml").topology.agents == 5
+    said = command("plan", "mine.toml")
+    assert (said.code, len([line for line in said.out.splitlines() if line.strip()])) == (0, 15)
+    assert "Aachen" in command("plan", "mine.toml", "--verbose").out
 
 
 def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:

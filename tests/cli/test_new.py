@@ -83,8 +83,8 @@ def test_no_record_changes_the_template(tmp_path: Path) -> None:
 def test_placeholders_are_named_by_every_plan_and_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["problem.kind=regression", "problem.columns.drop=['outcome']"]
     path = write_template(tmp_path / "new.toml", data=str(RECORDS), label="pulse", agents=4, changes=changes)
-    notes = " ".join(decentral_dp.plan(path).problem["notes"])
-    assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
+    (text,) = decentral_dp.plan(path).problem["warnings"]
+    assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in text
     print_run(decentral_dp.run(path, set={"algorithm.rounds": 2}))
     assert "Ranges that are still placeholders, [0, 1]: age" in capsys.readouterr().out
 
@@ -94,7 +94,7 @@ def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
         "patient,ward,in,dose,died\nMiller,north,2021-03-04,3,0\nMoore,burns,2021-03-09,4,1\n"
     )
     given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
-    with pytest.raises(InputError, match=r"no number in column 1, 2, 3\. Fix.*partition") as refused:
+    with pytest.raises(InputError, match=r"no number in column 1, 2, 3\. Fix.*--sites") as refused:
         write_template(tmp_path / "new.toml", **given)
     assert not any(cell in str(refused.value) for cell in ("Miller", "north", "2021"))
     rules = ["drop=['patient']", "categories.ward=['north']", "date.in='2020-01-01:2022-01-01'"]
@@ -114,6 +114,8 @@ def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
         ({"ranges": ["age"]}, "--range: got"),
         ({"ranges": ["age=5:2"]}, "--range: got"),
         ({"ranges": ["age=0:nan"]}, "--range: got"),
+        ({"sites": "agent"}, "--sites: got"),
+        ({"sites": "agents=0,1"}, "has no column 'agents'"),
         ({"algorithm": "ldp_dsb"}, "ldp_dsbo"),
         ({"epsilon": -1.0}, r"privacy\.epsilon"),
         ({"agents": 0}, r"topology\.agents"),
@@ -121,7 +123,7 @@ def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
         ({"changes": ["problem.kind=quadratik"]}, "quadratic"),
         ({"changes": ["problem.nothing=1"]}, r"problem\.nothing"),
         ({"data": "wein"}, "wein"),
-        ({"data": None}, "--data: missing"),
+        ({"data": None}, "--data: no file"),
         ({"data": str(SHIPPED)}, "Is a directory"),
     ],
 )

@@ -60,7 +60,7 @@ REFUSED = {
     "problem.synthetic.separation=nan": "problem.synthetic.separation: got NaN, expected a finite number",
     "topology.kind=rign": 'did you mean "ring"',
     "topology.degree=3": "topology.degree: not supported by ring, only by ",
-    "topology.agents=9999": "9999 agents and 455 records",
+    "topology.agents=9999": "too large for 455 records (got 9999)",
     "topology.agents=1": "at least 2",
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
     "topology.file=a.graphml": "set either kind",

@@ -202,6 +202,11 @@ def test_owners_and_graphs(kind: Any) -> None:
         {"epsilon": -1.0},
         {"epsilon": None},
         {"delta": 0},
+        {"rounds": 0},
+        {"clip": -1.0},
+        {"colluders": 9},
+        {"weights": "no_such"},
+        {"l2": -1.0},
         {"agents": 0},
         {"agents": 700},
         {"topology": "no_such"},
@@ -216,8 +221,17 @@ def test_owners_and_graphs(kind: Any) -> None:
 )
 def test_parameters_that_cannot_be_used_are_refused_by_name(changed: dict[str, Any]) -> None:
     ((key, _),) = changed.items()
-    with pytest.raises(InputError, match=key):
+    with pytest.raises(InputError, match=rf"(?<!\.)\b{key}\b") as refused:
         DecentralisedClassifier(**USUAL | {"classes": ("no", "yes")} | changed).fit(*_records(DecentralisedClassifier))
+    assert "privacy.guarantee" not in str(refused.value)
+
+
+def test_a_table_of_options_needs_no_kind_of_algorithm() -> None:
+    usual = USUAL | {"classes": ("no", "yes")}
+    features, labels = _records(DecentralisedClassifier)
+    tables = ({"learning_rate": 0.5}, {"kind": "dp_dsgd", "learning_rate": 0.5})
+    one, other = (DecentralisedClassifier(**usual, algorithm=table).fit(features, labels) for table in tables)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
 
 
 @pytest.mark.parametrize("limits", [3, (2, 1), ("a", "b"), (0, np.inf)])

@@ -195,6 +195,7 @@ def write_run(
             "solves": "bilevel",
             "data": "breast_cancer",
             "notes": [],
+            "warnings": [],
             "p": 30,
             "q": 30,
             "records": {"train": [23] * (agents - 1) + [22], "validation": [22] * agents, "test": 113},

@@ -87,6 +87,7 @@ class Gbdsbo(dp.Algorithm):
     smoothness: float = dp.neumann_smoothness()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 <= self.averaging.scale <= 1.0:
             raise dp.InputError(
                 f"algorithm.averaging.scale: weight of the newest estimate out of range (got {self.averaging.scale:g}, "

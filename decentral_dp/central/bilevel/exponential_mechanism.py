@@ -165,7 +165,8 @@ class RegularisedExponentialMechanism(SingleDraw):
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_once(context)
         strength = self.strength
-        if strength is None:
+        # Without noise there is nothing to regularise.
+        if strength is None and context.noisy:
             radius = 0.5 * self.box(context).diameter
             strength = math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
         algorithm = replace(self, strength=strength)

@@ -66,6 +66,7 @@ class DpSgda(dp.Coordinated):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         dp.refuse(self, dp.MAXIMISER_RULES)
 
     @property

@@ -85,6 +85,7 @@ class PrivateDiff(steps.Estimating):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         dp.refuse(self, dp.MAXIMISER_RULES)
 
     @property
