@@ -135,7 +135,7 @@ class Rules(NamedTuple):
         example: example values of a custom algorithm's keys.
         complete: function that makes the runnable program from a dataclass with a derived plan and a start.
         domain: whether algorithms accept a domain of x.
-        priced_on_cpu: whether a plan may be computed on the CPU for a run on another device.
+        plans_on_cpu: whether a plan may be computed on the CPU for a run on another device.
     """
 
     is_coordinated: bool = False
@@ -145,7 +145,7 @@ class Rules(NamedTuple):
     example: Mapping[str, str] = MappingProxyType({})
     complete: Callable[..., AnyAlgorithm] = DeclaredGossip
     domain: bool = False
-    priced_on_cpu: bool = False
+    plans_on_cpu: bool = False
 
 
 GOSSIP = Rules()
