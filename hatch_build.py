@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import platform_tags
 
-MODULES = ("decentral_dp.privacy._variates",)
+MODULES = ("decentral_dp.privacy._variates", "decentral_dp.models._linear")
 
 
 class CompiledPart(BuildHookInterface[Any]):

@@ -35,7 +35,6 @@ from decentral_dp.bounded import (
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Sampling, draw_batch
 from decentral_dp.exchange import ClippedSum, Value
-from decentral_dp.models.linear_terms import BLOCK
 from decentral_dp.privacy.clipping import RECORD, Clip, Unit, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.protocol import (
@@ -50,7 +49,14 @@ from decentral_dp.problems.protocol import (
     split_read,
     term_shapes,
 )
-from decentral_dp.problems.records import count_records, join_stacks, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.records import (
+    concatenate,
+    count_records,
+    join_agents,
+    regulariser_matrices,
+    stacked_by_count,
+    take,
+)
 from decentral_dp.problems.statistics import statistics_width
 from decentral_dp.topology.over_time import OverTime
 
@@ -608,6 +614,9 @@ class LocalDataset:
         cached_counts, groups = self._groups_of.get(split, (None, []))
         if cached_counts is counts and not self._picks:
             return groups
+        if self._joins and not self._picks and (counts != counts[:1]).any():
+            self._groups_of[split] = counts, [self._join(split, counts)]
+            return self._groups_of[split][1]
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
         groups = []
@@ -620,17 +629,16 @@ class LocalDataset:
             chosen, member_index = np.stack([draw.index for draw in draws]), np.arange(members.size)[:, None]
             stack = type(records)(*(a[member_index, chosen] for a in records))
             groups.append(Group(rows, stack, np.array([draw.rate for draw in draws])))
-        if self._joins and not self._picks:
-            groups = [self._join(pack, counts) for pack in _packs(groups)]
         self._groups_of[split] = counts, groups
         return groups
 
-    def _join(self, groups: list[Group], counts: NDArray[np.int64]) -> Group:
-        """Join groups into one, since for small agents a call takes longer than their arithmetic."""
-        if len(groups) == 1:
-            return groups[0]
-        rows = np.concatenate([np.arange(self.agents.size)[g.rows] for g in groups])
-        return Group(rows, join_stacks([g.records for g in groups], counts[rows]), np.ones(rows.size))
+    def _join(self, split: Split, counts: NDArray[np.int64]) -> Group:
+        """Join the first records of all agents."""
+        records, n = concatenate(self._records[split]), self.counts[split]
+        if (counts < n).any():
+            index = np.arange(n.sum()) - (np.cumsum(n) - n).repeat(n)
+            records = take(records, np.flatnonzero(index < counts.repeat(n)))
+        return Group(slice(None), join_agents(records, counts), np.ones(counts.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → number of records that each agent averages at round t, (b,). Unchanged arrays are reused."""
@@ -673,25 +681,12 @@ class LocalDataset:
         return dataset
 
 
-def _packs(groups: Sequence[Group]) -> list[list[Group]]:
-    """Divide groups into packs whose features fit into the cache."""
-    packs: list[list[Group]] = []
-    size = BLOCK
-    for group in groups:
-        size += group.records[0].size
-        if size > BLOCK // 2:
-            packs.append([])
-            size = group.records[0].size
-        packs[-1].append(group)
-    return packs
-
-
 class Group(NamedTuple):
     """Agents with equal numbers of records, or with joined records.
 
     Attributes:
         rows: rows of the block.
-        records: arrays (g, n, …), or arrays joined by `join_stacks`.
+        records: arrays (g, n, …), or arrays joined by `join_agents`.
         rates: stated sampling rates, (g,).
     """
 

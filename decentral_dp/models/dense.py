@@ -23,7 +23,15 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.linear_terms import Joined, Rows, agent_sums, forward, spread, tiles, weighted_sums
+from decentral_dp.models.linear_terms import (
+    Joined,
+    Rows,
+    clip_coefficients,
+    forward_and_sizes,
+    spread,
+    tiles,
+    weighted_sums,
+)
 from decentral_dp.models.protocol import UNDERFLOW, Cotangents, norm_sums
 from decentral_dp.privacy.clipping import clip_factors
 
@@ -130,15 +138,15 @@ class DenseLayers:
             share: fraction s, with which the gradients with respect to A and b of a linear model with one output are
                 clipped separately; 0 clips them together.
         """
+        if isinstance(inputs, Joined) or (self.widths[1:] == (1,) and centre is None and not share):
+            return self._linear_sums(weights, inputs, cotangents, bound, norm, whole)
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         remaining_clip = rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
             for agents, part in tiles(inputs.shape[0], inputs.shape[1], sum(self.widths)):
-                agents = slice(None) if isinstance(inputs, Joined) else agents
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
                 part_centre = None if centre is None else centre[agents, None]
-                rows = inputs if isinstance(inputs, Joined) else inputs[agents, part]
-                activations = self._activations(layers, rows, part_centre)
+                activations = self._activations(layers, inputs[agents, part], part_centre)
                 slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
                 if share:
                     # With one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
@@ -162,16 +170,29 @@ class DenseLayers:
                         by_bias = slope * bias_factors
                         if not finite:
                             by_bias = np.where(bias_factors > 0.0, by_bias, 0.0)
-                    if isinstance(inputs, Joined):
-                        of_agents = inputs if finite else Joined(a, inputs.counts)
-                        by_rows[:, 0] = weighted_sums(clipped[..., 0], of_agents)
-                        bias[:, 0] = self.bias * agent_sums(by_bias[..., 0], of_agents)
-                    elif part.start:
+                    if part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
                         bias += self.bias * by_bias.sum(axis=1)
                     else:
                         np.matmul(clipped.swapaxes(1, 2), a, out=by_rows)
                         np.multiply(self.bias, by_bias.sum(axis=1), out=bias)
+        return total
+
+    def _linear_sums(
+        self, weights: Array, rows: Rows, cotangents: Cotangents, bound: float, norm: Norm, whole: float
+    ) -> Array:
+        """Compute `clipped_sums` of a linear model with one output, whose gradient is δ (a, γ)."""
+        total = np.empty_like(weights)
+        with np.errstate(all="ignore"):
+            outputs, norms = forward_and_sizes(rows, weights[:, :-1], norm)
+            outputs += spread(self.bias * weights[:, -1:], rows)
+            norms += self.bias if norm == "l1" else self.bias**2
+            if norm == "l2":
+                np.sqrt(norms, out=norms)
+            norms += UNDERFLOW
+            slopes = cotangents(slice(None), slice(None), outputs[..., None])[..., 0]
+            total[:, :-1], bias_sums = weighted_sums(clip_coefficients(slopes, norms, bound, whole), rows)
+            np.multiply(self.bias, bias_sums, out=total[:, -1])
         return total
 
     def _layers(self, weights: Array) -> list[_Views]:
@@ -183,11 +204,8 @@ class DenseLayers:
             offset = end + o
         return out
 
-    def _activations(self, layers: list[_Views], inputs: Rows, centre: Array | None = None) -> list[Array]:
+    def _activations(self, layers: list[_Views], inputs: Array, centre: Array | None = None) -> list[Array]:
         """Return a_0, …, a_L, each (g, n, width), for inputs (g, n, d) or common (n, d), minus centre (g, 1, d)."""
-        if isinstance(inputs, Joined):
-            (outputs,) = forward(inputs, layers[0][0][:, 0])
-            return [inputs.rows, (outputs + spread(self.bias * layers[0][1], inputs))[..., None]]
         if inputs.ndim == 2:
             inputs = np.broadcast_to(inputs, (len(layers[0][1]), *inputs.shape))
         activations = [inputs if centre is None else inputs - centre]

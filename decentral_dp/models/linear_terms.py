@@ -2,14 +2,16 @@
 
 Every per-example term of a linear model is a coefficient times the features (for several classes, an outer product).
 Its norm is |coefficient|·‖a‖, and clipping needs one number per record.
+
+Products and sums have a stated order, so that their bits depend neither on the processor nor on other agents. If the
+package was built with a C compiler, `_linear.c` computes them for all agents in one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +20,15 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
+
+try:
+    from decentral_dp.models import _linear
+except ImportError:
+    _linear = None  # type: ignore[assignment]  # it is optional
+
+# Lanes of a product, and norms of rows, of the compiled module.
+_LANES = 8
+_NORM_CODES: dict[Norm | None, int] = {None: 0, "l1": 1, "l2": 2}
 
 # Float64 numbers of a block, 2 MiB: it stays in the cache of a core from the forward to the backward product, and hides
 # the cost of the loop.
@@ -31,7 +42,7 @@ LARGEST_NORM = 1e250
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Joined records of agents with unequal numbers of records. Only products separate the agents.
+    """Joined records of agents with unequal numbers of records. Only products and sums separate the agents.
 
     Args:
         rows: records (1, N, d), agent after agent.
@@ -46,17 +57,6 @@ class Joined:
         """Shape (1, N, d) of the rows."""
         return self.rows.shape
 
-    @cached_property
-    def groups(self) -> list[tuple[slice, slice, Array]]:
-        """Groups of agents with n records each, their records among the N, and the rows of these records, (g, n, d)."""
-        out, agent, record = [], 0, 0
-        for n, equal in groupby(self.counts.tolist()):
-            g = len(list(equal))
-            part = slice(record, record + g * n)
-            out.append((slice(agent, agent + g), part, self.rows[0, part].reshape(g, n, self.shape[2])))
-            agent, record = agent + g, part.stop
-        return out
-
 
 Rows: TypeAlias = Array | Joined
 
@@ -64,26 +64,6 @@ Rows: TypeAlias = Array | Joined
 def spread(values: Array, rows: Rows) -> Array:
     """Return a number per agent, (b, 1), for each of its records, (b, 1) or (1, N)."""
     return np.repeat(values[:, 0], rows.counts)[None] if isinstance(rows, Joined) else values
-
-
-def agent_sums(values: Array, rows: Rows) -> Array:
-    """Sum numbers per record, (g, n) or (1, N), over each agent, (b,)."""
-    if not isinstance(rows, Joined):
-        return np.asarray(values.sum(axis=1))
-    return np.concatenate([values[0, part].reshape(a.shape[:2]).sum(axis=1) for _, part, a in rows.groups])
-
-
-def weighted_sums(coefficients: Array, rows: Rows) -> Array:
-    """Compute Σ_k c_k a_k of each agent, (b, d), one agent at a time, so that its bits do not depend on other agents.
-
-    Args:
-        coefficients: coefficients c, (g, n) or (1, N).
-        rows: records a.
-    """
-    if not isinstance(rows, Joined):
-        return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
-    groups = [np.matmul(coefficients[0, part].reshape(len(a), 1, -1), a)[:, 0] for _, part, a in rows.groups]
-    return np.concatenate(groups)
 
 
 def divisor_of(rows: Rows) -> float | Array:
@@ -164,12 +144,82 @@ def forward(rows: Rows, *vectors: Array) -> Sequence[Array]:
         vectors: vectors of the agents, (b, d) each.
 
     Returns:
-        The products, (g, n) or (1, N) for each, computed one agent at a time so that its bits do not depend on other
-        agents.
+        The products, (g, n) or (1, N) for each, with bits that do not depend on other agents.
     """
-    if not isinstance(rows, Joined):
-        return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
-    return [np.concatenate([np.matmul(a, v[k, :, None]).ravel() for k, _, a in rows.groups])[None] for v in vectors]
+    return [forward_and_sizes(rows, v)[0] for v in vectors]
+
+
+def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> tuple[Array, Array]:
+    """Compute `forward` of one vector, and the sizes ‖a‖₁ or ‖a‖₂² of the records.
+
+    Coordinate j belongs to lane j mod 8. Each lane is summed in the order of coordinates, and lanes in pairs.
+
+    Args:
+        rows: records (g, n, d), or joined records.
+        vector: vector of each agent, (b, d).
+        norm: norm "l1" or "l2"; None (the default) leaves the sizes empty.
+
+    Returns:
+        Two arrays (g, n) or (1, N).
+    """
+    flat, counts = _flat(rows)
+    if _linear is not None:
+        products, sizes = _linear.forward(flat, counts, vector, _NORM_CODES[norm])
+    else:
+        products = _sum_lanes(flat * vector.repeat(counts, axis=0))
+        sizes = None if norm is None else _sum_lanes(np.abs(flat) if norm == "l1" else np.square(flat))
+    shape = rows.shape[:2]
+    return products.reshape(shape), np.empty(0) if sizes is None else sizes.reshape(shape)
+
+
+def weighted_sums(coefficients: Array, rows: Rows) -> tuple[Array, Array]:
+    """Compute Σ_k c_k a_k and Σ_k c_k of each agent, record after record. Records with c_k = 0 do not count.
+
+    Args:
+        coefficients: coefficients c, (g, n) or (1, N).
+        rows: records a, which may be infinite or NaN if c_k = 0.
+
+    Returns:
+        The sums of records, (b, d), and of coefficients, (b,), with bits that do not depend on other agents.
+    """
+    flat, counts = _flat(rows)
+    c = np.ascontiguousarray(coefficients).reshape(-1)
+    if _linear is not None:
+        return _linear.weighted_sums(c, flat, counts)
+    sums, totals = np.zeros((counts.size, flat.shape[1])), np.zeros(counts.size)
+    ends = np.cumsum(counts)
+    for agent, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
+        used = start + np.flatnonzero(c[start:end])
+        if used.size:
+            # `sum` would add in another order.
+            sums[agent] = np.add.accumulate(c[used, None] * flat[used])[-1] + 0.0
+            totals[agent] = np.add.accumulate(c[used])[-1]
+    return sums, totals
+
+
+def _flat(rows: Rows) -> tuple[Array, NDArray[np.int64]]:
+    """Return the records, (N, d), and the number of each agent, (b,)."""
+    if isinstance(rows, Joined):
+        return rows.rows[0], rows.counts
+    g, n, d = rows.shape
+    return np.ascontiguousarray(rows).reshape(g * n, d), _equal_counts(g, n)
+
+
+@lru_cache(maxsize=64)
+def _equal_counts(agents: int, records: int) -> NDArray[np.int64]:
+    return np.full(agents, records)
+
+
+def _sum_lanes(terms: Array) -> Array:
+    """Sum rows (N, d) in the order of `forward_and_sizes`."""
+    n, d = terms.shape
+    blocks_of_lanes = 1 + -(-d // _LANES)
+    lanes = np.zeros((n, blocks_of_lanes * _LANES))
+    lanes[:, _LANES : _LANES + d] = terms
+    lane_sums = np.add.accumulate(lanes.reshape(n, blocks_of_lanes, _LANES), axis=1)[:, -1]
+    pairs = lane_sums[:, :4] + lane_sums[:, 4:]
+    halves = pairs[:, :2] + pairs[:, 2:]
+    return np.asarray(halves[:, 0] + halves[:, 1])
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
@@ -214,7 +264,7 @@ def clipped_sums(
         Call it with floating-point warnings off.
     """
     clipped = [clip_coefficients(term, norms, bound) for term, bound in zip(coefficients, bounds, strict=True)]
-    return [weighted_sums(c, rows) / divisor for c in clipped]
+    return [weighted_sums(c, rows)[0] / divisor for c in clipped]
 
 
 def _usable_clip(bound: float) -> float:
@@ -295,7 +345,7 @@ def norms_of(records: Any, clip: Clip) -> Array:
     return norms
 
 
-def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
+def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: float = 0.0) -> Array:
     """Scale coefficients in place so that every |coefficient|·norm ≤ bound; infinite and NaN contributions become zero.
 
     No branch is needed, because infinite values give NaN (bound/NaN, inf·0, or inf/inf if nothing is clipped), and NaN
@@ -305,11 +355,15 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
         coefficients: coefficients (…, n), overwritten.
         norms: norms of the vectors that they multiply, (…, n).
         bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
+        least: |coefficient| below which the bound of a record decreases in proportion, by default 0.
 
     Limits:
         Call it with floating-point warnings off.
     """
     factors = np.abs(coefficients)
+    if least:
+        # A bound divided by u is a norm multiplied by u ≥ 1.
+        np.maximum(factors, least, out=factors)
     factors *= norms
     np.divide(_usable_clip(bound), factors, out=factors)
     np.minimum(factors, 1.0, out=factors)

@@ -26,7 +26,16 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, Unnoised, Workspace, add_public, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms import (
+    NO_NOISE,
+    Mechanism,
+    NoiseMechanism,
+    Unnoised,
+    Workspace,
+    add_public,
+    mechanism_of,
+    noise_of,
+)
 from decentral_dp.privacy.pair_noise import PairDraws
 from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -116,6 +125,8 @@ class ScheduledReleaser:
     ) -> None:
         self.pairs, self.factor = pairs, factor
         self.mechanism = mechanism_of(mechanism)
+        # Once, since a check of an abstract class is slow.
+        self._noise_mechanism = noise_of(self.mechanism, "noise") if self.mechanism.adds_noise else None
         self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
         self.recorder = Recorder(len(streams))
@@ -142,10 +153,10 @@ class ScheduledReleaser:
                 bounded_values[channel] = value
             else:
                 free[channel] = value
-        if self.mechanism.adds_noise and bounded_values:
+        if self._noise_mechanism is not None and bounded_values:
             widths = tuple([v.private.shape[1] for v in bounded_values.values()])
             noise = self._noise(index, tuple(bounded_values), widths)
-            released, matrix = self._add_noise(index, bounded_values, widths, noise)
+            released, matrix = self._add_noise(index, self._noise_mechanism, bounded_values, widths, noise)
             scales = noise.scale
         else:
             released, matrix, scales = (
@@ -163,7 +174,7 @@ class ScheduledReleaser:
             if self.factor is not None and index:
                 # Charged at a sensitivity that accounts for all rounds together.
                 width, indices = bounded_value.private.shape[1], np.array([index])
-                grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
+                grid = noise_of(self.mechanism, channel).grid(scale, width)[None]
                 sensitivities = {
                     split: s._replace(
                         sensitivity=charged_sensitivity(self.factor, indices, s.sensitivity[None], grid, width)[0]
@@ -223,12 +234,15 @@ class ScheduledReleaser:
         return ahead[0]
 
     def _add_noise(
-        self, index: int, bounded_values: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
+        self,
+        index: int,
+        mechanism: NoiseMechanism,
+        bounded_values: Mapping[str, Bounded],
+        widths: tuple[int, ...],
+        noise: _Noise,
     ) -> tuple[dict[str, Array], Array | None]:
         """Return the released values by channel, and the array that contains them as columns."""
-        channels = list(bounded_values)
-        names = ",".join(channels)
-        mechanism, queries, publics = noise_of(self.mechanism, names), [], []
+        channels, queries, publics = list(bounded_values), [], []
         for channel, value in bounded_values.items():
             _require_norm(mechanism, channel, value)
             queries.append(value.private)
@@ -237,11 +251,11 @@ class ScheduledReleaser:
         agents, width = len(queries[0]), sum(widths)
         released = np.empty((agents, width))
         # A few agents at a time, whose variates fit into the cache.
-        rows, tag_of_names = max(1, _CACHED_VARIATES // width), tag(names)
+        rows, tag_of_names = max(1, _CACHED_VARIATES // width), tag(",".join(channels))
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         pair_sums, factor = None, self.factor if index else None
         if factor is not None:
-            past, noise_sum = self._past_of(index, factor, bounded_values), np.empty(released.shape)
+            past, noise_sum = self._past_of(index, factor, mechanism, bounded_values), np.empty(released.shape)
             carry = carried_noise(factor, past)
         if pairs is not None:
             pair_sums = pairs.sums(index, t, tag_of_names, ratio)
@@ -268,7 +282,9 @@ class ScheduledReleaser:
             self.past_noise = _columns(channels, widths, noise.grid * carry)
         return _columns(channels, widths, released), released
 
-    def _past_of(self, index: int, factor: TimeFactor, bounded_values: Mapping[str, Bounded]) -> Past:
+    def _past_of(
+        self, index: int, factor: TimeFactor, mechanism: NoiseMechanism, bounded_values: Mapping[str, Bounded]
+    ) -> Past:
         """Return the past noise that this release needs, kept from the previous release or drawn again."""
         if self._past is None or self._past[0] != index:
             zeros = {c: np.zeros_like(v.private) for c, v in bounded_values.items()}
@@ -276,7 +292,7 @@ class ScheduledReleaser:
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
-                self._add_noise(before, silent, widths, self._noise(before, tuple(silent), widths))
+                self._add_noise(before, mechanism, silent, widths, self._noise(before, tuple(silent), widths))
         return self._past[1]
 
 

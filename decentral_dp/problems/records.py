@@ -126,17 +126,15 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
     return out
 
 
-def join_stacks(stacks: Sequence[Any], counts: NDArray[np.int64]) -> Any:
-    """Join stacks of agents, NamedTuples of arrays (g, n, …), into one of (1, N, …), with `Joined` rows as first field.
+def join_agents(records: Any, counts: NDArray[np.int64]) -> Any:
+    """Return records as arrays (1, N, …) with `Joined` rows as first field.
 
     Args:
-        stacks: agents with n records each.
-        counts: number of records n of every agent, in the order of the stacks, (b,).
+        records: NamedTuple of arrays (N, …), agent by agent.
+        counts: number of records of every agent, (b,).
     """
-    first, *others = (
-        np.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])[None] for arrays in zip(*stacks, strict=True)
-    )
-    return type(stacks[0])(Joined(first, counts), *others)
+    first, *others = (a[None] for a in records)
+    return type(records)(Joined(first, counts), *others)
 
 
 class RegulariserMatrices(NamedTuple):

@@ -218,7 +218,7 @@ class Training(StackedProblem):
     radius: float = math.inf
     clip: Clip = field(default_factory=Clip)
 
-    @property
+    @cached_property
     def reads_records(self) -> Mapping[str, Split]:
         terms = _CENTRED_TERMS if self.p else _PLAIN_TERMS
         return {**terms, "statistics": "train"} if self.has_statistics else terms

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from decentral_dp.models import linear_terms
 from decentral_dp.models.linear_terms import (
+    Joined,
     clip_coefficients,
     clipped_sums,
     forward,
+    forward_and_sizes,
     logistic_coefficients,
+    weighted_sums,
 )
 
 # Agents, records, features.
@@ -85,6 +90,69 @@ def test_an_agent_alone_has_the_bits_that_it_has_among_others(shape: tuple[int, 
         one = slice(agent, agent + 1)
         _same_bits(*forward(rows[one], vectors[one]), together[0][one])
         _same_bits(*clipped_sums([coefficients[one].copy()], norms[one], [0.7], rows[one]), together[1][one])
+
+
+@pytest.mark.parametrize("norm", [None, "l1", "l2"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_compiled_products_and_sums_have_the_bits_of_numpy(
+    shape: tuple[int, int, int], norm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if linear_terms._linear is None:
+        pytest.skip("built without a C compiler")
+    rows, vectors, coefficients, _ = _shards(shape, ends=True)
+    g, n, d = shape
+    # The same records with unequal counts, among them 0 where possible.
+    counts = np.bincount(np.random.default_rng(6).integers(g, size=g * n) if g else [], minlength=g).astype(np.int64)
+    joined = Joined(rows.reshape(1, g * n, d), counts)
+    with np.errstate(all="ignore"):
+        compiled = [
+            *(forward_and_sizes(r, vectors, norm) for r in (rows, joined)),
+            weighted_sums(coefficients, rows),
+            weighted_sums(coefficients.reshape(1, -1), joined),
+        ]
+        monkeypatch.setattr(linear_terms, "_linear", None)
+        by_numpy = [
+            *(forward_and_sizes(r, vectors, norm) for r in (rows, joined)),
+            weighted_sums(coefficients, rows),
+            weighted_sums(coefficients.reshape(1, -1), joined),
+        ]
+    for one, other in zip(compiled, by_numpy, strict=True):
+        for a, b in zip(one, other, strict=True):
+            _same_bits(a, b)
+
+
+def test_sizes_are_norms_of_the_rows() -> None:
+    rows, vectors, _, _ = _shards((4, 20, 11), ends=False)
+    for norm, wanted in (("l1", np.abs(rows).sum(axis=2)), ("l2", np.square(rows).sum(axis=2))):
+        np.testing.assert_allclose(forward_and_sizes(rows, vectors, norm)[1], wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "numpy"])
+def test_records_with_coefficient_0_may_be_infinite(is_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(linear_terms, "_linear", None)
+    rows = np.array([[[np.inf, np.nan], [1.0, 2.0]]])
+    sums, totals = weighted_sums(np.array([[0.0, 3.0]]), rows)
+    assert (sums.tolist(), totals.tolist()) == ([[3.0, 6.0]], [3.0])
+
+
+def test_the_compiled_module_refuses_wrong_arrays() -> None:
+    if linear_terms._linear is None:
+        pytest.skip("built without a C compiler")
+    rows, counts, vectors = np.ones((4, 3)), np.array([3, 1]), np.ones((2, 3))
+    for wrong in (
+        (rows[:, ::2], counts, vectors[:, :2], 0),
+        (rows, np.array([3, 2]), vectors, 0),
+        (rows, np.array([5, -1]), vectors, 0),
+        (rows, counts, vectors[:1], 0),
+        (rows, counts, vectors, 3),
+        (rows.astype(np.float32), counts, vectors, 0),
+        (rows, counts.astype(np.int32), vectors, 0),
+    ):
+        with pytest.raises(ValueError, match="expected contiguous float64 rows"):
+            linear_terms._linear.forward(*wrong)
+    with pytest.raises(ValueError, match="expected contiguous float64 rows"):
+        linear_terms._linear.weighted_sums(np.ones(3), rows, counts)
 
 
 def test_hyperparameters_of_logistic_records_have_the_stated_coefficients() -> None:

@@ -798,8 +798,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip on one side",
         "models/linear_terms.py",
-        "    factors = np.abs(coefficients)\n    factors *= norms\n",
-        "    factors = np.maximum(coefficients, 0.0)\n    factors *= norms\n",
+        "    factors = np.abs(coefficients)\n    if least:",
+        "    factors = np.maximum(coefficients, 0.0)\n    if least:",
         (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
     ),
     Mutation(
@@ -897,9 +897,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features scaled by the batch maximum",
         "models/linear_terms.py",
-        "    return [np.asarray(np.matmul(rows",
-        "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, [v * unit for v in vectors]\n"
-        "    return [np.asarray(np.matmul(rows",
+        "    flat, counts = _flat(rows)\n    if",
+        "    flat, counts = _flat(rows)\n    unit = np.abs(flat).max()\n    flat, vector = flat / unit, vector * unit\n"
+        "    if",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
