@@ -156,7 +156,7 @@ class ScheduledReleaser:
         if self._noise_mechanism is not None and bounded_values:
             widths = tuple([v.private.shape[1] for v in bounded_values.values()])
             noise = self._noise(index, tuple(bounded_values), widths)
-            released, matrix = self._add_noise(index, self._noise_mechanism, bounded_values, widths, noise)
+            released, matrix = self._add_noise(index, bounded_values, widths, noise)
             scales = noise.scale
         else:
             released, matrix, scales = (
@@ -234,14 +234,10 @@ class ScheduledReleaser:
         return ahead[0]
 
     def _add_noise(
-        self,
-        index: int,
-        mechanism: NoiseMechanism,
-        bounded_values: Mapping[str, Bounded],
-        widths: tuple[int, ...],
-        noise: _Noise,
+        self, index: int, bounded_values: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
     ) -> tuple[dict[str, Array], Array | None]:
         """Return the released values by channel, and the array that contains them as columns."""
+        mechanism = cast(NoiseMechanism, self._noise_mechanism)
         channels, queries, publics = list(bounded_values), [], []
         for channel, value in bounded_values.items():
             _require_norm(mechanism, channel, value)
@@ -255,7 +251,7 @@ class ScheduledReleaser:
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         pair_sums, factor = None, self.factor if index else None
         if factor is not None:
-            past, noise_sum = self._past_of(index, factor, mechanism, bounded_values), np.empty(released.shape)
+            past, noise_sum = self._past_of(index, factor, bounded_values), np.empty(released.shape)
             carry = carried_noise(factor, past)
         if pairs is not None:
             pair_sums = pairs.sums(index, t, tag_of_names, ratio)
@@ -282,9 +278,7 @@ class ScheduledReleaser:
             self.past_noise = _columns(channels, widths, noise.grid * carry)
         return _columns(channels, widths, released), released
 
-    def _past_of(
-        self, index: int, factor: TimeFactor, mechanism: NoiseMechanism, bounded_values: Mapping[str, Bounded]
-    ) -> Past:
+    def _past_of(self, index: int, factor: TimeFactor, bounded_values: Mapping[str, Bounded]) -> Past:
         """Return the past noise that this release needs, kept from the previous release or drawn again."""
         if self._past is None or self._past[0] != index:
             zeros = {c: np.zeros_like(v.private) for c, v in bounded_values.items()}
@@ -292,7 +286,7 @@ class ScheduledReleaser:
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
-                self._add_noise(before, mechanism, silent, widths, self._noise(before, tuple(silent), widths))
+                self._add_noise(before, silent, widths, self._noise(before, tuple(silent), widths))
         return self._past[1]
 
 

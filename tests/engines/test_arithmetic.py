@@ -46,8 +46,8 @@ def test_blocks_that_round_differently_release_the_same_draws_on_the_same_grid(
     add_noise = ScheduledReleaser._add_noise
     cells, blocks = list[float](), list[ScheduledReleaser]()
 
-    def rounded_otherwise(self: Any, index: int, law: Any, bounded: Any, widths: Any, noise: Any) -> Any:
-        released, cells_whole = add_noise(self, index, law, bounded, widths, noise)
+    def rounded_otherwise(self: Any, index: int, bounded: Any, widths: Any, noise: Any) -> Any:
+        released, cells_whole = add_noise(self, index, bounded, widths, noise)
         if self not in blocks:
             blocks.append(self)
         if self is blocks[0]:
@@ -56,7 +56,7 @@ def test_blocks_that_round_differently_release_the_same_draws_on_the_same_grid(
             c: replace(v, private=v.private * (1.0 + 2.0**-52), public=v.public * (1.0 + 2.0**-52))
             for c, v in bounded.items()
         }
-        shifted, cells_whole = add_noise(self, index, law, up, widths, noise)
+        shifted, cells_whole = add_noise(self, index, up, widths, noise)
         cells.append(
             float(
                 (
