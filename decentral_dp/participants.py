@@ -52,7 +52,7 @@ from decentral_dp.problems.protocol import (
 from decentral_dp.problems.records import (
     concatenate,
     count_records,
-    join_agents,
+    join_records,
     regulariser_matrices,
     stacked_by_count,
     take,
@@ -638,7 +638,7 @@ class LocalDataset:
         if (counts < n).any():
             index = np.arange(n.sum()) - (np.cumsum(n) - n).repeat(n)
             records = take(records, np.flatnonzero(index < counts.repeat(n)))
-        return Group(slice(None), join_agents(records, counts), np.ones(counts.size))
+        return Group(slice(None), join_records(records, counts), np.ones(counts.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """Return split → number of records that each agent averages at round t, (b,). Unchanged arrays are reused."""
@@ -686,7 +686,7 @@ class Group(NamedTuple):
 
     Attributes:
         rows: rows of the block.
-        records: arrays (g, n, …), or arrays joined by `join_agents`.
+        records: arrays (g, n, …), or arrays joined by `join_records`.
         rates: stated sampling rates, (g,).
     """
 

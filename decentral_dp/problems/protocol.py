@@ -209,7 +209,7 @@ class Problem(TwoVariables, Protocol):
 class Stacked(Protocol):
     """Problem that evaluates the terms of many agents with equal numbers of records in one pass.
 
-    Optional member: `joins_agents`, whether `stacked_terms` also accepts records of `problems.records.join_agents`.
+    Optional member: `joins_agents`, whether `stacked_terms` also accepts records of `problems.records.join_records`.
     """
 
     def stacked_terms(

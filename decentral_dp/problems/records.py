@@ -126,7 +126,7 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
     return out
 
 
-def join_agents(records: Any, counts: NDArray[np.int64]) -> Any:
+def join_records(records: Any, counts: NDArray[np.int64]) -> Any:
     """Return records as arrays (1, N, …) with `Joined` rows as first field.
 
     Args:
