@@ -56,7 +56,7 @@ from decentral_dp.simulation.jobs.job import (
     records_of,
     test_records,
 )
-from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, Unscored, pool
+from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, pool
 
 # Checks before a record is read -------------------------------------------------------------------------------------
 
@@ -494,9 +494,9 @@ class CoordinatorBilevelJob(_Coordinated):
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
-    def evaluator(self) -> Evaluator | Unscored:
+    def evaluator(self) -> Evaluator | None:
         if not self.holds_records:
-            return Unscored()
+            return None
         # All records have the same weight, and all agents the same published value.
         return Evaluator(
             self.problem,
@@ -525,7 +525,7 @@ class CoordinatorMinimaxJob(_Coordinated):
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> MinimaxClientBlock:
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
-    def evaluator(self) -> MinimaxEvaluator | Unscored:
+    def evaluator(self) -> MinimaxEvaluator | None:
         return make_evaluator(self)
 
 

@@ -637,11 +637,3 @@ class Scorer(Protocol):
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round."""
         ...
-
-
-class Unscored:
-    """Evaluator of no metrics, for agents of a trusted coordinator that keep their records and send no scores."""
-
-    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Return no rows (see `metrics.Evaluator`)."""
-        return []

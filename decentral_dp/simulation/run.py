@@ -718,7 +718,8 @@ def _perform(
         new_rows: list[Row] = []
         with np.errstate(all="ignore"):
             try:
-                new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
+                if evaluator is not None:
+                    new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
                 rows.extend(measuring.select_rows(new_rows, job.scenario.run.measures))
             except BlockLostError:
                 # The engine starts the block again and asks once more.

@@ -388,8 +388,8 @@ class PlannedJob(Protocol):
         """
         ...
 
-    def evaluator(self) -> Scorer:
-        """Return the evaluator of released values."""
+    def evaluator(self) -> Scorer | None:
+        """Return the evaluator of released values; None if agents hold their records and send no scores."""
         ...
 
     @property
@@ -624,9 +624,9 @@ class GossipJob(PlannedJob):
         personal = getattr(strip_centring(self.algorithm), "personal", not has_common_model)
         return Sites(self.posed_problem, *records, owned, agents, shards.label_unit, personal)
 
-    def evaluator(self) -> Scorer:
+    def evaluator(self) -> Scorer | None:
         if (make := self.components.problem_type.make_evaluator) is not None:
-            evaluator: Scorer = make(self)
+            evaluator: Scorer | None = make(self)
             return evaluator
         if not self.holds_records:
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
