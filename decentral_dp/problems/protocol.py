@@ -20,12 +20,11 @@ Algorithms that send second derivatives instead of products with a vector also n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.privacy.clipping import Clip
@@ -105,7 +104,7 @@ class Problem(TwoVariables, Protocol):
     cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis is the records, so a
     prefix or a sample of it is again such a tuple.
 
-    Optional members, all data-independent except `change` and `regression_scores`:
+    Optional members, all data-independent except `change`, `regression_scores` and `probabilities`:
 
         start                                variable → (d,) public start, added to the constants of the scenario
         place_records(records, agent)        train records of an agent, with data of their public indices
@@ -115,6 +114,7 @@ class Problem(TwoVariables, Protocol):
         change(x, y, other, train, clip)     (p,) mean of ∇_x l(x, y) − ∇_x l(x, other), clipped per record to clip.x
         scores(x, y)                         metric → (b,)
         regression_scores(x, y, records)     "rmse", in the unit of prepared labels, and "r2" (if labels vary) → (b,)
+        probabilities(x, y, records)         class probabilities (N, c) and classes (N,) of each task, of x (p,), y (q,)
     """
 
     @property
@@ -273,24 +273,6 @@ class Predictor(Protocol):
 
     def named_weights(self, y: Array) -> dict[str, Array]:
         """Return the weights (q,) of one model by name, in the shapes of dense layers."""
-        ...
-
-
-@runtime_checkable
-class Classifying(Protocol):
-    """Problem with class probabilities."""
-
-    def probabilities(self, x: Array, y: Array, records: Any) -> Sequence[tuple[Array, NDArray[np.int64]]]:
-        """Return class probabilities of one model, and the true classes.
-
-        Args:
-            x: upper variable, (p,).
-            y: lower variable, (q,).
-            records: N records.
-
-        Returns:
-            For each task, class probabilities (N, c) and class indices (N,). Empty if the problem has no probabilities.
-        """
         ...
 
 
