@@ -324,7 +324,7 @@ class StepFacts(NamedTuple):
 
 @runtime_checkable
 class PlannedTraining(Protocol):
-    """Model at one level with default learning rates and clipping norms (`simulation.jobs.settings`)."""
+    """Model at one level with default learning rates and clipping norms (`simulation.jobs.hyperparameters`)."""
 
     @property
     def p(self) -> int: ...

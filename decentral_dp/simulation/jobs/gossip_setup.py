@@ -39,8 +39,13 @@ from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, READS_AS, PlannedTraining, Problem, split_read
 from decentral_dp.problems.training import Training
+from decentral_dp.simulation.jobs.hyperparameters import (
+    no_statistics,
+    with_centring,
+    with_hyperparameters,
+    with_statistics,
+)
 from decentral_dp.simulation.jobs.job import public_network
-from decentral_dp.simulation.jobs.settings import no_statistics, with_centring, with_settings, with_statistics
 from decentral_dp.topology import Topology, build_topology
 from decentral_dp.topology.over_time import off_diagonal
 
@@ -248,7 +253,7 @@ def resolve_gossip(c: Components) -> Resolved:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     weights = record_weights(counts) if c.scenario.problem.weights == "records" else {}
     by_weight = weights.get("train")
-    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling, by_weight)
+    c, not_centred = with_hyperparameters(c, problem, shards, d.topology, noise_average, d.sampling, by_weight)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
     declared_clip = clip_of(s, norm)

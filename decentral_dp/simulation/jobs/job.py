@@ -249,7 +249,7 @@ class PlannedJob(Protocol):
         rounds: number of rounds.
         ledger: ledger of the planned releases.
         budget: ε at privacy.delta.
-        settings_text: hyper-parameters of training, in a sentence.
+        hyperparameters_text: hyper-parameters of training, in a sentence.
         setting_warnings: warnings of learning rates that may be unstable on this graph, and of features that are not
             centred.
         requested: requested metrics of probabilities and of the reference solution.
@@ -283,7 +283,7 @@ class PlannedJob(Protocol):
     rounds: int
     ledger: Ledger
     budget: AgentCosts
-    settings_text: str = ""
+    hyperparameters_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
