@@ -46,7 +46,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, me
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.releasers import FREE, PlannedReleaser
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.problems.records import RecordPairs
+from decentral_dp.problems.records import concatenate
 from decentral_dp.simulation.jobs.job import (
     LARGEST_PLAN,
     PlannedJob,
@@ -56,7 +56,7 @@ from decentral_dp.simulation.jobs.job import (
     records_of,
     test_records,
 )
-from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, pool
+from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator
 
 # Checks before a record is read -------------------------------------------------------------------------------------
 
@@ -500,7 +500,7 @@ class CoordinatorBilevelJob(_Coordinated):
         # All records have the same weight, and all agents the same published value.
         return Evaluator(
             self.problem,
-            [pool(RecordPairs(self.records["train"], self.records["validation"]))],
+            [(concatenate(self.records["train"]), concatenate(self.records["validation"]))],
             self.test,
             label_unit=self.shards.label_unit,
             names=("coordinator",),

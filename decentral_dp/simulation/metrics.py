@@ -491,12 +491,6 @@ def evenly_spaced(n: int, most: int) -> IntArray:
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
-def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Concatenate the (train, validation) records of all agents."""
-    records = RecordPairs.from_pairs(agents)
-    return concatenate(records.train), concatenate(records.validation)
-
-
 def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
     """Make the columns round, agent, name and value, and agent_name if agents have names.
 
