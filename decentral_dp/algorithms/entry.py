@@ -180,8 +180,6 @@ class Entry(NamedTuple):
     network: Literal["graph", "isolated", "pooled"] = "graph"
     # Key → example value, if the default example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
-    # Raises InputError for a guarantee that the algorithm cannot give.
-    check_guarantee: Callable[[str], None] | None = None
     # Digest of a custom algorithm's code, if no file of the scenario contains it.
     source: str = ""
     # Text with the formulas.
@@ -243,8 +241,6 @@ class Entry(NamedTuple):
         Raises:
             InputError: the algorithm does not support the guarantee.
         """
-        if self.check_guarantee is not None:
-            self.check_guarantee(guarantee)
         starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
         algorithm: Any = self.instance
         if algorithm is None:
@@ -253,10 +249,12 @@ class Entry(NamedTuple):
         # A class that only states its releases is completed to a program.
         plans = hasattr(self.algorithm, "planned_releases")
         program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=start)
-        if guarantee != "none" and (program.protocol == "as_published") != (guarantee == "as_published"):
-            alternative = "certified" if guarantee == "as_published" else "as_published"
+        supported = {"as_published": "as_published", "noiseless": "none"}.get(program.protocol, "certified")
+        if guarantee not in (supported, "none"):
+            expected = '"none"' if supported == "none" else f'"{supported}" or "none"'
             raise InputError(
-                f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: use "{alternative}" or "none".'
+                f'privacy.guarantee: {self.kind} has no such guarantee (got "{guarantee}", expected {expected}). '
+                "Fix: use an expected one."
             )
         return program
 
