@@ -532,6 +532,12 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "remove over_time, drop, offline and delay",
     ),
     Refusal(
+        lambda d: getattr(d.components.algorithm.algorithm, "passes_token", False) and d.topology.over_time,
+        "topology",
+        "lost or delayed messages are not supported by {of.kind}, since they would end the walk of a token",
+        "remove over_time, drop, offline and delay, or use dp_dsgd",
+    ),
+    Refusal(
         lambda d: (
             d.pools
             and _first(
