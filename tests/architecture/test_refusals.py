@@ -271,6 +271,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (TRAINING, CYCLIC),
         (TRAINING, PAIRS, "privacy.mechanism='laplace'"),
         (TRAINING, BAND, FIXED),
+        (TRAINING, "privacy.correlation={over_rounds=[[1.0]]}"),
         (
             TRAINING,
             CYCLIC,

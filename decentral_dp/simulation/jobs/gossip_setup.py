@@ -29,7 +29,7 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import CorrelationTable, Partition, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Sampling, Shards
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.participants import Network, record_weights
@@ -65,9 +65,6 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
     Args:
         d: scenario, checked against the rows that need no record.
         counts: split → numbers of records, (m,).
-
-    Raises:
-        InputError: a custom factor has a different number of rounds.
     """
     rounds, factor = d.s.algorithm.rounds, d.correlation.over_rounds
     if factor is None:
@@ -79,8 +76,6 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
         factor = gap
     if isinstance(factor, int):
         return banded_square_root(rounds, factor, apart=gap)
-    if {rounds} != {len(factor), *map(len, factor)}:
-        raise InputError(f"{OVER_ROUNDS}: got {len(factor)} lines, expected {rounds} lines of {rounds} numbers.")
     reads = np.vstack([d.sampling.reads(n, rounds) for n in sizes]) if gap > 1 else None
     return factor_of(np.array(factor), reads)
 
@@ -460,6 +455,16 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "not supported with secret samples, which correlated noise would reveal in later rounds (got "
         "problem.sampling {of.sampling.kind})",
         'remove it, or use problem.sampling.kind = "cyclic"',
+    ),
+    Refusal(
+        lambda d: (
+            not isinstance(factor := d.correlation.over_rounds, int | str | None)
+            and {d.s.algorithm.rounds} != {len(factor), *map(len, factor)}
+            and f"{len(factor)} lines"
+        ),
+        OVER_ROUNDS,
+        "the factor has the wrong shape (got {it}, expected {of.s.algorithm.rounds} lines of as many numbers)",
+        "use one line and one column for each round",
     ),
     Refusal(
         lambda d: d.correlation.between_agents and d.correlation.over_rounds is not None and d.network.over_time,
