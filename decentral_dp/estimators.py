@@ -37,7 +37,7 @@ from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.jobs.build import build_job
-from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
+from decentral_dp.simulation.jobs.hyperparameters import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
 

@@ -17,9 +17,9 @@ from importlib import import_module
 from typing import Any
 
 from decentral_dp import annexes
-from decentral_dp.algorithms.entry import Entry, Options
+from decentral_dp.algorithms.entry import Entry
 
-__all__ = ["ALGORITHMS", "Entry", "Options"]
+__all__ = ["ALGORITHMS", "Entry"]
 
 _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 

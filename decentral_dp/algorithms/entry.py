@@ -157,13 +157,6 @@ def rules_of(setting: str) -> Rules:
     return rules
 
 
-class Options(NamedTuple):
-    """Values of a scenario's [algorithm] table by key, and the constant start."""
-
-    values: Mapping[str, Any]
-    init: Mapping[str, float]
-
-
 class Entry(NamedTuple):
     """Registered or custom algorithm.
 
@@ -187,8 +180,6 @@ class Entry(NamedTuple):
     network: Literal["graph", "isolated", "pooled"] = "graph"
     # Key → example value, if the default example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
-    # Raises InputError for a guarantee that the algorithm cannot give.
-    check_guarantee: Callable[[str], None] | None = None
     # Digest of a custom algorithm's code, if no file of the scenario contains it.
     source: str = ""
     # Text with the formulas.
@@ -239,26 +230,31 @@ class Entry(NamedTuple):
         )
         return self.setting == "gossip" and bool(terms) and set(terms) <= set(ONE_LEVEL) and averages
 
-    def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
-        """Build the algorithm with these values.
+    def build(self, values: Mapping[str, Any], start: Mapping[str, float], guarantee: str) -> AnyAlgorithm:
+        """Build the algorithm.
+
+        Args:
+            values: values of the scenario's [algorithm] table by key.
+            start: variable → constant start.
+            guarantee: value of privacy.guarantee.
 
         Raises:
             InputError: the algorithm does not support the guarantee.
         """
-        if self.check_guarantee is not None:
-            self.check_guarantee(guarantee)
         starts = any(f.name == "start" for f in dataclasses.fields(self.algorithm))
         algorithm: Any = self.instance
         if algorithm is None:
-            values = {key: value for key, value in options.values.items() if key != CENTRING.key}
-            algorithm = self.algorithm(**values, **({"start": options.init} if starts else {}))
+            own_values = {key: value for key, value in values.items() if key != CENTRING.key}
+            algorithm = self.algorithm(**own_values, **({"start": start} if starts else {}))
         # A class that only states its releases is completed to a program.
         plans = hasattr(self.algorithm, "planned_releases")
-        program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=options.init)
-        if guarantee != "none" and (program.protocol == "as_published") != (guarantee == "as_published"):
-            alternative = "certified" if guarantee == "as_published" else "as_published"
+        program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=start)
+        supported = {"as_published": "as_published", "noiseless": "none"}.get(program.protocol, "certified")
+        if guarantee not in (supported, "none"):
+            expected = '"none"' if supported == "none" else f'"{supported}" or "none"'
             raise InputError(
-                f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: use "{alternative}" or "none".'
+                f'privacy.guarantee: {self.kind} has no such guarantee (got "{guarantee}", expected {expected}). '
+                "Fix: use an expected one."
             )
         return program
 

@@ -120,7 +120,10 @@ class AnyAlgorithm(Protocol):
 
     @property
     def protocol(self) -> str:
-        """State on the right-hand side: "released", "private" (noiseless), or "as_published"."""
+        """State on the right-hand side: "released", "private" (own values without noise), or "as_published".
+
+        A baseline that supports no guarantee is "noiseless".
+        """
         return "released"
 
     @property

@@ -37,7 +37,6 @@ from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob, require_records
-from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import (
     is_private,
     plain,
@@ -117,8 +116,7 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
                 "columns). Fix: use the unchanged run folder and data, or a run of another algorithm."
             )
     model = {name: published[name].mean(axis=0) for name in widths}
-    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    members = pool(agents)[0]
+    members = concatenate(job.records["train"])
     nonmembers = type(members)(*(job.test or ()))
     records = concatenate([members, nonmembers])
     if job.solves == "minimax":

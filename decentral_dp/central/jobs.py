@@ -46,7 +46,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, me
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.releasers import FREE, PlannedReleaser
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.problems.records import RecordPairs
+from decentral_dp.problems.records import concatenate
 from decentral_dp.simulation.jobs.job import (
     LARGEST_PLAN,
     PlannedJob,
@@ -56,7 +56,7 @@ from decentral_dp.simulation.jobs.job import (
     records_of,
     test_records,
 )
-from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator, Unscored, pool
+from decentral_dp.simulation.metrics import EvaluatedOn, Evaluator
 
 # Checks before a record is read -------------------------------------------------------------------------------------
 
@@ -497,13 +497,13 @@ class CoordinatorBilevelJob(_Coordinated):
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
-    def evaluator(self) -> Evaluator | Unscored:
+    def evaluator(self) -> Evaluator | None:
         if not self.holds_records:
-            return Unscored()
+            return None
         # All records have the same weight, and all agents the same published value.
         return Evaluator(
             self.problem,
-            [pool(RecordPairs(self.records["train"], self.records["validation"]))],
+            [(concatenate(self.records["train"]), concatenate(self.records["validation"]))],
             self.test,
             label_unit=self.shards.label_unit,
             names=("coordinator",),
@@ -528,7 +528,7 @@ class CoordinatorMinimaxJob(_Coordinated):
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> MinimaxClientBlock:
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
-    def evaluator(self) -> MinimaxEvaluator | Unscored:
+    def evaluator(self) -> MinimaxEvaluator | None:
         return make_evaluator(self)
 
 

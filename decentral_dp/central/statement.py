@@ -80,7 +80,7 @@ def _price(c: ChannelLedger) -> ReleasePrice:
     )
 
 
-def settings(job: CoordinatorJob) -> dict[str, Any]:
+def hyperparameters(job: CoordinatorJob) -> dict[str, Any]:
     """Return the hyper-parameters of the run, the starts of the variables, and the keys with default values."""
     program, present = job.program, job.components.keys
     keys = {o.key for o in job.components.algorithm.keys}
@@ -117,6 +117,6 @@ BILEVEL = Setting(
     partial(build_coordinator_job, CoordinatorBilevelJob, make_bilevel_context),
     privacy_statement,
     coordinator_claim,
-    settings,
+    hyperparameters,
 )
 MINIMAX = BILEVEL._replace(build=partial(build_coordinator_job, CoordinatorMinimaxJob, make_minimax_context))

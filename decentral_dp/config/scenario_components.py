@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.algorithms import Options
 from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.components import Components
@@ -232,11 +231,11 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
-    options = Options(values, by_channel(table.init))
+    start = by_channel(table.init)
     if entry.proved:
-        return entry.build(options, privacy.guarantee)
+        return entry.build(values, start, privacy.guarantee)
     with convert_failures(f"algorithm.kind: {table.kind}", "correct its code, or change its keys"):
-        return entry.build(options, privacy.guarantee)
+        return entry.build(values, start, privacy.guarantee)
 
 
 def _value(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import cast
 
-from decentral_dp.algorithms import Entry, Options
+from decentral_dp.algorithms import Entry
 from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, StepSize
 from decentral_dp.data import ENVIRONMENTS
@@ -60,5 +60,5 @@ def channel_terms(entry: Entry) -> set[str]:
     required_options = [option for option in entry.keys if option.required]
     examples = {o.key: tomllib.loads(o.line)[o.key] for o in required_options}
     values = {o.key: StepSize(1.0) if o.type is StepSize else examples[o.key] for o in required_options}
-    algorithm = cast(Algorithm, entry.build(Options(values, {}), "certified"))
+    algorithm = cast(Algorithm, entry.build(values, {}, "certified"))
     return {term for channel in algorithm.releases(1, 1).values() for term in channel.terms}

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.models.linear_terms import blocks
-from decentral_dp.problems.protocol import Classifying
 
 
 def auc(first: Array, second: Array) -> float:
@@ -160,7 +159,7 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
     """
     out: dict[str, Array] = {}
     names = [name for name in names if name in CLASS_MEASURES]
-    if not names or not isinstance(problem, Classifying):
+    if not names or not hasattr(problem, "probabilities"):
         return out
     for rows in blocks(len(y), len(records[0])):
         models = [problem.probabilities(*row, records) for row in zip(x[rows], y[rows], strict=True)]

@@ -20,12 +20,11 @@ Algorithms that send second derivatives instead of products with a vector also n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.privacy.clipping import Clip
@@ -105,7 +104,7 @@ class Problem(TwoVariables, Protocol):
     cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis is the records, so a
     prefix or a sample of it is again such a tuple.
 
-    Optional members, all data-independent except `change` and `regression_scores`:
+    Optional members, all data-independent except `change`, `regression_scores` and `probabilities`:
 
         start                                variable → (d,) public start, added to the constants of the scenario
         place_records(records, agent)        train records of an agent, with data of their public indices
@@ -115,6 +114,7 @@ class Problem(TwoVariables, Protocol):
         change(x, y, other, train, clip)     (p,) mean of ∇_x l(x, y) − ∇_x l(x, other), clipped per record to clip.x
         scores(x, y)                         metric → (b,)
         regression_scores(x, y, records)     "rmse", in the unit of prepared labels, and "r2" (if labels vary) → (b,)
+        probabilities(x, y, records)         class probabilities (N, c) and classes (N,) of each task, of x (p,), y (q,)
     """
 
     @property
@@ -276,24 +276,6 @@ class Predictor(Protocol):
         ...
 
 
-@runtime_checkable
-class Classifying(Protocol):
-    """Problem with class probabilities."""
-
-    def probabilities(self, x: Array, y: Array, records: Any) -> Sequence[tuple[Array, NDArray[np.int64]]]:
-        """Return class probabilities of one model, and the true classes.
-
-        Args:
-            x: upper variable, (p,).
-            y: lower variable, (q,).
-            records: N records.
-
-        Returns:
-            For each task, class probabilities (N, c) and class indices (N,). Empty if the problem has no probabilities.
-        """
-        ...
-
-
 def public_part(problem: Problem, term: str, x: Array, y: Array, z: Array) -> Array | None:
     """Return the data-independent part of a term, for each row of x (b, p), y and z (b, q); None if there is none."""
     if term.startswith("lower_"):
@@ -342,7 +324,7 @@ class StepFacts(NamedTuple):
 
 @runtime_checkable
 class PlannedTraining(Protocol):
-    """Model at one level with default learning rates and clipping norms (`simulation.jobs.settings`)."""
+    """Model at one level with default learning rates and clipping norms (`simulation.jobs.hyperparameters`)."""
 
     @property
     def p(self) -> int: ...

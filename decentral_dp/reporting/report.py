@@ -481,7 +481,7 @@ def _warnings(result: RunResult) -> list[str]:
     if (trend := result.loss_trend) is not None:
         steps = "the steps" if result.privacy.is_trusted else "algorithm.learning_rate.scale"
         change = "was still decreasing. Fix: increase algorithm.rounds"
-        if trend.increased:
+        if trend.last > trend.first:
             change = f"increased from {trend.first:.2g} to {trend.last:.2g}. Fix: decrease {steps}"
         out.append(f"The {trend.name.replace('_', ' ')} {change}.")
     elif result.rounds < _FEW_ROUNDS and max(result.clipped.values(), default=0.0) == 1.0:

@@ -4,9 +4,9 @@ In `alone`, every agent trains in isolation at the same ε. In `central`, a trus
 `none` is the same network without noise and clipping. The gain over `alone` is the value of collaboration. The loss
 compared with `central` is the cost of local instead of central DP.
 
-Default hyper-parameters of training follow from the number of records (`jobs.settings`). If the agents' numbers differ
-by more than a tenth, agents with N to 1.1 N train records are a run `alone_N`, which reads only their records. A record
-is in one of these runs.
+Default hyper-parameters of training follow from the number of records (`jobs.hyperparameters`). If the agents' numbers
+differ by more than a tenth, agents with N to 1.1 N train records are a run `alone_N`, which reads only their records. A
+record is in one of these runs.
 
 Each baseline is a separate run with its own folder and ledger, and reads the records again. With several seeds, the run
 and its baselines are repeated with different noise and the same partition. Held-out records are the same in all of

@@ -491,12 +491,6 @@ def evenly_spaced(n: int, most: int) -> IntArray:
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
-def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Concatenate the (train, validation) records of all agents."""
-    records = RecordPairs.from_pairs(agents)
-    return concatenate(records.train), concatenate(records.validation)
-
-
 def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
     """Make the columns round, agent, name and value, and agent_name if agents have names.
 
@@ -637,11 +631,3 @@ class Scorer(Protocol):
     def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
         """Evaluate the metrics of one round."""
         ...
-
-
-class Unscored:
-    """Evaluator of no metrics, for agents of a trusted coordinator that keep their records and send no scores."""
-
-    def rows(self, snapshot: Snapshot, is_average: bool) -> list[Row]:
-        """Return no rows (see `metrics.Evaluator`)."""
-        return []

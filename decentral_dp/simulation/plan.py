@@ -43,9 +43,9 @@ from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
 from decentral_dp.simulation.statement import PrivacyStatement
 from decentral_dp.simulation.summary import (
+    hyperparameters_of,
     method_name,
     problem_summary,
-    settled_parameters,
     statement_of,
     title_of,
     topology_summary,
@@ -74,7 +74,7 @@ class Plan:
         privacy: privacy statement.
         data_notes: differences between the given records and the scenario's records.
         method: name of the algorithm with every enabled part.
-        settings_text: default hyper-parameters of training; "" for other problems.
+        hyperparameters_text: default hyper-parameters of training; "" for other problems.
         setting_warnings: warnings of learning rates that may be unstable on this graph, and of features that are not
             centred.
         problem: problem, data and record counts, as in `result.json`.
@@ -103,7 +103,7 @@ class Plan:
     settings: Mapping[str, Any] | None
     records: Ledger
     method: str = ""
-    settings_text: str = ""
+    hyperparameters_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
     label_skew: float | None = None
@@ -127,10 +127,10 @@ class Plan:
             privacy=statement_of(job),
             data_notes=tuple(job.shards.notes),
             method=method_name(job),
-            settings_text=job.settings_text,
+            hyperparameters_text=job.hyperparameters_text,
             setting_warnings=job.setting_warnings,
             problem=problem_summary(job),
-            settings=settled_parameters(job),
+            settings=hyperparameters_of(job),
             records=job.ledger,
             label_skew=job.shards.label_skew,
             communication=communication(job),
@@ -233,7 +233,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
     )
     items += [("Budget", plan.quote_text)] if plan.quote_text else []
-    items += [("Settings", plan.settings_text)] if plan.settings_text else []
+    items += [("Settings", plan.hyperparameters_text)] if plan.hyperparameters_text else []
     # Assumptions on the data matter to a guarantee only.
     limits = [*(plan.problem["notes"] if privacy.is_noisy else plan.data_notes), *notes(privacy, plan.rounds)]
     items += [("Warning", text) for text in (*plan.setting_warnings, *plan.problem["warnings"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import file_digest, sha256
@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import SkipValidation, TypeAdapter
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError, quoted_path
+from decentral_dp.errors import InputError, converting, quoted_path
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS, TYPES, ProblemType
@@ -94,10 +94,6 @@ class LossTrend:
     name: str
     first: float
     last: float
-
-    @property
-    def increased(self) -> bool:
-        return self.last > self.first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,15 +216,8 @@ class RunResult(Mapping[str, Any]):
 
     @classmethod
     def from_json(cls, text: str) -> RunResult:
-        """Parse the text of `to_json`.
-
-        Raises:
-            ValueError: the text is not a result of this format.
-        """
-        content = json.loads(text)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-        return cls.from_content(content)
+        """Parse the text of `to_json`."""
+        return cls.from_content(json.loads(text))
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], privacy: PrivacyStatement | None = None) -> RunResult:
@@ -405,8 +394,7 @@ def published_values(
         return {name.removeprefix(start): np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
 
 
-@contextmanager
-def refuse_damaged(folder: Path, command: str) -> Iterator[None]:
+def refuse_damaged(folder: Path, command: str) -> AbstractContextManager[None]:
     """Turn errors of reading a run folder into one InputError.
 
     Args:
@@ -416,14 +404,8 @@ def refuse_damaged(folder: Path, command: str) -> Iterator[None]:
     Raises:
         InputError: a file cannot be read, or contradicts others.
     """
-    try:
-        yield
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(
-            f"{command}: {folder} is not a complete run folder ({reason(error)}). Fix: run its scenario again."
-        ) from error
+    problem = f"{command}: {folder} is not a complete run folder"
+    return converting(USER_ERRORS, lambda error: f"{problem} ({reason(error)}). Fix: run its scenario again.")
 
 
 def read_result(folder: Path) -> RunResult:
@@ -452,9 +434,10 @@ def read_any_result(folder: Path) -> RunResult:
 
 
 def is_sealed(text: str) -> bool:
-    """Return whether a text is an unchanged result.json, whose last key is the digest of the others."""
+    """Return whether a text is an unchanged result.json of this format, whose last key is the digest of the others."""
     try:
-        return text_of(seal(json.loads(text))) == text
+        content = json.loads(text)
+        return content.get("format") == FORMAT and text_of(seal(content)) == text
     except (ValueError, AttributeError, RecursionError):
         return False
 

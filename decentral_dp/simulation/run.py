@@ -78,9 +78,9 @@ from decentral_dp.simulation.sites import site_summary
 from decentral_dp.simulation.steps import Step, Watch, check_watch, iterate, read_only
 from decentral_dp.simulation.summary import (
     baselines,
+    hyperparameters_of,
     method_name,
     problem_summary,
-    settled_parameters,
     statement_of,
     title_of,
     topology_summary,
@@ -415,7 +415,7 @@ def collect_result(
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
     sites = job.scored_sites if "y" in outcome.last_snapshot.published else None
-    statement, parameters, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
+    statement, parameters, messages = statement_of(job), hyperparameters_of(job), communication(job, rounds)
     content = {
         "format": FORMAT,
         "title": title_of(job.scenario),
@@ -718,7 +718,8 @@ def _perform(
         new_rows: list[Row] = []
         with np.errstate(all="ignore"):
             try:
-                new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
+                if evaluator is not None:
+                    new_rows = evaluator.rows(s, is_average=job.scenario.tail_length > 1)
                 rows.extend(measuring.select_rows(new_rows, job.scenario.run.measures))
             except BlockLostError:
                 # The engine starts the block again and asks once more.

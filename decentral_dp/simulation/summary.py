@@ -28,13 +28,13 @@ class Setting(NamedTuple):
         build: function components → planned job, without a noise key.
         statement: function job → privacy statement.
         claim: function job → ε that a paper claims.
-        settings: function job → hyper-parameters of the run; None if the scenario sets them all.
+        hyperparameters: function job → hyper-parameters of the run; None if the scenario sets them all.
     """
 
     build: Callable[[Components], PlannedJob]
     statement: Callable[[Any], PrivacyStatement]
     claim: Callable[[Any], PaperClaim | None]
-    settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
+    hyperparameters: Callable[[Any], dict[str, Any] | None] = lambda job: None
 
 
 def setting_of(name: str) -> Setting:
@@ -59,9 +59,9 @@ def claim_of(job: PlannedJob) -> PaperClaim | None:
     return setting_of(job.setting).claim(job)
 
 
-def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
+def hyperparameters_of(job: PlannedJob) -> dict[str, Any] | None:
     """Return the hyper-parameters of the run; None if the scenario sets them all."""
-    return setting_of(job.setting).settings(job)
+    return setting_of(job.setting).hyperparameters(job)
 
 
 def baselines(job: PlannedJob) -> dict[str, float]:
@@ -175,7 +175,7 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
         "data": (not shards.notes and c.data.label) or shards.source,
         "notes": list(shards.all_notes),
         "warnings": list(filter(None, [shards.placeholders])),
-        **({"settings": job.settings_text} if job.settings_text else {}),
+        **({"settings": job.hyperparameters_text} if job.hyperparameters_text else {}),
         **({"x_names": x_names} if x_names else {}),
         **reading,
         "p": p,

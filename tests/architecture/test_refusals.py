@@ -274,6 +274,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (TRAINING, CYCLIC),
         (TRAINING, PAIRS, "privacy.mechanism='laplace'"),
         (TRAINING, BAND, FIXED),
+        (TRAINING, "privacy.correlation={over_rounds=[[1.0]]}"),
         (
             TRAINING,
             CYCLIC,
@@ -286,6 +287,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         (TRAINING, OPTIMISED, "privacy.colluders=2"),
         (TRAINING, "privacy.correlation={between_agents='pairwise'}", "topology.over_time='matching'"),
         (TRAINING, "topology.kind='pooled'", "topology.drop=0.1"),
+        ("random_walk", "topology.delay=2"),
         (TRAINING, "algorithm.kind='central'", "privacy.unit='agent'"),
         (GOSSIP_RANKING, "run.agent_scores=true"),
         (GOSSIP_RANKING, RELEASED),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from decentral_dp.algorithms import ALGORITHMS, Options
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import StepSize, tunes_x
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
 from decentral_dp.data.streams import Draw, Sampling, draw_batch
@@ -127,7 +127,7 @@ class Rows:
 def program(name: str) -> Any:
     entry = ALGORITHMS[name]
     keys = {o.key: ONE_STEP if o.type is StepSize else STEPS[o.key] for o in entry.keys if o.required}
-    return entry.build(Options(keys, {"x": 1.0, "y": 1.0}), "certified")
+    return entry.build(keys, {"x": 1.0, "y": 1.0}, "certified")
 
 
 def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[str, Any]]:

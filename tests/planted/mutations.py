@@ -49,7 +49,7 @@ _HIDDEN = "tests/privacy/accounting/test_hidden_states.py"
 _REFUSALS = "tests/architecture/test_refusals.py"
 _ENVELOPES = "tests/models/test_envelope.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
-_SETTINGS = "tests/simulation/jobs/test_settings.py"
+_SETTINGS = "tests/simulation/jobs/test_hyperparameters.py"
 _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_unit.py"
@@ -191,7 +191,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
         "a learning rate and a clip that depend on labels",
-        "simulation/jobs/settings.py",
+        "simulation/jobs/hyperparameters.py",
         "records, clips = records_and_clips(unit, shards.train_counts, weights)\n    share, reason",
         "records, clips = records_and_clips(unit, shards.train_counts, weights)\n"
         "    records = min(records, 1 + int(np.count_nonzero(shards.labels)))\n    share, reason",
@@ -199,7 +199,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "sparse features centred at a non-zero mean",
-        "simulation/jobs/settings.py",
+        "simulation/jobs/hyperparameters.py",
         '    centring = centring and "x" not in s.privacy.clips\n',
         '    centring = centring and "x" not in s.privacy.clips and abs(shards.features.mean()) >= 0.01\n',
         (_OTHER_RECORDS,),
@@ -1387,10 +1387,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noise of an average estimated from the agent with the least",
-        "simulation/jobs/settings.py",
+        "simulation/jobs/hyperparameters.py",
         "squares * own_square / noise_average",
         "squares / noise_average",
-        (f"{_SETTINGS}::test_the_settings_text_has_the_accumulated_noise[optimised]",),
+        (f"{_SETTINGS}::test_the_hyperparameters_text_has_the_accumulated_noise[optimised]",),
     ),
     Mutation(
         "lost messages hidden from the adversary",

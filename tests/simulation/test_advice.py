@@ -69,7 +69,7 @@ def test_loss_rose(course: object, rises: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
     rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
     trend = loss_trend(pd.DataFrame(rows), learned_little=True)
-    assert (trend is not None and trend.increased) == rises
+    assert (trend is not None and trend.last > trend.first) == rises
 
 
 @pytest.mark.parametrize(("rounds", "share", "warns"), [(4, 1.0, True), (4, 0.9, False), (40, 1.0, False)])

@@ -41,11 +41,6 @@ class RandomWalk(OneLevel):
     passes_token: ClassVar[bool] = True
 
     def senders(self, network: Network) -> Iterator[list[int]]:
-        if network.over_time is not None:
-            raise dp.InputError(
-                "topology: lost or delayed messages are not supported, since they would end the walk of a "
-                "token. Fix: remove over_time, drop, offline and delay, or use dp_dsgd."
-            )
         near = [network.neighbours(i) for i in range(network.n_agents)]
         holder, t = int(network.public_rng(0).integers(network.n_agents)), 0
         while True:

@@ -14,7 +14,7 @@ from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.records import concatenate
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.metrics import IntArray, Row, Unscored, scored_agents, select_agents, summarise
+from decentral_dp.simulation.metrics import IntArray, Row, scored_agents, select_agents, summarise
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class MinimaxEvaluator:
         return [row for name, per_agent in scores.items() for row in summarise(index, name + suffix, per_agent, names)]
 
 
-def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | Unscored:
-    """Return the evaluator of a minimax problem, which scores nothing if agents hold their records."""
+def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | None:
+    """Return the evaluator of a minimax problem; None if agents hold their records and send no scores."""
     if not job.holds_records:
-        return Unscored()
+        return None
     train, honest = job.records["train"], job.honest
     train = train if honest is None else [train[agent] for agent in honest]
     return MinimaxEvaluator(job.posed_problem, concatenate(train), job.test, job.requested, honest)

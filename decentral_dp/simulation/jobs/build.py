@@ -21,7 +21,6 @@ from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.randomness import secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
-from decentral_dp.problems.protocol import Classifying
 from decentral_dp.problems.reference import REFERENCE_MEASURES
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import MEASURES
@@ -144,7 +143,7 @@ def _check_probabilities(job: PlannedJob) -> None:
     if not job.requested or job.scenario.run.measures is None or job.components.problem_type.make_evaluator:
         return
     problem, classes = job.problem, 0
-    has_probabilities = isinstance(problem, Classifying)
+    has_probabilities = hasattr(problem, "probabilities")
     if has_probabilities and job.holds_records:
         synthetic = problem.prepare(np.zeros((1, job.shards.features.shape[1])), np.zeros(1), job.clip.norm)
         tasks = problem.probabilities(np.zeros(problem.p), np.zeros(problem.q), synthetic)

@@ -36,15 +36,15 @@ from decentral_dp.simulation.jobs.gossip_setup import (
     resolve_gossip,
     unweighted_reason,
 )
-from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
-from decentral_dp.simulation.jobs.published import account_published, refuse_hidden
-from decentral_dp.simulation.jobs.settings import (
+from decentral_dp.simulation.jobs.hyperparameters import (
     curvature_of,
+    hyperparameters_text,
     largest_weight,
     mixing_text,
-    settings_text,
     stability_text,
 )
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, records_of, test_records
+from decentral_dp.simulation.jobs.published import account_published, refuse_hidden
 
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
@@ -427,7 +427,7 @@ def gossip_job(c: Components) -> GossipJob:
         # The text is true of fresh noise only.
         if factor is None:
             averaged = averaged_noises(r.topology)
-            text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
+            text = hyperparameters_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
         return GossipJob(
             components=r.components,
             topology=r.topology,
@@ -447,7 +447,7 @@ def gossip_job(c: Components) -> GossipJob:
             factor=factor,
             pools_records=r.pools,
             weights=r.weights,
-            settings_text=text,
+            hyperparameters_text=text,
             setting_warnings=tuple(filter(None, (*warnings, _weights_text(r, budget)))),
         )
 

@@ -29,7 +29,7 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import CorrelationTable, Partition, PrivacyTable, Scenario, by_channel
 from decentral_dp.data import Sampling, Shards
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import Refusal, refuse
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.participants import Network, record_weights
@@ -39,8 +39,13 @@ from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, READS_AS, PlannedTraining, Problem, split_read
 from decentral_dp.problems.training import Training
+from decentral_dp.simulation.jobs.hyperparameters import (
+    no_statistics,
+    with_centring,
+    with_hyperparameters,
+    with_statistics,
+)
 from decentral_dp.simulation.jobs.job import public_network
-from decentral_dp.simulation.jobs.settings import no_statistics, with_centring, with_settings, with_statistics
 from decentral_dp.topology import Topology, build_topology
 from decentral_dp.topology.over_time import off_diagonal
 
@@ -60,9 +65,6 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
     Args:
         d: scenario, checked against the rows that need no record.
         counts: split → numbers of records, (m,).
-
-    Raises:
-        InputError: a custom factor has a different number of rounds.
     """
     rounds, factor = d.s.algorithm.rounds, d.correlation.over_rounds
     if factor is None:
@@ -74,8 +76,6 @@ def time_factor_of(d: Setup, counts: Counts) -> TimeFactor | None:
         factor = gap
     if isinstance(factor, int):
         return banded_square_root(rounds, factor, apart=gap)
-    if {rounds} != {len(factor), *map(len, factor)}:
-        raise InputError(f"{OVER_ROUNDS}: got {len(factor)} lines, expected {rounds} lines of {rounds} numbers.")
     reads = np.vstack([d.sampling.reads(n, rounds) for n in sizes]) if gap > 1 else None
     return factor_of(np.array(factor), reads)
 
@@ -248,7 +248,7 @@ def resolve_gossip(c: Components) -> Resolved:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     weights = record_weights(counts) if c.scenario.problem.weights == "records" else {}
     by_weight = weights.get("train")
-    c, not_centred = with_settings(c, problem, shards, d.topology, noise_average, d.sampling, by_weight)
+    c, not_centred = with_hyperparameters(c, problem, shards, d.topology, noise_average, d.sampling, by_weight)
     s = c.scenario
     norm = c.mechanism.norm or "l2"
     declared_clip = clip_of(s, norm)
@@ -457,6 +457,16 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'remove it, or use problem.sampling.kind = "cyclic"',
     ),
     Refusal(
+        lambda d: (
+            not isinstance(factor := d.correlation.over_rounds, int | str | None)
+            and {d.s.algorithm.rounds} != {len(factor), *map(len, factor)}
+            and f"{len(factor)} lines"
+        ),
+        OVER_ROUNDS,
+        "the factor has the wrong shape (got {it}, expected {of.s.algorithm.rounds} lines of as many numbers)",
+        "use one line and one column for each round",
+    ),
+    Refusal(
         lambda d: d.correlation.between_agents and d.correlation.over_rounds is not None and d.network.over_time,
         "privacy.correlation",
         "pairwise noise on a changing network cannot be correlated over rounds, since its scale changes with the edges",
@@ -525,6 +535,12 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "topology",
         "no effect on {of.kind}, whose network has no edges",
         "remove over_time, drop, offline and delay",
+    ),
+    Refusal(
+        lambda d: getattr(d.components.algorithm.algorithm, "passes_token", False) and d.topology.over_time,
+        "topology",
+        "lost or delayed messages are not supported by {of.kind}, since they would end the walk of a token",
+        "remove over_time, drop, offline and delay, or use dp_dsgd",
     ),
     Refusal(
         lambda d: (

@@ -249,7 +249,7 @@ class PlannedJob(Protocol):
         rounds: number of rounds.
         ledger: ledger of the planned releases.
         budget: ε at privacy.delta.
-        settings_text: hyper-parameters of training, in a sentence.
+        hyperparameters_text: hyper-parameters of training, in a sentence.
         setting_warnings: warnings of learning rates that may be unstable on this graph, and of features that are not
             centred.
         requested: requested metrics of probabilities and of the reference solution.
@@ -283,7 +283,7 @@ class PlannedJob(Protocol):
     rounds: int
     ledger: Ledger
     budget: AgentCosts
-    settings_text: str = ""
+    hyperparameters_text: str = ""
     setting_warnings: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
@@ -388,8 +388,8 @@ class PlannedJob(Protocol):
         """
         ...
 
-    def evaluator(self) -> Scorer:
-        """Return the evaluator of released values."""
+    def evaluator(self) -> Scorer | None:
+        """Return the evaluator of released values; None if agents hold their records and send no scores."""
         ...
 
     @property
@@ -624,9 +624,9 @@ class GossipJob(PlannedJob):
         personal = getattr(strip_centring(self.algorithm), "personal", not has_common_model)
         return Sites(self.posed_problem, *records, owned, agents, shards.label_unit, personal)
 
-    def evaluator(self) -> Scorer:
+    def evaluator(self) -> Scorer | None:
         if (make := self.components.problem_type.make_evaluator) is not None:
-            evaluator: Scorer = make(self)
+            evaluator: Scorer | None = make(self)
             return evaluator
         if not self.holds_records:
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)

@@ -19,7 +19,7 @@ from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.problems import ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training import classification
-from decentral_dp.simulation.jobs.settings import (
+from decentral_dp.simulation.jobs.hyperparameters import (
     TrainingFacts,
     default_hyperparameters,
     share_of_centre,
@@ -112,7 +112,7 @@ def test_the_learning_rate_and_the_clip_bound_each_other() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "pairwise", "optimised"])
-def test_the_settings_text_has_the_accumulated_noise(kind: str | None) -> None:
+def test_the_hyperparameters_text_has_the_accumulated_noise(kind: str | None) -> None:
     """From the noise that the job draws: the deviation of a sum of all rounds' noise, averaged over agents."""
     tables = _scenario(
         topology={"kind": "path", "agents": 9}, privacy={"correlation": kind and {"between_agents": kind}}
@@ -123,7 +123,7 @@ def test_the_settings_text_has_the_accumulated_noise(kind: str | None) -> None:
     nothing = Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.momentum)
-    text = job.settings_text
+    text = job.hyperparameters_text
     assert f"Learning rate {job.algorithm.learning_rate.scale:g}" in text
     assert float(text.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 

@@ -255,7 +255,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
             raise InputError(f"{problem}. Fix: {fix_of_row}.")
 
 
-def with_settings(
+def with_hyperparameters(
     c: Components,
     problem: Any,
     shards: Shards,
@@ -495,7 +495,7 @@ def _no_centre(s: Scenario, topology: Topology, sampling: Sampling, model_facts:
     return ""
 
 
-def settings_text(
+def hyperparameters_text(
     problem: Any,
     algorithm: Any,
     noise_average: int,
