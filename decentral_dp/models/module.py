@@ -284,11 +284,6 @@ def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, value) for name, value in module.named_parameters() if value.requires_grad]
 
 
-def trainable_weights(module: nn.Module) -> Array:
-    """Return the trainable parameters as one vector, (p,)."""
-    return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
-
-
 def as_model(module: nn.Module, n_features: int, device: str, location: str = "") -> TorchModel:
     """Build the model of a valid float64 module.
 
@@ -310,7 +305,7 @@ def as_model(module: nn.Module, n_features: int, device: str, location: str = ""
 
     with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         outputs = module(record).shape[1]
-    start = trainable_weights(module)
+    start = np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
     # Tensors saved by the forward pass, and two rows.
     return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, location)
 
@@ -365,7 +360,22 @@ def custom_model(
             f"{location} returned {type(module).__name__}, expected a torch module. Fix: return a torch.nn.Module."
         )
     with quiet_torch(), converting(USER_ERRORS, lambda error: _error_of_run(module, location, error)):
-        model = _checked_model(module, location, n_features, outputs, seed)
+        # Tests on synthetic records, with the ends of the range.
+        draw = np.random.default_rng(0)
+        records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, n_features))
+        records[:2] = [[-1.0], [1.0]]
+        inputs, cotangents = tensor(records), draw.normal(size=(_TRIED_RECORDS, outputs))
+        module.double().train()
+        with _public_draws(seed):
+            # Lazy layers get their parameters.
+            module(torch.full_like(inputs, 0.5))
+        fault = _fault_of_outputs(module, inputs, outputs)
+        if not fault:
+            model = as_model(module, n_features, "cpu", location)
+            fault = _fault_of_gradients(model, inputs, cotangents)
+        if fault:
+            raise InputError(f"{location}: {_layer_advice(module) or fault}.")
+        model.check_rows_apart(COUNTS)
         return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
 
 
@@ -408,26 +418,6 @@ def _public_draws(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(draws.get_state())
         yield
-
-
-def _checked_model(module: nn.Module, location: str, n_features: int, outputs: int, seed: int) -> TorchModel:
-    """Return the model on the CPU after tests on synthetic records in [−1, 1]. Raises InputError if one fails."""
-    draw = np.random.default_rng(0)
-    records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, n_features))
-    # The ends of the range.
-    records[:2] = [[-1.0], [1.0]]
-    inputs, cotangents = tensor(records), draw.normal(size=(_TRIED_RECORDS, outputs))
-    module.double().train()
-    with _public_draws(seed):
-        # Lazy layers get their parameters.
-        module(torch.full_like(inputs, 0.5))
-    if fault := _fault_of_outputs(module, inputs, outputs):
-        raise InputError(f"{location}: {_layer_advice(module) or fault}.")
-    model = as_model(module, n_features, "cpu", location)
-    if fault := _fault_of_gradients(model, inputs, cotangents):
-        raise InputError(f"{location}: {_layer_advice(module) or fault}.")
-    model.check_rows_apart(COUNTS)
-    return model
 
 
 def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:

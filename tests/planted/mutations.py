@@ -833,8 +833,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "denormal coefficients let through",
         "models/linear_terms.py",
-        "return bound if bound >= SMALLEST_CLIP else 0.0",
-        "return bound",
+        "np.divide(bound if bound >= SMALLEST_CLIP else 0.0, lengths",
+        "np.divide(bound, lengths",
         (f"{_CLIPS}::test_the_smallest_clip_holds",),
     ),
     # Amplification ----------------------------------------------------------------------------------------------------
