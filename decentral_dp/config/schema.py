@@ -279,7 +279,9 @@ def declared_columns(table: ProblemTable) -> DeclaredColumns:
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation if isinstance(table.validation, str) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes)
+    return DeclaredColumns(
+        table.label or "", name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes
+    )
 
 
 def csv_of(table: ProblemTable) -> CsvFormat | None:
