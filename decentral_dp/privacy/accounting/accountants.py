@@ -621,24 +621,21 @@ def smallest_factor(
             small = (factor, cost)
         else:
             large = (factor, cost)
-        factor = _next_factor(small, large, aim, turn)
-        if large is not None and small is not None and large[0] / small[0] < 1.0 + 1e-13:
+        if small is None or large is None:
+            # ε is about proportional to 1/factor. A little further, the next point lies on the other side.
+            ratio = cost / aim if 0.0 < cost < np.inf else (4.0 if small else 0.25)
+            factor *= float(np.clip(ratio * (1.02 if small else 0.98), 1e-3, 1e3))
+            continue
+        (a, cost_a), (b, cost_b) = small, large
+        if b / a < 1.0 + 1e-13:
             break
+        if turn % 4 == 3 or not np.isfinite(cost_a) or cost_b <= 0.0 or cost_a <= cost_b:
+            factor = float(np.sqrt(a * b))
+        else:
+            position = (np.log(cost_a) - np.log(aim)) / (np.log(cost_a) - np.log(cost_b))
+            factor = float(np.exp(np.log(a) + np.clip(position, 0.02, 0.98) * (np.log(b) - np.log(a))))
     if large is None:
         raise InputError(
             f"privacy.epsilon: no amount of noise gives {target} for these releases. Fix: increase epsilon or delta."
         )
     return large[0]
-
-
-def _next_factor(small: tuple[float, float] | None, large: tuple[float, float] | None, aim: float, turn: int) -> float:
-    if small is None or large is None:
-        factor, cost = small or large or (1.0, aim)
-        # ε is about proportional to 1/factor. A little further, the next point lies on the other side.
-        ratio = cost / aim if 0.0 < cost < np.inf else (4.0 if small else 0.25)
-        return factor * float(np.clip(ratio * (1.02 if small else 0.98), 1e-3, 1e3))
-    (a, cost_a), (b, cost_b) = small, large
-    if turn % 4 == 3 or not np.isfinite(cost_a) or cost_b <= 0.0 or cost_a <= cost_b:
-        return float(np.sqrt(a * b))
-    position = (np.log(cost_a) - np.log(aim)) / (np.log(cost_a) - np.log(cost_b))
-    return float(np.exp(np.log(a) + np.clip(position, 0.02, 0.98) * (np.log(b) - np.log(a))))
