@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +23,6 @@ from pydantic import (
     Tag,
     create_model,
     field_validator,
-    model_validator,
 )
 
 from decentral_dp.algorithms.entry import Entry as AlgorithmEntry
@@ -439,16 +438,15 @@ class CustomKindTable(KindTable):
 
     registered: ClassVar[Collection[str]]
 
-    @model_validator(mode="after")
-    def _check_registered(self) -> Self:
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
         if in_module(self.kind) is not None:
-            return self
+            return
         if self.kind not in self.registered:
             kinds = ", ".join(map(quoted, self.registered))
-            raise ValueError(f'kind: got {quoted(self.kind)}, expected {kinds} or "module:Name"')
+            yield f'kind: got {quoted(self.kind)}, expected {kinds} or "module:Name"'
         for key in self.model_extra or {}:
-            raise ValueError(f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it')
-        return self
+            yield f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it'
 
 
 class CompressionTable(CustomKindTable):

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from decentral_dp.data.dataset import Dataset, FloatArray, label_key, near_name
 from decentral_dp.errors import InputError, quoted
@@ -68,13 +68,6 @@ class ColumnRules(Table):
 
     log: list[str] = []
     """Columns v ≥ 0 that become log(1 + v); their ranges in problem.scale are ranges of v."""
-
-    @model_validator(mode="after")
-    def _check_together(self) -> ColumnRules:
-        fault = next(self._faults(), None)
-        if fault is not None:
-            raise ValueError(fault)
-        return self
 
     def _faults(self) -> Iterator[str]:
         rule: dict[str, str] = {}

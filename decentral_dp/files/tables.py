@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -93,11 +93,14 @@ class Table(BaseModel):
 
     checks: ClassVar[Checks] = {}
 
+    def _faults(self) -> Iterator[str]:
+        """Yield the problems of combinations of keys."""
+        yield from (problem for problem, applies in self.checks.items() if applies(self))
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        for problem, applies in self.checks.items():
-            if applies(self):
-                raise ValueError(problem)
+        for fault in self._faults():
+            raise ValueError(fault)
         return self
 
     @classmethod
@@ -145,19 +148,18 @@ class KindTable(Table):
 
     kind: str
 
-    @model_validator(mode="after")
-    def _check_kind(self) -> Self:
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
         required_keys, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
             is_set = getattr(self, key) != type(self).model_fields[key].default
             if (is_set and key not in (*required_keys, *optional)) or (key in required_keys and not is_set):
                 what = f'"{self.kind}" {self.noun}'
-                raise ValueError(
+                yield (
                     f"{key} does not apply to {what}. Fix: remove it"
                     if is_set
                     else f"{key}: missing. {what} requires it"
                 )
-        return self
 
 
 class DeclaredKey(NamedTuple):
