@@ -199,7 +199,8 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     ledger_charges = charges(ledger)
     worst = np.zeros(cuts.size)
     for split in ledger_charges.kinds:
-        composition, least = collect_charges(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
+        composition, least = collect_charges(ledger_charges, split, None), np.full(cuts.size, np.inf)
+        composition = composition.largest(np.arange(composition.groups))
         parts = [composition.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
         for slack in sampling_slack(ledger_charges, split, None, delta):
             most = slack.largest()

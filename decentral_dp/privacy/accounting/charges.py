@@ -383,11 +383,7 @@ class ComposedCharges:
 
     def releases(self, groups: IntArray) -> Releases:
         """Return the elementwise largest charges of these groups."""
-        return self._elementwise_largest(groups).releases_between(-1, None)
-
-    def dominating(self) -> ComposedCharges:
-        """Return one group whose charges are the elementwise largest of all."""
-        return self._elementwise_largest(np.arange(self.groups))
+        return self.largest(groups).releases_between(-1, None)
 
     def releases_between(self, after: int, until: int | None) -> Releases:
         """Return the charges of a single group for releases with after < index ≤ until."""
@@ -418,7 +414,8 @@ class ComposedCharges:
             mu=float(np.sqrt(sum(float((select_rounds(line.rounds, line.loss) ** 2).sum()) for line in gaussian))),
         )
 
-    def _elementwise_largest(self, groups: IntArray) -> ComposedCharges:
+    def largest(self, groups: IntArray) -> ComposedCharges:
+        """Return one group whose charges are the elementwise largest of these groups (g,)."""
         zero = np.zeros(1, dtype=np.int64)
 
         def elementwise_max(values: Array, columns: IntArray) -> Array:
