@@ -43,8 +43,8 @@ from decentral_dp.privacy.accounting.charges import (
     ComposedCharges,
     charges,
     collect_charges,
+    count_samples,
     gather,
-    sampling_slack,
 )
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify, log_gaussian_delta, smallest_epsilon
 from decentral_dp.privacy.ledger import Ledger
@@ -202,7 +202,7 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
         composition, least = collect_charges(ledger_charges, split, None), np.full(cuts.size, np.inf)
         composition = composition.largest(np.arange(composition.groups))
         parts = [composition.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        for slack in sampling_slack(ledger_charges, split, None, delta):
+        for slack in count_samples(ledger_charges, split, None).slacks(delta):
             most = slack.largest()
             epsilons = _epsilon_by_segment(parts, float(most.remaining_delta(delta)[0]))
             least = np.minimum(least, np.where(epsilons > 0.0, most.total(epsilons), 0.0))
@@ -307,7 +307,7 @@ def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, d
     pure, size = composition.pure(), composition.size()
     hidden, bundles = np.isfinite(size) & (size > 0.0), 0
     has_bound = np.zeros(size.shape, dtype=bool)
-    bounds = sampling_slack(ledger_charges, split, channel, delta)
+    bounds = count_samples(ledger_charges, split, channel).slacks(delta)
     first = next(bounds)
     epsilon, added_epsilon, lost_delta = np.full(size.shape, np.inf), first.added_epsilon(0.0), first.delta
     for slack in chain([first], bounds):
@@ -464,7 +464,7 @@ def _unreachable(ledger: Ledger, epsilon: float, delta: float) -> str:
     if epsilon >= _LEAST_SHARE * least:
         return ""
     ledger_charges = charges(ledger.rescale(_ENDLESS_NOISE[0]))
-    slack = [list(sampling_slack(ledger_charges, kind, None, delta)) for kind in ledger_charges.kinds]
+    slack = [list(count_samples(ledger_charges, kind, None).slacks(delta)) for kind in ledger_charges.kinds]
     if np.isinf(least):
         lost_delta = max(float(bounds[0].delta.max()) for bounds in slack)
         return (
@@ -543,7 +543,7 @@ def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
         # δ left for ideal samplers and ε added, by each bound.
         bounds = [
             (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))
-            for slack in sampling_slack(ledger_charges, kind, None, delta)
+            for slack in count_samples(ledger_charges, kind, None).slacks(delta)
         ]
         least = np.full(composition.groups, np.inf)
         for remaining_delta, added_epsilon in [

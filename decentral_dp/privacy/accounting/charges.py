@@ -123,8 +123,14 @@ def charges(ledger: Ledger) -> Charges:
 
 
 def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
-    """Return split → charges of a channel. Splits with equal charges share one object."""
+    """Return split → charges of a channel. Splits with equal charges share one object.
+
+    `is_single` means that a Poisson sample feeds no other channel.
+    """
     channel_charges: dict[Split, ChannelCharges] = {}
+    # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
+    unit = sampled_unit(c.sampling)
+    parts = 1.0 if unit is None else float(unit.steps)
     for split in c.sensitivity:
         for kind, line in channel_charges.items():
             pairs = [(values[kind], values[split]) for values in (c.sensitivity, c.rate)]
@@ -132,22 +138,14 @@ def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, C
                 channel_charges[split] = line
                 break
         else:
-            channel_charges[split] = _line(c, split, column, is_single)
+            sensitivity, rate, loss = c.sensitivity[split], c.rate[split], np.empty(c.scale.shape)
+            for rows in _blocks(loss):
+                loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
+            variates = _variates(c, loss, column, rate if is_single and not c.shared else np.ones(1))
+            channel_charges[split] = ChannelCharges(
+                c.channel, c.mechanism, c.dimension, c.rounds, loss, rate, column, variates, c.sampling, c.distortion
+            )
     return channel_charges
-
-
-def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
-    """Compute the charges of a channel to one split; `is_single` means that a Poisson sample feeds no other channel."""
-    # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
-    unit = sampled_unit(c.sampling)
-    parts = 1.0 if unit is None else float(unit.steps)
-    sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
-    for rows in _blocks(loss):
-        loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
-    variates = _variates(c, loss, column, c.rate[split] if is_single and not c.shared else np.ones(1))
-    return ChannelCharges(
-        c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, variates, c.sampling, c.distortion
-    )
 
 
 def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> tuple[Array, Array] | DrawnVariates:
@@ -265,11 +263,6 @@ def count_samples(ledger_charges: Charges, split: Split, channel: str | None) ->
             more, less = (part[line.column] for part in line.variates)
             epsilon, lost_delta, ratio = epsilon + more, lost_delta + less, ratio + 0.5 * more
     return SamplerCounts(epsilon, lost_delta, ratio, tuple(join_by_grid(normals)))
-
-
-def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
-    """Bound what float64 samplers add to one record's (ε, δ) at the budget's δ (see `count_samples`)."""
-    return count_samples(ledger_charges, split, channel).slacks(delta)
 
 
 # Most columns that are composed one by one; more are bundled and bounded by their elementwise maxima.
