@@ -646,13 +646,16 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
     return Regularised(problem, loss, penalty.scale)
 
 
+# Pieces of the box of one upper variable.
+_CELLS = 64
+
+
 def worst_case(
     family: Family,
     low: Array,
     high: Array,
     bound: Callable[[ProblemConstants], float],
     record_mass: float = 1.0,
-    cells: int = 64,
 ) -> float:
     """Bound a function of the constants over x of a box.
 
@@ -661,10 +664,9 @@ def worst_case(
         low, high: ends of the box of x, (p,) each.
         bound: function of the constants that returns a number.
         record_mass: see `Family.constants`.
-        cells: number of pieces of the box; default 64.
 
     Returns:
-        The largest value over the pieces for one upper variable, or the bound from the whole box for several. The
+        The largest value over 64 pieces for one upper variable, or the bound from the whole box for several. The
         former is far smaller, since the largest and the smallest strength are not attained at the same x.
 
     Example:
@@ -675,7 +677,7 @@ def worst_case(
     """
     if family.problem.p > 1:
         return bound(family.constants(low, high, record_mass))
-    edges = np.linspace(low, high, cells + 1)
+    edges = np.linspace(low, high, _CELLS + 1)
     edges[-1] = high
     return max(bound(family.constants(a, b, record_mass)) for a, b in itertools.pairwise(edges))
 

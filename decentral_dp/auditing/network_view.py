@@ -58,7 +58,7 @@ from decentral_dp.simulation.jobs.published import (
     published_rounds,
     sent_messages,
 )
-from decentral_dp.topology.graphs import join_names
+from decentral_dp.topology.graphs import list_agents
 from decentral_dp.topology.symmetries import find_symmetries
 
 if TYPE_CHECKING:
@@ -383,9 +383,7 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
             raise InputError(f"network: invalid coalition (got {quoted(members)}, expected a list of agents).")
         for agent in members:
             if isinstance(agent, str) and agent not in number:
-                raise InputError(
-                    f"network: unknown agent (got {quoted(agent)}, expected {join_names(list(labels), 'agent')})."
-                )
+                raise InputError(f"network: unknown agent (got {quoted(agent)}, expected {list_agents(list(labels))}).")
         sets.append([number[agent] if isinstance(agent, str) else agent for agent in members])
     return sets
 

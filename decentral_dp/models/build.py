@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,12 +179,11 @@ class OneByOne:
     Args:
         model: torch module that is clipped in l2.
         description: name in sentences.
-        norms: norms in which it clips.
     """
 
     model: TorchModel
     description: str
-    norms: tuple[Norm, ...] = ("l2",)
+    norms: ClassVar[tuple[Norm, ...]] = ("l2",)
 
     @property
     def p(self) -> int:
