@@ -119,7 +119,7 @@ class TorchModel:
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, ModuleTape | None]:
         with quiet_torch(self.device):
-            tape = self._tensor(x), self._tensor(inputs)
+            tape = tensor(x, self.device), tensor(inputs, self.device)
             parameters = dict(self._parameter_views(tape[0]))
 
             def rows(records: Tensor) -> dict[str, Tensor]:
@@ -157,7 +157,7 @@ class TorchModel:
 
     def named_weights(self, x: Array) -> dict[str, Array]:
         """Return name → parameter of the module, in its shape."""
-        return {name: to_numpy(part).copy() for name, part in self._parameter_views(self._tensor(x))}
+        return {name: to_numpy(part).copy() for name, part in self._parameter_views(tensor(x, self.device))}
 
     def rows(self, slope: Slope) -> Array:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
@@ -179,7 +179,7 @@ class TorchModel:
             cotangents: function that returns c, each row from its record only.
             bound: clipping norm.
         """
-        tape = self._tensor(x), self._tensor(inputs)
+        tape = tensor(x, self.device), tensor(inputs, self.device)
         return self._clipped_sum(tape, cotangents, np.zeros((len(inputs), 0)), bound)[0]
 
     def _clipped_sum(
@@ -202,7 +202,7 @@ class TorchModel:
                     # Zero times infinity is NaN: remove infinite rows before the product.
                     mask = shared(finite[:, None], self.device)
                     parts = [torch.where(mask, rows, 0.0) for rows in parts]
-                total += torch.cat([self._tensor(factors[part]) @ rows for rows in parts])
+                total += torch.cat([tensor(factors[part], self.device) @ rows for rows in parts])
             return to_numpy(total), factors
 
     def _rows(self, tape: ModuleTape, cotangents: GroupCotangents, part: slice) -> list[Tensor]:
@@ -269,9 +269,6 @@ class TorchModel:
         for name, parameter in trainable(self.module):
             yield name, flat[offset : offset + parameter.numel()].view(parameter.shape)
             offset += parameter.numel()
-
-    def _tensor(self, array: Array) -> Tensor:
-        return tensor(array, self.device)
 
 
 def _fixed(slope: Slope) -> GroupCotangents:
