@@ -98,17 +98,6 @@ class Changes(Records, total=False):
     set: Mapping[str, Any] | None
 
 
-class AuditOptions(TypedDict, total=False):
-    """Keyword arguments of `audit`, except those of `build`."""
-
-    runs: int
-    adversary: str
-    confidence: float
-    seed: int
-    out: str | Path | None
-    callbacks: Sequence[Callback]
-
-
 class Job:
     """Planned scenario. Its releases and their ε are known before any run.
 
@@ -273,7 +262,7 @@ class Job:
         job = self.simulation()
         return job.with_root(secret_root()) if job.scenario.seed is None else job
 
-    def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
+    def audit(self, **options: Any) -> AuditResult:
         """Audit the job, as `audit`."""
         return audit(self, **options)
 
@@ -728,34 +717,29 @@ def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str]
         if isinstance(table := objects.get(what), Mapping) and {"kind", "file"} & table.keys()
     }
     tables |= {key: values[name] for name, key in _SHORT.items() if name in values}
-    if scenario is None:
-        if "X" not in arrays:
-            raise InputError(
-                "scenario: missing. Fix: pass a scenario, or records, as in run(X=X, y=y, agents=8, epsilon=4)."
-            )
-        scenario, data = scenario_of_arrays(**arrays)
-        if "topology" not in tables | objects | scenario:
-            raise InputError(
-                "agents: missing. Fix: pass the agent of each record, or a number of agents, as in agents=8."
-            )
-        count = scenario.get("topology", {}).get("agents")
-        nodes = tables.get("topology", {}).get("agents")
-        if None not in (count, nodes) and count != nodes:
-            raise InputError(
-                f"agents: number of agents differs from the graph (got {count}, expected {nodes}). Fix: use a "
-                f"graph of {count} agents."
-            )
-        objects["data"] = data
-    elif arrays:
-        name = next(iter(arrays))
-        raise InputError(
-            f"{name}: cannot be combined with a scenario. Fix: pass data=(X, y), and change keys with set={{…}}."
-        )
+    problem = ""
     for what, value in objects.items():
         if isinstance(value, str):
             fix = f'set={{"{_KEYS[what]}": {quoted(value)}}}'
-            raise InputError(f"{what}: got the text {quoted(value)}, expected an object. Fix: {fix}.")
-    return scenario, changes(tables | dict(values.get("set", {}))), objects
+            problem = f"{what}: got the text {quoted(value)}, expected an object. Fix: {fix}."
+    if scenario is not None and arrays:
+        fix = "pass data=(X, y), and change keys with set={…}"
+        problem = f"{next(iter(arrays))}: cannot be combined with a scenario. Fix: {fix}."
+    elif scenario is None and "X" not in arrays:
+        problem = "scenario: missing. Fix: pass a scenario, or records, as in run(X=X, y=y, agents=8, epsilon=4)."
+    elif scenario is None:
+        scenario, objects["data"] = scenario_of_arrays(**arrays)
+        count, nodes = (table.get("topology", {}).get("agents") for table in (scenario, tables))
+        if "topology" not in tables | objects | scenario:
+            problem = "agents: missing. Fix: pass the agent of each record, or a number of agents, as in agents=8."
+        elif None not in (count, nodes) and count != nodes:
+            problem = (
+                f"agents: number of agents differs from the graph (got {count}, expected {nodes}). Fix: use a graph "
+                f"of {count} agents."
+            )
+    if problem:
+        raise InputError(problem)
+    return cast(Source, scenario), changes(tables | dict(values.get("set", {}))), objects
 
 
 def _job(function: str, scenario: Source | Job | None, options: Changes) -> Job:

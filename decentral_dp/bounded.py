@@ -180,11 +180,10 @@ class Bounded:
         """
         return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)
 
-    def __float__(self) -> NoReturn:
+    def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError(_LINEAR)
 
-    def __getitem__(self, index: Any) -> NoReturn:
-        raise TypeError(_LINEAR)
+    __float__ = __getitem__ = _refuse
 
     def in_l1(self) -> Bounded:
         """Return the same value with its sensitivity bounded in l1, for Laplace noise.

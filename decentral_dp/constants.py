@@ -37,7 +37,6 @@ from decentral_dp.problems.bilevel.linear import (
     Pull,
     Quadratic,
     SoftmaxHyperparameter,
-    Strengths,
 )
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.protocol import Problem
@@ -624,31 +623,31 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
         return Mean(problem, radius)
     if isinstance(problem, MeanLowerBound):
         return Linear(problem, radius)
-    if isinstance(problem, HyperCleaning):
-        return Weighed(problem, loss_of(problem, radius, label_bound))
-    loss = loss_of(problem, radius, label_bound)
-    match problem.penalty if isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic) else None:
-        case Strengths(_, scale):
-            return Regularised(problem, loss, scale)
-        case Pull(ridge):
-            return Pulled(problem, loss, ridge)
-    raise _no_constants_error(problem)
-
-
-def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
-    """Return bounds of the per-record loss of a linear model.
-
-    Raises:
-        InputError: no bounds are known.
-    """
-    if isinstance(model, LogisticHyperparameter):
-        return logistic_loss(_norm_with_intercept(radius, model.intercept))
-    if isinstance(model, SoftmaxHyperparameter | HyperCleaning):
-        return softmax_loss(_norm_with_intercept(radius, model.intercept), len(model.classes))
-    if isinstance(model, Quadratic):
+    # ‖(a, 1)‖ ≤ √(R² + 1) with an intercept.
+    bound = math.hypot(radius, 1.0) if getattr(problem, "intercept", False) else radius
+    loss: LossBounds
+    if isinstance(problem, LogisticHyperparameter):
+        loss = logistic_loss(bound)
+    elif isinstance(problem, SoftmaxHyperparameter | HyperCleaning):
+        loss = softmax_loss(bound, len(problem.classes))
+    elif isinstance(problem, Quadratic):
         _check_bound("label_bound", label_bound)
-        return SquaredLoss(_norm_with_intercept(radius, model.intercept), label_bound)
-    raise _no_constants_error(model)
+        loss = SquaredLoss(bound, label_bound)
+    else:
+        raise InputError(
+            f'problem.kind: "{getattr(problem, "name", type(problem).__name__)}" has no analytic constants. Fix: use '
+            'another problem, for example "logistic_regularisation", or declare its constants.'
+        )
+    if isinstance(problem, HyperCleaning):
+        return Weighed(problem, loss)
+    penalty = problem.penalty
+    if isinstance(penalty, Pull):
+        return Pulled(problem, loss, penalty.ridge)
+    return Regularised(problem, loss, penalty.scale)
+
+
+# Pieces of the box of one upper variable.
+_CELLS = 64
 
 
 def worst_case(
@@ -657,7 +656,6 @@ def worst_case(
     high: Array,
     bound: Callable[[ProblemConstants], float],
     record_mass: float = 1.0,
-    cells: int = 64,
 ) -> float:
     """Bound a function of the constants over x of a box.
 
@@ -666,10 +664,9 @@ def worst_case(
         low, high: ends of the box of x, (p,) each.
         bound: function of the constants that returns a number.
         record_mass: see `Family.constants`.
-        cells: number of pieces of the box; default 64.
 
     Returns:
-        The largest value over the pieces for one upper variable, or the bound from the whole box for several. The
+        The largest value over 64 pieces for one upper variable, or the bound from the whole box for several. The
         former is far smaller, since the largest and the smallest strength are not attained at the same x.
 
     Example:
@@ -680,7 +677,7 @@ def worst_case(
     """
     if family.problem.p > 1:
         return bound(family.constants(low, high, record_mass))
-    edges = np.linspace(low, high, cells + 1)
+    edges = np.linspace(low, high, _CELLS + 1)
     edges[-1] = high
     return max(bound(family.constants(a, b, record_mass)) for a, b in itertools.pairwise(edges))
 
@@ -732,21 +729,8 @@ def _regularised_constants(
     )
 
 
-def _norm_with_intercept(radius: float, intercept: bool) -> float:
-    """Return a bound on ‖(a, 1)‖, √(R² + 1) with an intercept."""
-    return math.hypot(radius, 1.0) if intercept else radius
-
-
 def _check_bound(name: str, value: float) -> None:
     if not 0.0 < value < math.inf:
         raise InputError(
             f"{name}: out of range (got {value:g}, expected a finite bound above 0). Fix: declare such a bound."
         )
-
-
-def _no_constants_error(problem: Problem) -> InputError:
-    name = getattr(problem, "name", type(problem).__name__)
-    return InputError(
-        f'problem.kind: "{name}" has no analytic constants. Fix: use another problem, for example '
-        '"logistic_regularisation", or declare its constants.'
-    )

@@ -109,11 +109,26 @@ def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool =
         numbers: whether labels must be numbers; default False.
 
     Raises:
-        InputError: a column is not numeric, a value is missing, or an array is masked.
+        InputError: a column is not numeric, a value is missing, labels mix text and numbers, or an array is masked.
         TypeError, ValueError: scikit-learn does not support the shape or type.
     """
     refuse_masked(X, "X")
-    _refuse_labels(y, numbers)
+    refuse_masked(y, "y")
+    raw, problem = np.asarray(y), ""
+    if numbers and raw.dtype.kind in "USO":
+        try:
+            raw.astype(np.float64)
+        except (TypeError, ValueError):
+            problem = "y holds text, expected numbers. Fix: use a classifier, or numbers."
+    if raw.dtype.kind == "O" and raw.ndim == 1 and len(raw):
+        missing = missing_cells(raw)
+        if missing.any():
+            problem = f"y: row {int(np.argmax(missing)) + 1} has no label (NaN). Fix: remove the record."
+        elif len({isinstance(label, str) for label in raw.tolist()}) > 1:
+            problem = "y mixes text and numbers, expected labels of one type. Fix: pass y.astype(str)."
+    if problem:
+        # Raised outside of the handler, since the error of numpy quotes the label.
+        raise InputError(problem)
     with _quoting_no_record():
         features, labels = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=numbers)
     return features, labels
@@ -151,26 +166,6 @@ def _quoting_no_record() -> Iterator[None]:
     elif "Reshape your data" in text:
         sentence += ". Reshape your data to (records, features)"
     raise kind(sentence) from None
-
-
-def _refuse_labels(y: Any, numbers: bool) -> None:
-    """Raise InputError for masked labels, gaps, and a mix of text and numbers."""
-    refuse_masked(y, "y")
-    labels, problem = np.asarray(y), ""
-    if numbers and labels.dtype.kind in "USO":
-        try:
-            labels.astype(np.float64)
-        except (TypeError, ValueError):
-            problem = "y holds text, expected numbers. Fix: use a classifier, or numbers."
-    if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
-        missing = missing_cells(labels)
-        if missing.any():
-            problem = f"y: row {int(np.argmax(missing)) + 1} has no label (NaN). Fix: remove the record."
-        elif len({isinstance(label, str) for label in labels.tolist()}) > 1:
-            problem = "y mixes text and numbers, expected labels of one type. Fix: pass y.astype(str)."
-    if problem:
-        # Raised outside of the handler, since the error of numpy quotes the label.
-        raise InputError(problem)
 
 
 # Key of a scenario → parameter of an estimator.

@@ -65,7 +65,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.simulation.jobs.published import LARGEST_VARIATE, epsilon_in_float64
-from decentral_dp.topology.graphs import join_names
+from decentral_dp.topology.graphs import list_agents
 
 # Products of two numbers, in addition to agents³, that take as long as a round of an observer on one core.
 _PER_ROUND = 7e4
@@ -228,7 +228,7 @@ def observer_sets(
         if isinstance(members, str) or not 0 < len(agents) < len(labels) or not agents <= set(range(len(labels))):
             raise InputError(
                 f"network: invalid coalition (got {members if isinstance(members, str) else list(members)}, expected "
-                f"some but not all of {join_names(list(labels), 'agent')}). Fix: name these agents."
+                f"some but not all of {list_agents(list(labels))}). Fix: name these agents."
             )
         sets.append(tuple(sorted(agents)))
     return tuple(sets)

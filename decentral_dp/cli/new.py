@@ -179,7 +179,7 @@ def _with_columns(
     with converting(ValidationError, lambda error: f"problem.columns.{explain(error, ColumnRules)}"):
         rules = ColumnRules.model_validate(problem.get("columns", {}))
     names = column_names(file, f"new: {quoted_path(file)}", form)
-    features, roles = select_columns(str(file), names, DeclaredColumns(label, owner, rules=rules, csv=form))
+    features, columns = select_columns(str(file), names, DeclaredColumns(label, owner, rules=rules, csv=form))
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in ranges:
         if name not in needed:
@@ -206,15 +206,15 @@ def _with_columns(
     if entry is not None and "intercept" in entry.options:
         # Scaled features need not have mean 0.
         table.setdefault("intercept", True)
-    if roles.agent is not None and owner is None:
-        table["partition"] = {"kind": "column", "name": roles.agent}
-    if roles.agent is not None and entry is not None and entry.one_level:
+    if columns.agent is not None and owner is None:
+        table["partition"] = {"kind": "column", "name": columns.agent}
+    if columns.agent is not None and entry is not None and entry.one_level:
         # The numbers of records are not read here, and often differ.
         table.setdefault("weights", "sites")
-    if roles.split is not None:
+    if columns.split is not None:
         table.pop("test", None)
         if entry is not None and not entry.one_level and TYPES[entry.solves].levels == 2:
-            table["validation"] = roles.split
+            table["validation"] = columns.split
     if "scale" not in problem:
         table["scale"] = {name: list(ranges[name]) if name in ranges else dict(_PLACEHOLDER) for name in needed}
         placeholders += [f"the range of {name}" for name in needed if name not in ranges]

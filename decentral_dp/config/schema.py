@@ -281,7 +281,9 @@ def declared_columns(table: ProblemTable) -> DeclaredColumns:
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation if isinstance(table.validation, str) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes)
+    return DeclaredColumns(
+        table.label or "", name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes
+    )
 
 
 def csv_of(table: ProblemTable) -> CsvFormat | None:
@@ -441,11 +443,12 @@ class CustomKindTable(KindTable):
 
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
-        is_custom = in_module(self.kind) is not None
-        if not is_custom and self.kind not in self.registered:
+        if in_module(self.kind) is not None:
+            return
+        if self.kind not in self.registered:
             kinds = ", ".join(map(quoted, self.registered))
             yield f'kind: got {quoted(self.kind)}, expected {kinds} or "module:Name"'
-        for key in () if is_custom else self.model_extra or {}:
+        for key in self.model_extra or {}:
             yield f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it'
 
 

@@ -278,17 +278,18 @@ def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
 
 def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Return the columns of a DataFrame as `encode_features` takes them: column → cells (n,)."""
-    return {column: _cells(frame[column]) for column in columns}
-
-
-def _cells(series: Any) -> NDArray[Any]:
-    kind = getattr(series.dtype, "kind", "O")
-    if kind in "biuf":
-        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    if kind == "M":
-        return np.asarray(series.dt.tz_localize(None).to_numpy(dtype="datetime64[D]"))
-    gaps = np.asarray(series.isna(), dtype=np.bool_)
-    return np.array(["" if gap else str(cell).strip() for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
+    cells: dict[str, NDArray[Any]] = {}
+    for column in columns:
+        series = frame[column]
+        kind = getattr(series.dtype, "kind", "O")
+        if kind in "biuf":
+            cells[column] = np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+        elif kind == "M":
+            cells[column] = np.asarray(series.dt.tz_localize(None).to_numpy(dtype="datetime64[D]"))
+        else:
+            pairs = zip(series, np.asarray(series.isna(), dtype=np.bool_), strict=True)
+            cells[column] = np.array(["" if gap else str(cell).strip() for cell, gap in pairs], dtype=np.str_)
+    return cells
 
 
 def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
@@ -300,37 +301,33 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
         return np.asarray(codes[:, None] == np.arange(len(place)), dtype=np.float64), []
     constant = rules.fill.get(column)
     fill_value = math.nan if constant is None else constant
+    # NaN is a missing cell, and ∞ a cell that is no date or no number.
     if column in rules.date:
-        first, last = rules.dates(column)
+        form, (first, last), fault = rules.date_format(column), rules.dates(column), NO_DATES
+        # Days since 0001-01-01 plus 1.
+        if cells.dtype.kind == "M":
+            days = cells.astype("datetime64[D]")
+            since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
+            values = np.where(np.isnat(days), np.nan, since)
+        else:
+            values = _map_unique(
+                cells, lambda cell: math.nan if _is_gap(str(cell)) else _day_number(str(cell), form, math.inf)
+            )
         day = _day_number(fill_value) if isinstance(fill_value, str) else None
-        values, fault = _days(cells, rules.date_format(column)), NO_DATES
-        fill_value = math.nan if day is None else float(day)
-        values = np.where(np.isnan(values), fill_value, values)
+        values = np.where(np.isnan(values), math.nan if day is None else float(day), values)
         values = (values - first.toordinal()) / (last - first).days
     else:
-        values, fault = _numbers(cells), NO_NUMBERS
+        fault = NO_NUMBERS
+        if cells.dtype.kind == "M":
+            values = np.full(cells.shape, np.inf)
+        else:
+            values = cells.astype(np.float64) if cells.dtype.kind in "biuf" else _map_unique(cells, _number)
         values = np.where(np.isnan(values), float(fill_value), values)
     if column in rules.log:
         values = np.log1p(np.maximum(values, 0.0))
     bad = {HAS_GAPS: np.isnan(values), fault: np.isinf(values)}
     places = [Place(kind, column, int(np.argmax(mask)) + 1) for kind, mask in bad.items() if mask.any()]
     return values[:, None], places
-
-
-def _numbers(cells: NDArray[Any]) -> FloatArray:
-    """Convert cells to numbers, (n,), with NaN for a missing cell and ∞ for any other cell."""
-    if cells.dtype.kind in "biuf":
-        return cells.astype(np.float64)
-    return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _map_unique(cells, _number)
-
-
-def _days(cells: NDArray[Any], form: str) -> FloatArray:
-    """Convert cells to days since 0001-01-01 plus 1, (n,), with NaN for a missing cell and ∞ for any other cell."""
-    if cells.dtype.kind == "M":
-        days = cells.astype("datetime64[D]")
-        since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
-        return np.asarray(np.where(np.isnat(days), np.nan, since))
-    return _map_unique(cells, lambda cell: math.nan if _is_gap(str(cell)) else _day_number(str(cell), form, math.inf))
 
 
 def _map_unique(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:

@@ -130,7 +130,7 @@ def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
         # Warnings of retries are repeated in the error.
         warnings.simplefilter("ignore", UserWarning)
         bunch = fetch_openml(**version, as_frame=True, n_retries=1)
-    if column_spec.label is None and len(bunch.target_names) != 1:
+    if not column_spec.label and len(bunch.target_names) != 1:
         raise InputError(
             f"problem.label: {data} has {len(bunch.target_names)} label columns (expected 1). Fix: set "
             "problem.label to one of them."
@@ -237,7 +237,7 @@ def load_dataset(
         # Readers check the columns of files.
         "partition": agent is not None and agent not in column_names,
         "validation": split is not None and split not in column_names,
-        "label": label is not None and not has_columns,
+        "label": bool(label) and not has_columns,
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
     }
@@ -253,7 +253,7 @@ def load_dataset(
         )
         return dataset
     column_spec = tables.DeclaredColumns(
-        label,
+        label or "",
         agent,
         split,
         rules,

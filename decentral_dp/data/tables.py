@@ -88,8 +88,8 @@ class DeclaredColumns(NamedTuple):
 
     Args:
         label: label column; required for CSV and Parquet files.
-        agent: owner column; None means "agent" if it exists.
-        split: split column; None means "split" if it exists.
+        agent: owner column; None means "agent" if it exists. After `select_columns` None means that there is none.
+        split: split column; None means "split" if it exists, as for `agent`.
         rules: rules that convert columns to features; None if all are numbers.
         agents: names of the agents, in order; None if they are numbered from 0.
         csv: format of a CSV file.
@@ -97,7 +97,7 @@ class DeclaredColumns(NamedTuple):
         certified: whether classes must not be discovered.
     """
 
-    label: str | None = None
+    label: str = ""
     agent: str | None = None
     split: str | None = None
     rules: ColumnRules | None = None
@@ -106,24 +106,15 @@ class DeclaredColumns(NamedTuple):
     classes: Sequence[Label] | None = None
     certified: bool = True
 
-
-class ColumnRoles(NamedTuple):
-    """Names of the columns that are not features; None if there is no owner or split column."""
-
-    label: str
-    agent: str | None
-    split: str | None
-
     @property
-    def column_names(self) -> list[str]:
-        """Names of the columns that exist."""
-        return [name for name in self if name is not None]
+    def roles(self) -> list[str]:
+        """Names of the columns that are not features, after `select_columns`."""
+        return [name for name in (self.label, self.agent, self.split) if name is not None]
 
 
 def make_dataset(
     columns: Columns,
     raw: Sequence[str],
-    roles: ColumnRoles,
     column_spec: DeclaredColumns,
     source: str,
     header: Sequence[str] = (),
@@ -133,8 +124,7 @@ def make_dataset(
     Args:
         columns: column → cells, (n,), as returned by `cells_of`.
         raw: columns that become features.
-        roles: columns that are not features.
-        column_spec: declarations of the scenario.
+        column_spec: declarations of the scenario, from `select_columns`.
         source: name of the data in messages.
         header: first line of the table, as in `encode_features`.
 
@@ -143,26 +133,25 @@ def make_dataset(
     """
     rules, location = column_spec.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
-    gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
+    gaps = {c: missing_cells(columns[c]) for c in column_spec.roles}
     gap_places = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
-    refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{location} unpacks to")
+    refuse_above(_BYTES_OF_NUMBER * len(columns[column_spec.label]) * len(names), f"{location} unpacks to")
     features = encode_features(columns, names, rules, location, gap_places, header=header)
-    return with_rules(_dataset_of(features, names, columns, roles, column_spec, source, "column"), column_spec.rules)
+    return with_rules(_dataset_of(features, names, columns, column_spec, source, "column"), column_spec.rules)
 
 
 def _dataset_of(
     features: FloatArray,
     names: tuple[str, ...],
     columns: Columns,
-    roles: ColumnRoles,
     column_spec: DeclaredColumns,
     source: str,
     noun: str,
 ) -> Dataset:
     labels, classes = encode_labels(
-        columns[roles.label], column_spec.classes, certified=column_spec.certified, source=source
+        columns[column_spec.label], column_spec.classes, certified=column_spec.certified, source=source
     )
-    location, agent, split = f"problem.data: {source!r}, {noun}", roles.agent, roles.split
+    location, agent, split = f"problem.data: {source!r}, {noun}", column_spec.agent, column_spec.split
     return Dataset(
         features,
         labels,
@@ -186,8 +175,8 @@ def frame_dataset(frame: Any, source: str, column_spec: DeclaredColumns) -> Data
         InputError: a column is missing or has two roles, or a cell is invalid.
     """
     header = list(frame.columns)
-    raw, roles = select_columns(source, header, column_spec)
-    return make_dataset(cells_of(frame, (*raw, *roles.column_names)), raw, roles, column_spec, source, header)
+    raw, column_spec = select_columns(source, header, column_spec)
+    return make_dataset(cells_of(frame, (*raw, *column_spec.roles)), raw, column_spec, source, header)
 
 
 def read_table(path: Path, column_spec: DeclaredColumns) -> Dataset:
@@ -205,11 +194,11 @@ def read_table(path: Path, column_spec: DeclaredColumns) -> Dataset:
     source = str(path)
     location = f"problem.data: {source!r}"
     header = column_names(path, location, column_spec.csv)
-    raw, roles = select_columns(source, header, column_spec)
+    raw, column_spec = select_columns(source, header, column_spec)
     rules = column_spec.rules or ColumnRules()
-    text = {*roles.column_names, *(c for c in raw if c in rules.text)}
-    columns = read_columns(path, (*raw, *roles.column_names), text, location, column_spec.csv)
-    return make_dataset(columns, raw, roles, column_spec, source, header)
+    text = {*column_spec.roles, *(c for c in raw if c in rules.text)}
+    columns = read_columns(path, (*raw, *column_spec.roles), text, location, column_spec.csv)
+    return make_dataset(columns, raw, column_spec, source, header)
 
 
 def column_names(path: Path, location: str, form: CsvFormat = USUAL_CSV) -> list[str]:
@@ -231,7 +220,7 @@ INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
 
 def select_columns(
     source: str, header: Sequence[str], column_spec: DeclaredColumns
-) -> tuple[tuple[str, ...], ColumnRoles]:
+) -> tuple[tuple[str, ...], DeclaredColumns]:
     """Select the feature columns and the label, owner and split columns by their names.
 
     Args:
@@ -239,11 +228,14 @@ def select_columns(
         header: names of its columns.
         column_spec: declarations of the scenario.
 
+    Returns:
+        The feature columns, and the declarations with the owner and split columns that exist.
+
     Raises:
         InputError: a column is missing or has two roles.
     """
     label, agent, split, rules = column_spec[:4]
-    if label is None:
+    if not label:
         raise InputError(f"problem.label: missing. Fix: name the label column of {source!r}.")
     agent = agent or ("agent" if "agent" in header else None)
     split = split or ("split" if "split" in header else None)
@@ -252,10 +244,10 @@ def select_columns(
         for key, name in (("label", label), ("partition", agent), ("validation", split))
         if name is not None and name not in header
     ]
-    roles, rules = ColumnRoles(label, agent, split), rules or ColumnRules()
-    columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
+    column_spec, rules = column_spec._replace(agent=agent, split=split), rules or ColumnRules()
+    columns = tuple(c for c in header if c not in column_spec.roles and c not in rules.drop)
     if not faults:
-        rules.require_columns(header, roles.column_names, repr(source))
+        rules.require_columns(header, column_spec.roles, repr(source))
         faults = [
             f"problem.data: {source!r} has the column {quoted(name)}, which is the index that pandas writes, not a "
             f"feature. Fix: set problem.columns.drop = [{quoted(name)}], or write the file with index=False."
@@ -264,7 +256,7 @@ def select_columns(
         ]
     for fault in faults:
         raise InputError(fault)
-    return columns, roles
+    return columns, column_spec
 
 
 # Numbers, dates, times, percentages and amounts of money: a digit, and no letters except of exponents and dates.
@@ -372,8 +364,15 @@ def read_columns(
         )
     header = column_names(path, location, form)
     require_columns(names, header, location)
+    columns: Columns
     if path.suffix.lower() == ".parquet":
-        columns = _read_parquet(path, names, location)
+        with _open_parquet(path, location) as parquet:
+            metadata = parquet.metadata
+            # Bound the unpacked size first, since a page of equal values takes few bytes.
+            pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
+            refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(names)), f"{location} unpacks to")
+            frame = parquet.read(columns=list(names), use_threads=False).to_pandas(ignore_metadata=True)
+            columns = cells_of(frame, names)
     else:
         columns = _read_csv(path, header, names, text, location, form)
     if not len(columns[names[0]]):
@@ -447,16 +446,6 @@ def _open_parquet(path: Path, location: str) -> Iterator[Any]:
         yield pq.ParquetFile(file)
 
 
-def _read_parquet(path: Path, names: Sequence[str], location: str) -> Columns:
-    with _open_parquet(path, location) as parquet:
-        metadata = parquet.metadata
-        # Bound the unpacked size first, since a page of equal values takes few bytes.
-        pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
-        refuse_above(max(pages, _BYTES_OF_NUMBER * metadata.num_rows * len(names)), f"{location} unpacks to")
-        frame = parquet.read(columns=list(names), use_threads=False).to_pandas(ignore_metadata=True)
-        return cells_of(frame, names)
-
-
 def read_npz(path: Path, column_spec: DeclaredColumns) -> Dataset:
     """Read an NPZ archive with arrays X (n, d) and y (n,), and optional owner and split arrays.
 
@@ -477,11 +466,12 @@ def read_npz(path: Path, column_spec: DeclaredColumns) -> Dataset:
         if name_or_none is None and name not in required_names
     ]
     arrays = read_archive(path, location, required_names, optional, "X=..., y=...")
-    roles = ColumnRoles("y", *(name if name in arrays else None for name in (agent or "agent", split or "split")))
+    agent, split = (name if name in arrays else None for name in (agent or "agent", split or "split"))
     features = real_numbers(arrays["X"], 2, f"{location}, array 'X'", "(records, features)")
     n, d = features.shape
     columns = {c: column(a, n, f"{location}, array {c!r}") for c, a in arrays.items() if c != "X"}
-    return _dataset_of(features, tuple(f"x{k}" for k in range(d)), columns, roles, column_spec, source, "array")
+    column_spec = column_spec._replace(label="y", agent=agent, split=split)
+    return _dataset_of(features, tuple(f"x{k}" for k in range(d)), columns, column_spec, source, "array")
 
 
 def read_archive(

@@ -93,15 +93,15 @@ class Table(BaseModel):
 
     checks: ClassVar[Checks] = {}
 
+    def _faults(self) -> Iterator[str]:
+        """Yield the problems of combinations of keys."""
+        yield from (problem for problem, applies in self.checks.items() if applies(self))
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         for fault in self._faults():
             raise ValueError(fault)
         return self
-
-    def _faults(self) -> Iterator[str]:
-        """Yield the problems with combinations of keys."""
-        yield from (problem for problem, applies in self.checks.items() if applies(self))
 
     @classmethod
     def key_texts(cls) -> dict[str, str]:

@@ -142,27 +142,17 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
     except USER_ERRORS as error:
         if is_of_device(error):
             raise
-        stand_in = stand_ins(oracle, *records)
-    if not stand_in:
+        n = len(records[0])
+        sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
+    if not sound:
         return {}
+    stand_in = [k if k in set(sound) else sound[0] for k in range(n)]
     # Copies, since NaN is written into them.
     outputs = oracle(*(part[stand_in] for part in records)).items()
     out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in outputs}
     for rows in out.values():
         rows[[k for k, source in enumerate(stand_in) if k != source]] = np.nan
     return out
-
-
-def stand_ins(oracle: Callable[..., Any], *records: Any) -> list[int]:
-    """Return each record's index, or the first valid record's if it raises; empty if every record raises.
-
-    Args:
-        oracle: function records → (term → rows).
-        records: arguments of the oracle, row by row.
-    """
-    n = len(records[0])
-    sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
-    return [k if k in set(sound) else sound[0] for k in range(n)] if sound else []
 
 
 def _runs(oracle: Callable[..., Any], *record: Any) -> bool:

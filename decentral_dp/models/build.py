@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,30 +151,25 @@ def build_model(
 
         return mlp(n_features, table.hidden, outputs, seed, device)
     if table.kind in ("cnn", "resnet"):
-        return _image_model(table, image, outputs, seed, device)
+        from decentral_dp.models import networks
+
+        halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)
+        if image is None or min(image[:2]) >> halvings < 1:
+            got = "other records" if image is None else f"{image[0]} × {image[1]} pixels"
+            raise InputError(
+                f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of "
+                f'at least {1 << halvings} pixels a side). Fix: use kind = "mlp", or a cnn with fewer channels.'
+            )
+        if table.channels is None:
+            network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
+        else:
+            network = networks.convolutional_network(image, table.channels, outputs, seed)
+        return networks.network_model(network, math.prod(image), device)
     if module is not None:
         from decentral_dp.models.module import custom_model
 
         return custom_model(module, table.kind, n_features, outputs, seed, device)
     return LinearModel(n_features, outputs)
-
-
-def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int, device: str) -> Model:
-    """Build a convolutional or residual network. Raises InputError if the records are not images or are too small."""
-    from decentral_dp.models import networks
-
-    halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)
-    if image is None or min(image[:2]) >> halvings < 1:
-        got = "other records" if image is None else f"{image[0]} × {image[1]} pixels"
-        raise InputError(
-            f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of "
-            f'at least {1 << halvings} pixels a side). Fix: use kind = "mlp", or a cnn with fewer channels.'
-        )
-    if table.channels is None:
-        network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
-    else:
-        network = networks.convolutional_network(image, table.channels, outputs, seed)
-    return networks.network_model(network, math.prod(image), device)
 
 
 @dataclass(frozen=True)
@@ -184,12 +179,11 @@ class OneByOne:
     Args:
         model: torch module that is clipped in l2.
         description: name in sentences.
-        norms: norms in which it clips.
     """
 
     model: TorchModel
     description: str
-    norms: tuple[Norm, ...] = ("l2",)
+    norms: ClassVar[tuple[Norm, ...]] = ("l2",)
 
     @property
     def p(self) -> int:

@@ -267,11 +267,6 @@ def clipped_sums(
     return [weighted_sums(c, rows)[0] / divisor for c in clipped]
 
 
-def _usable_clip(bound: float) -> float:
-    """Return the clip, or 0 if it is too small."""
-    return bound if bound >= SMALLEST_CLIP else 0.0
-
-
 def with_intercept(features: Array, intercept: bool = True) -> Array:
     """Append a column of ones to features (N, d) if there is an intercept."""
     return np.column_stack([features, np.ones(len(features))]) if intercept else features
@@ -345,6 +340,14 @@ def norms_of(records: Any, clip: Clip) -> Array:
     return norms
 
 
+def _overwrite_by_factors(lengths: Array, bound: float) -> Array:
+    """Overwrite lengths by min(1, bound/length), and by 0 below `LEAST_FACTOR` and for a clip that is too small."""
+    np.divide(bound if bound >= SMALLEST_CLIP else 0.0, lengths, out=lengths)
+    np.minimum(lengths, 1.0, out=lengths)
+    np.putmask(lengths, lengths < LEAST_FACTOR, 0.0)
+    return lengths
+
+
 def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: float = 0.0) -> Array:
     """Scale coefficients in place so that every |coefficient|·norm ≤ bound; infinite and NaN contributions become zero.
 
@@ -365,10 +368,7 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: fl
         # A bound divided by u is a norm multiplied by u ≥ 1.
         np.maximum(factors, least, out=factors)
     factors *= norms
-    np.divide(_usable_clip(bound), factors, out=factors)
-    np.minimum(factors, 1.0, out=factors)
-    np.putmask(factors, factors < LEAST_FACTOR, 0.0)
-    coefficients *= factors
+    coefficients *= _overwrite_by_factors(factors, bound)
     np.putmask(coefficients, coefficients != coefficients, 0.0)
     return coefficients
 
@@ -387,10 +387,7 @@ def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: f
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
-    np.divide(_usable_clip(bound), factors, out=factors)
-    np.minimum(factors, 1.0, out=factors)
-    np.putmask(factors, factors < LEAST_FACTOR, 0.0)
-    coefficients *= factors[..., None, :]
+    coefficients *= _overwrite_by_factors(factors, bound)[..., None, :]
     np.putmask(coefficients, coefficients != coefficients, 0.0)
     return coefficients
 

@@ -155,7 +155,7 @@ class Mlp:
     def _deltas(self, slope: Slope) -> list[Tensor]:
         """Return δ_l (n, o) of every layer."""
         tape: LayerTape = slope.tape
-        out = [self._tensor(slope.cotangents)]
+        out = [tensor(slope.cotangents, self.device)]
         for k in reversed(range(1, len(tape.weights))):
             out.append((out[-1] @ tape.weights[k]) * (tape.activations[k] > 0.0))
         return out[::-1]
@@ -178,7 +178,7 @@ class Mlp:
             gradients = [
                 tuple(Outer(o.left[kept_rows], o.right[kept_rows], o.with_one) for o in outers) for outers in gradients
             ]
-        scale = self._tensor(factors[counts, None])
+        scale = tensor(factors[counts, None], self.device)
         return [tuple(Outer(scale * o.left, o.right, o.with_one) for o in outers) for outers in gradients], factors
 
     def _layer_views(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -188,9 +188,6 @@ class Mlp:
             end = offset + o * i
             yield flat[offset:end].view(o, i), flat[end : end + o]
             offset = end + o
-
-    def _tensor(self, array: Array) -> Tensor:
-        return tensor(array, self.device)
 
     def _shared_tensor(self, array: Array) -> Tensor:
         """Return a float64 tensor, without a copy if possible; the tensor must not be modified."""

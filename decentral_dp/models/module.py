@@ -119,7 +119,7 @@ class TorchModel:
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, ModuleTape | None]:
         with quiet_torch(self.device):
-            tape = self._tensor(x), self._tensor(inputs)
+            tape = tensor(x, self.device), tensor(inputs, self.device)
             parameters = dict(self._parameter_views(tape[0]))
 
             def rows(records: Tensor) -> dict[str, Tensor]:
@@ -157,7 +157,7 @@ class TorchModel:
 
     def named_weights(self, x: Array) -> dict[str, Array]:
         """Return name → parameter of the module, in its shape."""
-        return {name: to_numpy(part).copy() for name, part in self._parameter_views(self._tensor(x))}
+        return {name: to_numpy(part).copy() for name, part in self._parameter_views(tensor(x, self.device))}
 
     def rows(self, slope: Slope) -> Array:
         """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
@@ -179,7 +179,7 @@ class TorchModel:
             cotangents: function that returns c, each row from its record only.
             bound: clipping norm.
         """
-        tape = self._tensor(x), self._tensor(inputs)
+        tape = tensor(x, self.device), tensor(inputs, self.device)
         return self._clipped_sum(tape, cotangents, np.zeros((len(inputs), 0)), bound)[0]
 
     def _clipped_sum(
@@ -202,7 +202,7 @@ class TorchModel:
                     # Zero times infinity is NaN: remove infinite rows before the product.
                     mask = shared(finite[:, None], self.device)
                     parts = [torch.where(mask, rows, 0.0) for rows in parts]
-                total += torch.cat([self._tensor(factors[part]) @ rows for rows in parts])
+                total += torch.cat([tensor(factors[part], self.device) @ rows for rows in parts])
             return to_numpy(total), factors
 
     def _rows(self, tape: ModuleTape, cotangents: GroupCotangents, part: slice) -> list[Tensor]:
@@ -270,9 +270,6 @@ class TorchModel:
             yield name, flat[offset : offset + parameter.numel()].view(parameter.shape)
             offset += parameter.numel()
 
-    def _tensor(self, array: Array) -> Tensor:
-        return tensor(array, self.device)
-
 
 def _fixed(slope: Slope) -> GroupCotangents:
     """Return the function of the cotangents of a slope."""
@@ -282,11 +279,6 @@ def _fixed(slope: Slope) -> GroupCotangents:
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Return name and value of every trainable parameter, in order."""
     return [(name, value) for name, value in module.named_parameters() if value.requires_grad]
-
-
-def trainable_weights(module: nn.Module) -> Array:
-    """Return the trainable parameters as one vector, (p,)."""
-    return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
 
 
 def as_model(module: nn.Module, n_features: int, device: str, location: str = "") -> TorchModel:
@@ -310,7 +302,7 @@ def as_model(module: nn.Module, n_features: int, device: str, location: str = ""
 
     with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         outputs = module(record).shape[1]
-    start = trainable_weights(module)
+    start = np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
     # Tensors saved by the forward pass, and two rows.
     return TorchModel(module, n_features, outputs, start, saved_numbers + 2 * len(start), device, location)
 
@@ -365,7 +357,22 @@ def custom_model(
             f"{location} returned {type(module).__name__}, expected a torch module. Fix: return a torch.nn.Module."
         )
     with quiet_torch(), converting(USER_ERRORS, lambda error: _error_of_run(module, location, error)):
-        model = _checked_model(module, location, n_features, outputs, seed)
+        # Tests on synthetic records, with the ends of the range.
+        draw = np.random.default_rng(0)
+        records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, n_features))
+        records[:2] = [[-1.0], [1.0]]
+        inputs, cotangents = tensor(records), draw.normal(size=(_TRIED_RECORDS, outputs))
+        module.double().train()
+        with _public_draws(seed):
+            # Lazy layers get their parameters.
+            module(torch.full_like(inputs, 0.5))
+        fault = _fault_of_outputs(module, inputs, outputs)
+        if not fault:
+            model = as_model(module, n_features, "cpu", location)
+            fault = _fault_of_gradients(model, inputs, cotangents)
+        if fault:
+            raise InputError(f"{location}: {_layer_advice(module) or fault}.")
+        model.check_rows_apart(COUNTS)
         return model if device == "cpu" else as_model(module_on(module, device), n_features, device, location)
 
 
@@ -408,26 +415,6 @@ def _public_draws(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(draws.get_state())
         yield
-
-
-def _checked_model(module: nn.Module, location: str, n_features: int, outputs: int, seed: int) -> TorchModel:
-    """Return the model on the CPU after tests on synthetic records in [−1, 1]. Raises InputError if one fails."""
-    draw = np.random.default_rng(0)
-    records = draw.uniform(-1.0, 1.0, (_TRIED_RECORDS, n_features))
-    # The ends of the range.
-    records[:2] = [[-1.0], [1.0]]
-    inputs, cotangents = tensor(records), draw.normal(size=(_TRIED_RECORDS, outputs))
-    module.double().train()
-    with _public_draws(seed):
-        # Lazy layers get their parameters.
-        module(torch.full_like(inputs, 0.5))
-    if fault := _fault_of_outputs(module, inputs, outputs):
-        raise InputError(f"{location}: {_layer_advice(module) or fault}.")
-    model = as_model(module, n_features, "cpu", location)
-    if fault := _fault_of_gradients(model, inputs, cotangents):
-        raise InputError(f"{location}: {_layer_advice(module) or fault}.")
-    model.check_rows_apart(COUNTS)
-    return model
 
 
 def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:

@@ -26,13 +26,6 @@ LARGEST_DEPTH = 4
 STAGES = 3
 
 
-class PixelMean(nn.Module):
-    """Mean over all pixels."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h.mean(dim=(2, 3))
-
-
 class ResidualBlock(nn.Module):
     """Two convolutions with normalisation and a shortcut."""
 
@@ -78,7 +71,7 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
         for k in range(depth):
             layers[f"stage{stage}_{k}"] = ResidualBlock(before, after, 2 if stage and not k else 1)
             before = after
-    layers |= {"mean": PixelMean(), "last": nn.Linear(before, outputs)}
+    layers |= {"mean": nn.AdaptiveAvgPool2d(1), "flat": nn.Flatten(), "last": nn.Linear(before, outputs)}
     module = nn.Sequential(layers).double()
     _draw_weights(module, seed, "resnet")
     return module
@@ -146,12 +139,6 @@ def network_model(module: nn.Module, n_features: int, device: str = "cpu") -> To
         return as_model(module_on(module, device), n_features, device)
 
 
-def group_count(channels: int) -> int:
-    """Return the number of equal groups for normalisation, with at least about 4 channels each."""
-    limit = max(1, channels // CHANNELS_PER_GROUP)
-    return max(g for g in range(1, limit + 1) if channels % g == 0)
-
-
 def _draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
     """Draw kernels and dense layers from N(0, 2/fan-in); scales are 1, biases and shifts 0."""
     draw = public_generator(seed, purpose)
@@ -168,4 +155,6 @@ def _convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(group_count(channels), channels)
+    # Equal groups with at least about 4 channels each.
+    limit = max(1, channels // CHANNELS_PER_GROUP)
+    return nn.GroupNorm(max(g for g in range(1, limit + 1) if channels % g == 0), channels)

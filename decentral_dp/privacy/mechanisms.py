@@ -482,12 +482,12 @@ class NothingHidden(Mechanism):
     name: str
     description: str
     unit: CostUnit = "ε"
-    # All composition rules agree on infinite costs.
-    dominating_pair: DominatingPair = DominatingPair.LAPLACE
     charged: bool = True
     proven: bool = False
     amplified_by: tuple[Sampling, ...] = ("fixed", "poisson")
 
+    # All composition rules agree on infinite costs.
+    dominating_pair = DominatingPair.LAPLACE
     norm = None
     pure = True
 

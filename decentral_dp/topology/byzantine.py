@@ -38,7 +38,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.user_code import call_array
@@ -157,8 +156,3 @@ class Aggregation:
                 kept = np.sort(near, axis=0)[trim : len(near) - trim]
                 out[i] = (own[i] + kept.sum(axis=0)) / (1 + len(kept))
         return out
-
-
-def honest_agents(n_agents: int, attack: Attack) -> NDArray[np.int64]:
-    """Return the numbers of the honest agents, ascending."""
-    return np.setdiff1d(np.arange(n_agents), attack.agents)

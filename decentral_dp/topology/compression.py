@@ -94,23 +94,19 @@ class Compression:
         if self.kind == "sign":
             sizes = np.abs(differences).sum(axis=1, keepdims=True) / differences.shape[1]
             return np.asarray(np.copysign(sizes, differences))
-        rows = [
-            self._quantise_at_random(row, channel, index, int(i)) for row, i in zip(differences, agents, strict=True)
-        ]
-        return np.stack(rows)
-
-    def _quantise_at_random(self, row: Array, channel: str, index: int, agent: int) -> Array:
-        rng = np.random.default_rng([self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent])
-        if self.quantiser is not None:
-            return call_array(self._key, self.quantiser, row.shape, row.copy(), rng)
-        if self.kind == "random_k":
-            kept_index = rng.choice(row.size, self._n_kept(row.size), replace=False)
-            out = np.zeros_like(row)
-            out[kept_index] = row[kept_index]
-            return out
-        norm = float(np.sqrt((row * row).sum()))
-        steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + rng.random(row.size))
-        return np.asarray(np.sign(row) * steps * (norm / (self.levels * (1.0 + self._variance(row.size)))))
+        key, out = [self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode())], np.zeros_like(differences)
+        for quantised, row, agent in zip(out, differences, agents, strict=True):
+            rng = np.random.default_rng([*key, index, int(agent)])
+            if self.quantiser is not None:
+                quantised[:] = call_array(self._key, self.quantiser, row.shape, row.copy(), rng)
+            elif self.kind == "random_k":
+                kept_index = rng.choice(row.size, self._n_kept(row.size), replace=False)
+                quantised[kept_index] = row[kept_index]
+            else:
+                norm = float(np.sqrt((row * row).sum()))
+                steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + rng.random(row.size))
+                quantised[:] = np.sign(row) * steps * (norm / (self.levels * (1.0 + self._variance(row.size))))
+        return out
 
     @property
     def _key(self) -> str:

@@ -148,7 +148,7 @@ def require_connected(graph: Graph, subject: str) -> None:
         return
     sizes = np.bincount(part)
     names = graph.labels or tuple(str(i) for i in range(graph.agents))
-    outside = join_names([names[i] for i in np.flatnonzero(part != np.argmax(sizes))], "agent")
+    outside = list_agents([names[i] for i in np.flatnonzero(part != np.argmax(sizes))])
     raise InputError(
         f"{subject}: this graph has {parts} {'strongly connected ' * graph.directed}components (expected 1): the "
         f"largest has {sizes.max()} of {graph.agents} agents, without {outside}. Fix: add edges between them, or "
@@ -156,19 +156,15 @@ def require_connected(graph: Graph, subject: str) -> None:
     )
 
 
-def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
-    """Join up to `limit` names with commas and "and".
+def list_agents(names: list[str]) -> str:
+    """List the names of agents, and count those after the sixth.
 
     Example:
-        >>> join_names(["1", "2", "3"], "agent")
-        'agents 1, 2 and 3'
-        >>> join_names(["a", "b", "c"], limit=2)
-        'a, b and 1 more'
+        >>> list_agents(["1", "2", "3"]), list_agents(list("abcdefgh"))
+        ('agents 1, 2 and 3', 'agents a, b, c, d, e, f and 2 more')
     """
-    plural = f"{noun}{'s' if len(names) > 1 else ''} " if noun else ""
-    if len(names) > limit:
-        return f"{plural}{', '.join(names[:limit])} and {len(names) - limit} more"
-    return plural + join_words(names)
+    noun = "agents" if len(names) > 1 else "agent"
+    return f"{noun} {join_words(names if len(names) <= 6 else [', '.join(names[:6]), f'{len(names) - 6} more'])}"
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:

@@ -308,29 +308,14 @@ def from_matrix(
     """
     has_weights = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
     off_diagonal = matrix * (1.0 - np.eye(len(matrix)))
-    if problem := _fault_of_matrix(matrix, has_weights, directed):
-        raise InputError(
-            f"{place}: {name} has a {len(matrix)} × {len(matrix)} array, which is not a {problem}. Fix: "
-            'correct it, or change topology.weights ("file" takes weights) and topology.directed.'
-        )
-    links = (off_diagonal.T if has_weights else off_diagonal) if directed else np.triu(off_diagonal)
-    edges = np.argwhere(links).reshape(-1, 2)
-    graph = graphs.Graph(len(matrix), edges, file_weights=links[edges[:, 0], edges[:, 1]], directed=directed)
-    return _topology(name, graph, weights, connected, directed)
-
-
-def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) -> str:
-    """Return the violated requirement of a matrix of edges or weights; "" if it is valid."""
     symmetric, loops = np.array_equal(matrix, matrix.T), matrix.diagonal().any()
     sums = matrix.sum(axis=0)
     adds_up = [bool(np.allclose(sums, total, rtol=0.0, atol=1e-9)) for total in (0.0, 1.0)]
-    least = (matrix if directed else matrix * (1.0 - np.eye(len(matrix)))).min(initial=0.0)
+    least = (matrix if directed else off_diagonal).min(initial=0.0)
     is_links, is_weights = np.isin(matrix, (0.0, 1.0)).all() and not loops, np.isfinite(matrix).all() and least >= 0.0
     if has_weights and directed:
-        fits, requirement = (
-            is_weights and adds_up[1],
-            "matrix of shares: expected weights of at least 0 in columns of sum 1",
-        )
+        fits = is_weights and adds_up[1]
+        requirement = "matrix of shares: expected weights of at least 0 in columns of sum 1"
     elif has_weights:
         fits = is_weights and symmetric and (any(adds_up) or not loops)
         requirement = (
@@ -338,14 +323,20 @@ def _fault_of_matrix(matrix: graphs.Array, has_weights: bool, directed: bool) ->
             "one that makes every row add up to 0 (W) or to 1 (I + W)"
         )
     elif directed:
-        fits, requirement = (
-            is_links,
-            "matrix of arcs: expected 0 and 1 with a zero diagonal, 1 from the row to the column",
-        )
+        fits = is_links
+        requirement = "matrix of arcs: expected 0 and 1 with a zero diagonal, 1 from the row to the column"
     else:
         fits = is_links and symmetric
         requirement = "matrix of edges: expected a symmetric one of 0 and 1 with a zero diagonal"
-    return "" if fits else requirement
+    if not fits:
+        raise InputError(
+            f"{place}: {name} has a {len(matrix)} × {len(matrix)} array, which is not a {requirement}. Fix: "
+            'correct it, or change topology.weights ("file" takes weights) and topology.directed.'
+        )
+    links = (off_diagonal.T if has_weights else off_diagonal) if directed else np.triu(off_diagonal)
+    edges = np.argwhere(links).reshape(-1, 2)
+    graph = graphs.Graph(len(matrix), edges, file_weights=links[edges[:, 0], edges[:, 1]], directed=directed)
+    return _topology(name, graph, weights, connected, directed)
 
 
 def time_varying(base: Topology, kind: str, seed: int, *, draw: Callable[[int], Topology] | None = None) -> Topology:
@@ -411,7 +402,20 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     """
     first = several[0]
     # Repeated graphs are one object, so that engines detect unchanged weights.
-    weights = {id(graph): _in_order(graph, first) for graph in several}
+    weights = {}
+    for graph in several:
+        place = {label: k for k, label in enumerate(graph.labels)}
+        if place.keys() != set(first.labels):
+            missing = next((label for label in graph.labels if label not in first.labels), None)
+            difference = "lacks agents of the first" if missing is None else f'has "{missing}", which the first lacks'
+            raise InputError(
+                f"topology.over_time: a graph of {graph.n_agents} agents {difference}, which has "
+                f"{first.n_agents}. Fix: use the same agents in all graphs, including agents without edges."
+            )
+        # W with the agents in the order of the first graph.
+        order = [place[label] for label in first.labels]
+        is_sorted = graph.labels == first.labels
+        weights[id(graph)] = graph.mixing if is_sorted else graph.mixing[order][:, order].tocsr()
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
     over_time = changes.sequence([off_diagonals[id(graph)] for graph in several], seed)
     mixing = (sum((weights[id(graph)] for graph in several[1:]), weights[id(first)]) / len(several)).tocsr()
@@ -423,22 +427,6 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     notes = tuple(dict.fromkeys(note for graph in several for note in graph.notes))
     over_time = replace(over_time, kind=kind, directed=directed)
     return Topology(name, first.weights, mixing, edges, first.labels, *ends, notes, over_time, directed)
-
-
-def _in_order(graph: Topology, first: Topology) -> Any:
-    """Return W of a graph with the agents in the order of the first graph. Raises InputError for different agents."""
-    if graph.labels == first.labels:
-        return graph.mixing
-    place = {label: k for k, label in enumerate(graph.labels)}
-    if place.keys() != set(first.labels):
-        missing = next((label for label in graph.labels if label not in first.labels), None)
-        difference = f'has "{missing}", which the first lacks' if missing is not None else "lacks agents of the first"
-        raise InputError(
-            f"topology.over_time: a graph of {graph.n_agents} agents {difference}, which has "
-            f"{first.n_agents}. Fix: use the same agents in all graphs, including agents without edges."
-        )
-    order = [place[label] for label in first.labels]
-    return graph.mixing[order][:, order].tocsr()
 
 
 def _topology(

@@ -833,8 +833,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "denormal coefficients let through",
         "models/linear_terms.py",
-        "return bound if bound >= SMALLEST_CLIP else 0.0",
-        "return bound",
+        "np.divide(bound if bound >= SMALLEST_CLIP else 0.0, lengths",
+        "np.divide(bound, lengths",
         (f"{_CLIPS}::test_the_smallest_clip_holds",),
     ),
     # Amplification ----------------------------------------------------------------------------------------------------
@@ -2316,8 +2316,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "Bernoulli draws of a quantiser shared by all agents",
         "topology/compression.py",
-        "index, agent]",
-        "index, 0]",
+        "[*key, index, int(agent)]",
+        "[*key, index, 0]",
         ("tests/simulation/test_compression.py::test_coins_are_each_releases_channels_and_agents_own",),
     ),
     Mutation(

@@ -43,8 +43,8 @@ from decentral_dp.privacy.accounting.charges import (
     ComposedCharges,
     charges,
     collect_charges,
+    count_samples,
     gather,
-    sampling_slack,
 )
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify, log_gaussian_delta, smallest_epsilon
 from decentral_dp.privacy.ledger import Ledger
@@ -199,9 +199,10 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     ledger_charges = charges(ledger)
     worst = np.zeros(cuts.size)
     for split in ledger_charges.kinds:
-        composition, least = collect_charges(ledger_charges, split, None).dominating(), np.full(cuts.size, np.inf)
+        composition, least = collect_charges(ledger_charges, split, None), np.full(cuts.size, np.inf)
+        composition = composition.largest(np.arange(composition.groups))
         parts = [composition.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
-        for slack in sampling_slack(ledger_charges, split, None, delta):
+        for slack in count_samples(ledger_charges, split, None).slacks(delta):
             most = slack.largest()
             epsilons = _epsilon_by_segment(parts, float(most.remaining_delta(delta)[0]))
             least = np.minimum(least, np.where(epsilons > 0.0, most.total(epsilons), 0.0))
@@ -306,7 +307,7 @@ def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, d
     pure, size = composition.pure(), composition.size()
     hidden, bundles = np.isfinite(size) & (size > 0.0), 0
     has_bound = np.zeros(size.shape, dtype=bool)
-    bounds = sampling_slack(ledger_charges, split, channel, delta)
+    bounds = count_samples(ledger_charges, split, channel).slacks(delta)
     first = next(bounds)
     epsilon, added_epsilon, lost_delta = np.full(size.shape, np.inf), first.added_epsilon(0.0), first.delta
     for slack in chain([first], bounds):
@@ -463,7 +464,7 @@ def _unreachable(ledger: Ledger, epsilon: float, delta: float) -> str:
     if epsilon >= _LEAST_SHARE * least:
         return ""
     ledger_charges = charges(ledger.rescale(_ENDLESS_NOISE[0]))
-    slack = [list(sampling_slack(ledger_charges, kind, None, delta)) for kind in ledger_charges.kinds]
+    slack = [list(count_samples(ledger_charges, kind, None).slacks(delta)) for kind in ledger_charges.kinds]
     if np.isinf(least):
         lost_delta = max(float(bounds[0].delta.max()) for bounds in slack)
         return (
@@ -542,7 +543,7 @@ def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
         # δ left for ideal samplers and ε added, by each bound.
         bounds = [
             (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))
-            for slack in sampling_slack(ledger_charges, kind, None, delta)
+            for slack in count_samples(ledger_charges, kind, None).slacks(delta)
         ]
         least = np.full(composition.groups, np.inf)
         for remaining_delta, added_epsilon in [
@@ -621,24 +622,21 @@ def smallest_factor(
             small = (factor, cost)
         else:
             large = (factor, cost)
-        factor = _next_factor(small, large, aim, turn)
-        if large is not None and small is not None and large[0] / small[0] < 1.0 + 1e-13:
+        if small is None or large is None:
+            # ε is about proportional to 1/factor. A little further, the next point lies on the other side.
+            ratio = cost / aim if 0.0 < cost < np.inf else (4.0 if small else 0.25)
+            factor *= float(np.clip(ratio * (1.02 if small else 0.98), 1e-3, 1e3))
+            continue
+        (a, cost_a), (b, cost_b) = small, large
+        if b / a < 1.0 + 1e-13:
             break
+        if turn % 4 == 3 or not np.isfinite(cost_a) or cost_b <= 0.0 or cost_a <= cost_b:
+            factor = float(np.sqrt(a * b))
+        else:
+            position = (np.log(cost_a) - np.log(aim)) / (np.log(cost_a) - np.log(cost_b))
+            factor = float(np.exp(np.log(a) + np.clip(position, 0.02, 0.98) * (np.log(b) - np.log(a))))
     if large is None:
         raise InputError(
             f"privacy.epsilon: no amount of noise gives {target} for these releases. Fix: increase epsilon or delta."
         )
     return large[0]
-
-
-def _next_factor(small: tuple[float, float] | None, large: tuple[float, float] | None, aim: float, turn: int) -> float:
-    if small is None or large is None:
-        factor, cost = small or large or (1.0, aim)
-        # ε is about proportional to 1/factor. A little further, the next point lies on the other side.
-        ratio = cost / aim if 0.0 < cost < np.inf else (4.0 if small else 0.25)
-        return factor * float(np.clip(ratio * (1.02 if small else 0.98), 1e-3, 1e3))
-    (a, cost_a), (b, cost_b) = small, large
-    if turn % 4 == 3 or not np.isfinite(cost_a) or cost_b <= 0.0 or cost_a <= cost_b:
-        return float(np.sqrt(a * b))
-    position = (np.log(cost_a) - np.log(aim)) / (np.log(cost_a) - np.log(cost_b))
-    return float(np.exp(np.log(a) + np.clip(position, 0.02, 0.98) * (np.log(b) - np.log(a))))

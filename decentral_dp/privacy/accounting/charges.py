@@ -123,8 +123,14 @@ def charges(ledger: Ledger) -> Charges:
 
 
 def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, ChannelCharges]:
-    """Return split → charges of a channel. Splits with equal charges share one object."""
+    """Return split → charges of a channel. Splits with equal charges share one object.
+
+    `is_single` means that a Poisson sample feeds no other channel.
+    """
     channel_charges: dict[Split, ChannelCharges] = {}
+    # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
+    unit = sampled_unit(c.sampling)
+    parts = 1.0 if unit is None else float(unit.steps)
     for split in c.sensitivity:
         for kind, line in channel_charges.items():
             pairs = [(values[kind], values[split]) for values in (c.sensitivity, c.rate)]
@@ -132,22 +138,14 @@ def _lines(c: ChannelLedger, column: IntArray, is_single: bool) -> dict[Split, C
                 channel_charges[split] = line
                 break
         else:
-            channel_charges[split] = _line(c, split, column, is_single)
+            sensitivity, rate, loss = c.sensitivity[split], c.rate[split], np.empty(c.scale.shape)
+            for rows in _blocks(loss):
+                loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
+            variates = _variates(c, loss, column, rate if is_single and not c.shared else np.ones(1))
+            channel_charges[split] = ChannelCharges(
+                c.channel, c.mechanism, c.dimension, c.rounds, loss, rate, column, variates, c.sampling, c.distortion
+            )
     return channel_charges
-
-
-def _line(c: ChannelLedger, split: Split, column: IntArray, is_single: bool) -> ChannelCharges:
-    """Compute the charges of a channel to one split; `is_single` means that a Poisson sample feeds no other channel."""
-    # A record in a Poisson sample is compared with its absence: a part of the sensitivity, with the same rounding.
-    unit = sampled_unit(c.sampling)
-    parts = 1.0 if unit is None else float(unit.steps)
-    sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
-    for rows in _blocks(loss):
-        loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
-    variates = _variates(c, loss, column, c.rate[split] if is_single and not c.shared else np.ones(1))
-    return ChannelCharges(
-        c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, variates, c.sampling, c.distortion
-    )
 
 
 def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> tuple[Array, Array] | DrawnVariates:
@@ -267,11 +265,6 @@ def count_samples(ledger_charges: Charges, split: Split, channel: str | None) ->
     return SamplerCounts(epsilon, lost_delta, ratio, tuple(join_by_grid(normals)))
 
 
-def sampling_slack(ledger_charges: Charges, split: Split, channel: str | None, delta: float) -> Iterator[Slack]:
-    """Bound what float64 samplers add to one record's (ε, δ) at the budget's δ (see `count_samples`)."""
-    return count_samples(ledger_charges, split, channel).slacks(delta)
-
-
 # Most columns that are composed one by one; more are bundled and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
 
@@ -383,11 +376,7 @@ class ComposedCharges:
 
     def releases(self, groups: IntArray) -> Releases:
         """Return the elementwise largest charges of these groups."""
-        return self._elementwise_largest(groups).releases_between(-1, None)
-
-    def dominating(self) -> ComposedCharges:
-        """Return one group whose charges are the elementwise largest of all."""
-        return self._elementwise_largest(np.arange(self.groups))
+        return self.largest(groups).releases_between(-1, None)
 
     def releases_between(self, after: int, until: int | None) -> Releases:
         """Return the charges of a single group for releases with after < index ≤ until."""
@@ -418,7 +407,8 @@ class ComposedCharges:
             mu=float(np.sqrt(sum(float((select_rounds(line.rounds, line.loss) ** 2).sum()) for line in gaussian))),
         )
 
-    def _elementwise_largest(self, groups: IntArray) -> ComposedCharges:
+    def largest(self, groups: IntArray) -> ComposedCharges:
+        """Return one group whose charges are the elementwise largest of these groups (g,)."""
         zero = np.zeros(1, dtype=np.int64)
 
         def elementwise_max(values: Array, columns: IntArray) -> Array:

@@ -54,7 +54,7 @@ from decentral_dp.simulation.metrics import (
 )
 from decentral_dp.simulation.sites import SITE_MEASURES, Sites
 from decentral_dp.topology import Topology
-from decentral_dp.topology.byzantine import STRENGTHS, Aggregation, Attack, honest_agents
+from decentral_dp.topology.byzantine import STRENGTHS, Aggregation, Attack
 from decentral_dp.topology.compression import Compression
 
 
@@ -507,7 +507,7 @@ class GossipJob(PlannedJob):
 
     @property
     def honest(self) -> NDArray[np.int64] | None:
-        return None if self.attack is None else honest_agents(self.n_agents, self.attack)
+        return None if self.attack is None else np.setdiff1d(np.arange(self.n_agents), self.attack.agents)
 
     @property
     def aggregation(self) -> Aggregation | None:
