@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from decentral_dp import formatting
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import SPLITS
-from decentral_dp.errors import InputError, Stopped, printable
+from decentral_dp.errors import Stopped, converting, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.reporting import privacy
@@ -177,10 +177,9 @@ def inline_svg(content: bytes, name: str, label: str) -> Markup:
     Raises:
         InputError: the file is not an SVG file.
     """
-    try:
+    unreadable = f"{name}.svg: cannot be read"
+    with converting(ElementTree.ParseError, lambda error: f"{unreadable} ({error}). Fix: draw the figures again."):
         root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{name}.svg: cannot be read ({error}). Fix: draw the figures again.") from None
     prefix = re.sub(r"\W", "_", name)
 
     def attributes(node: ElementTree.Element, tag: str) -> Iterator[Markup]:
