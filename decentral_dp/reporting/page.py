@@ -228,12 +228,6 @@ def axis_places(values: Sequence[float]) -> list[float]:
     return [100.0 if math.isinf(part) else 90.0 * part for part in parts]
 
 
-def _margin(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{formatting.power_text(abs(value))}"
-
-
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -254,14 +248,12 @@ def _environment() -> Environment:
         "axis_places": axis_places,
         "capitalise": formatting.capitalise,
         "graph_noun": formatting.graph_noun,
-        "sentence": formatting.sentence,
         "topology_name": formatting.topology_name,
         # At the start of a sentence.
         "agents": lambda n: f"{_NUMERALS[n] if n < len(_NUMERALS) else n} agent{'s' * (n != 1)}",
         "breakable": breakable,
         "formula": formula,
         "inline_svg": inline_svg,
-        "margin": _margin,
         "reason": reason_text,
         "threat_model": privacy.threat_model,
         "unverified": privacy.unverified_texts,

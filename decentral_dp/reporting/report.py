@@ -378,11 +378,6 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     return " · ".join([method, network, count])
 
 
-def data_text(result: RunResult) -> str:
-    """Return the data set, the records of an agent by split, and the sampling."""
-    return data_line(result.problem)
-
-
 def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
     counts = []
