@@ -162,6 +162,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ("dp_bilevel", "problem.kind='meta_learning'", "problem.width=2"),
         (*PERTURBED, "algorithm.rate=0.5"),
     ),
+    "central.bilevel.exponential_mechanism._REFUSED": (("exponential_mechanism", "algorithm.rounds=2"),),
     "central.bilevel.lower_solvers._PERTURBED": (
         (*PERTURBED, "algorithm.inner=3"),
         (*PERTURBED, "algorithm.smoothness=2.0"),
@@ -173,6 +174,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ("regularisation_tuner", "problem.kind='logistic_hyperparameter'"),
         ("regularisation_tuner", "algorithm.method='em'", "algorithm.rounds=2"),
     ),
+    "central.bilevel.second_order_dp_bilevel._REFUSED": (("warm_start", "algorithm.rounds=1"),),
     "central.jobs._COORDINATED": (
         (as_published({**RANKING, "privacy": {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}}), RELEASED),
         (coordinator("pp_ift"), "problem.sampling={kind='streaming', batch_size=5}"),
