@@ -217,10 +217,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         lambda: refuse((load_scenario(RANKING), {UNCERTIFIED.name}), TABLES["central.jobs._UNPLANNED"]),
     ),
     "central.jobs._OUT_OF_REACH": (tune(delta=1e-22), tune(method="em", epsilon=1e-16)),
-    "central.minimax.spider._ONE_CLIP": (
-        ("dp_sgd_dual", "privacy.clip={}"),
-        ("dp_sgd_dual", "privacy.clip={x=0.2, y=0.2}"),
-    ),
+    "central.minimax.spider._ONE_CLIP": (("dp_sgd_dual", "privacy.clip={x=0.2, y=0.2}"),),
     "central.minimax.steps._SMOOTHNESS": (
         ("privatediff", "algorithm.period=2", "algorithm.smoothness=null"),
         ("privatediff", "algorithm.period=1", "algorithm.smoothness=1.0"),
