@@ -366,8 +366,15 @@ class WatchedRun:
         key, name = ("problem", c.problem.name) if c.algorithm.proved else ("algorithm", c.algorithm.kind)
         return InputError(f"{key}.kind: {name} {problem}. Fix: {fix}.")
 
-    def random_refusal(self, value: str) -> InputError:
-        """Build the error of a value that differs between two runs on the same records."""
+    def difference(self, value: str, problem: str, fix: str) -> InputError:
+        """Build the error of a value that differs from the recorded one.
+
+        Args:
+            value: name of the value.
+            problem, fix: texts of the error if the records differ, too.
+        """
+        if not self.repeats:
+            return self.refusal(problem, fix)
         return self.refusal(
             f"is random, or keeps state: {value} differs between two runs on the same records",
             "draw public randomness from public numbers, as numpy.random.default_rng((seed, t)), and keep nothing on "
@@ -407,9 +414,8 @@ class WatchedRun:
         before = self._snapshots.setdefault(snapshot.round, snapshot)
         for channel, value in snapshot.released.items():
             if channel not in before.released or not _is_same(before.released[channel], value):
-                if self.repeats:
-                    raise self.random_refusal(f"published {channel} after round {snapshot.round}")
-                raise self.refusal(
+                raise self.difference(
+                    f"published {channel} after round {snapshot.round}",
                     f"publishes {channel} after round {snapshot.round} without noise, and it depends on "
                     "records: it changes with the records if the releases stay the same",
                     "publish only released values",
@@ -491,27 +497,26 @@ class _Log:
         same_type = type(before) is type(value)
         parts = _public_parts(value)
         differing = [p for p, part in _public_parts(before).items() if same_type and not _is_same(part, parts[p])]
-        if self._run.repeats:
-            is_close = not isinstance(value, Bounded) or (
-                same_type and np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
-            )
-            if not same_type or differing or not is_close:
-                raise self._run.random_refusal(place)
-        elif not same_type:
-            raise self._run.refusal(
+        if self._run.repeats and same_type and isinstance(value, Bounded):
+            is_close = np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
+            differing += [] if is_close else ["private part"]
+        if not same_type:
+            raise self._run.difference(
+                place,
                 f"sends {place} as {type(value).__name__} or as {type(before).__name__}, depending on records",
                 "make the sequence of exchanges independent of records",
             )
-        elif differing:
+        if differing:
             part = differing[0]
             verb = "asks for" if event.kind == "question" and not part else "sends"
             verb = "states" if part in _PRICE_FIELDS else verb
-            raise self._run.refusal(
+            raise self._run.difference(
+                place,
                 f"{verb} {part and f'the {part} of '}{place} without noise, and it depends on records: it changes "
                 "with the records if the releases stay the same",
                 "send values that read records as the bounded value of a query",
             )
-        elif isinstance(value, Bounded) and self._run.replacement is not None:
+        if isinstance(value, Bounded) and self._run.replacement is not None:
             replacement, first, second = self._run.replacement, before.private, value.private
             gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, first - second)
             distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
@@ -525,9 +530,11 @@ class _Log:
                 self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
 
     def _sequence_refusal(self) -> InputError:
-        if self._run.repeats:
-            return self._run.random_refusal("the sequence of its exchanges")
-        return self._run.refusal("makes other exchanges on other records", "fix their number, kind and channels")
+        return self._run.difference(
+            "the sequence of its exchanges",
+            "makes other exchanges on other records",
+            "fix their number, kind and channels",
+        )
 
 
 class _WatchedReleaser:

@@ -432,13 +432,12 @@ def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays
         neighbours: two jobs that differ in one record.
         transcript: transcript of a run whose samples contain all other records.
     """
-
-    def replay_data_set(job: PlannedJob) -> Replays:
-        with_record, without = Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
-        victim = neighbours.victim
-        return replay(job, victim, transcript, with_record), replay(job, victim, transcript, without)
-
-    return replay_data_set(neighbours.first), replay_data_set(neighbours.second)
+    members, left_out = Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
+    first, second = (
+        (replay(job, neighbours.victim, transcript, members), replay(job, neighbours.victim, transcript, left_out))
+        for job in (neighbours.first, neighbours.second)
+    )
+    return first, second
 
 
 def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool:

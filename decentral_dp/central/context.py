@@ -59,10 +59,6 @@ class Domain:
         """Return (low, high), (p,) each."""
         return np.full(p, self.low), np.full(p, self.high)
 
-    def diameter(self, p: int) -> float:
-        """Compute sup ‖x − x'‖₂."""
-        return (self.high - self.low) * math.sqrt(p)
-
 
 class _Context:
     """Shared methods of the contexts of bilevel and minimax problems."""

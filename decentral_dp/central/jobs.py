@@ -23,9 +23,8 @@ from decentral_dp.central.vocabulary import Calibrated, Charge, Coordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
-    check_clip_form,
-    check_levels,
     check_server,
+    check_terms,
     clip_of,
     deal,
     problem_of,
@@ -45,7 +44,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.releasers import FREE, PlannedReleaser
-from decentral_dp.problems.protocol import TERMS, Problem
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenate
 from decentral_dp.simulation.jobs.job import (
     LARGEST_PLAN,
@@ -548,12 +547,11 @@ def build_coordinator_job(
         InputError: the components are incompatible.
     """
     s = c.scenario
-    check_levels(c, TERMS)
     problem_options(c)
     program = cast(Coordinated, algorithm_of(c))
     if _releases_share(s):
         program = ClassShare(program, start=program.start)
-    check_clip_form(c, program.queries)
+    check_terms(c, program.queries)
     refuse(_Subject(s, c, program), _COORDINATED)
     topology = c.topology.make()
     check_server(s, topology)

@@ -253,8 +253,7 @@ class Pooled:
                     "records of both splits."
                 )
             pools.append(concatenate(parts))
-        radius, label_bound = record_bounds(family)
-        return cls(family, *(bound_records(records, radius, label_bound) for records in pools))
+        return cls(family, *(bound_records(records, family) for records in pools))
 
     @property
     def counts(self) -> dict[Split, int]:
@@ -394,24 +393,17 @@ def _as_bounded(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
     return Bounded(np.zeros((1, private.size)), private[None], sensitivities, "l2")
 
 
-def record_bounds(family: Family) -> tuple[float, float]:
-    """Return R and B with ‖a‖₂ ≤ R and |b| ≤ B for every record of the family; inf if it has no bound."""
-    if isinstance(family, Mean | Linear):
-        return family.record_radius, math.inf
-    if isinstance(family, Regularised | Pulled | Weighed):
-        loss = family.loss
-        if isinstance(loss, SquaredLoss):
-            return loss.radius, loss.label_bound
-        if isinstance(loss, ClassLoss):
-            return loss.radius, math.inf
-    return math.inf, math.inf
-
-
-def bound_records(records: Any, radius: float, label_bound: float) -> Any:
-    """Project every record on ‖a‖₂ ≤ R and |b| ≤ B; a record with a non-finite number becomes zeros.
+def bound_records(records: Any, family: Family) -> Any:
+    """Project every record on the bounds ‖a‖₂ ≤ R and |b| ≤ B of the family; a non-finite record becomes zeros.
 
     Each record is projected separately, and no value raises an error. Records without features are unchanged.
     """
+    loss: Any = getattr(family, "loss", None)
+    radius, label_bound = math.inf, math.inf
+    if isinstance(family, Mean | Linear):
+        radius = family.record_radius
+    elif isinstance(family, Regularised | Pulled | Weighed) and isinstance(loss, SquaredLoss | ClassLoss):
+        radius, label_bound = loss.radius, getattr(loss, "label_bound", math.inf)
     fields = records._fields
     name = next((n for n in ("signed", "features") if n in fields), None)
     if name is None or "l2" not in fields or math.isinf(radius):

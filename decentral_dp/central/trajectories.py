@@ -25,7 +25,7 @@ import numpy as np
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
 from decentral_dp.data.tables import column, read_archive, real_numbers
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 
 _ARRAYS = ("observations", "rewards", "lengths")
 
@@ -160,14 +160,12 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
     Raises:
         InputError: gymnasium is missing.
     """
-    try:
+    missing = (
+        "problem.data: 'cartpole' requires the package gymnasium, which is not installed. Fix: run pip install "
+        'gymnasium, or use a .npz file of trajectories with "observations", "rewards" and "lengths".'
+    )
+    with converting(ImportError, lambda _: missing):
         gymnasium = importlib.import_module("gymnasium")
-    except ImportError as error:
-        raise InputError(
-            "problem.data: 'cartpole' requires the package gymnasium, which is not installed. Fix: run pip "
-            'install gymnasium, or use a .npz file of trajectories with "observations", "rewards" and '
-            '"lengths".'
-        ) from error
     # Warnings of the environment's checker do not concern users.
     env = gymnasium.make("CartPole-v1", max_episode_steps=steps, disable_env_checker=True)
     owners = [(agent, i) for agent in range(n_agents) for i in range(records)]

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array, Split
@@ -22,11 +21,11 @@ from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.jobs import fit_plan, make_ledger_line
 from decentral_dp.config.loading import expected_text
 from decentral_dp.constants import family_of
-from decentral_dp.data.dataset import refuse_masked
+from decentral_dp.data.dataset import real_array
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
-from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.errors import InputError, Refusal, converting, refuse
 from decentral_dp.files.tables import Positive
 from decentral_dp.participants import ClientBlock
 from decentral_dp.privacy.accounting.accountants import AgentCosts, account, largest_mu
@@ -161,13 +160,9 @@ def tune(
     arguments = check_arguments(
         Arguments(epsilon, delta, weight_range, loss, radius, label_bound, method, steps, lam, seed)
     )
-    roles = convert_split(train, "train"), convert_split(validation, "validation")
-    (_, d), (_, validation_width) = (a.shape for a, _ in roles)
-    if validation_width != d:
-        raise InputError(
-            f"validation: number of features differs from train (got {validation_width}, expected {d}). Fix: "
-            "use the same columns."
-        )
+    train_records = convert_split(train, "train")
+    d = train_records[0].shape[1]
+    roles = train_records, convert_split(validation, "validation", d)
     program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
     plan = release_plan(arguments, program, context)
     records = [
@@ -263,34 +258,28 @@ def check_arguments(arguments: Arguments) -> Arguments:
     plain = Arguments._make(value.item() if isinstance(value, np.generic) else value for value in arguments)
     ends = np.asarray(plain.weight_range).tolist()
     plain = plain._replace(weight_range=tuple(ends) if isinstance(ends, list) else ends)
-    try:
-        valid_arguments = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
-    except ValidationError as error:
+
+    def sentence(error: ValidationError) -> str:
         first, *_ = error.errors(include_url=False)
-        raise InputError(f"{first['loc'][0]}: got {first['input']!r}, expected {expected_text(first)}.") from None
+        return f"{first['loc'][0]}: got {first['input']!r}, expected {expected_text(first)}."
+
+    with converting(ValidationError, sentence):
+        valid_arguments = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
     refuse(valid_arguments, _REFUSED)
     return valid_arguments
 
 
-def convert_split(role: Any, name: Split) -> tuple[Array, Array]:
+def convert_split(role: Any, name: Split, d: int | None = None) -> tuple[Array, Array]:
     """Return (features (n, d), labels (n,)) of one split as float64. Raises InputError for other shapes."""
     features, labels = role
-    a, b = _numbers(features, f"{name} features"), _numbers(labels, f"{name} labels")
-    if a.ndim != 2 or b.shape != a.shape[:1] or not a.shape[0] or not 1 <= a.shape[1] <= MOST_FEATURES:
+    a, b = real_array(features, f"{name} features"), real_array(labels, f"{name} labels")
+    widths = range(1, MOST_FEATURES + 1) if d is None else (d,)
+    if a.ndim != 2 or b.shape != a.shape[:1] or not a.shape[0] or a.shape[1] not in widths:
         raise InputError(
-            f"{name}: wrong shapes (got features {a.shape} and labels {b.shape}, expected (n, d) and (n,) "
-            f"with n ≥ 1 and 1 ≤ d ≤ {MOST_FEATURES})."
+            f"{name}: wrong shapes (got features {a.shape} and labels {b.shape}, expected (n, d) and (n,) with n ≥ 1 "
+            f"and {f'1 ≤ d ≤ {MOST_FEATURES}' if d is None else f'd = {d}, as in train'})."
         )
     return a, b
-
-
-def _numbers(values: ArrayLike, name: str) -> Array:
-    refuse_masked(values, name)
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        # The message of numpy quotes the cell.
-        raise InputError(f"{name}: not an array of numbers. Fix: convert it to numbers.") from None
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:

@@ -248,32 +248,26 @@ def print_list(registry: str | None) -> None:
         out.print(Text(kind, style="bold"), table, *([""] if registry is None else []), sep="\n")
 
 
-class Matches(NamedTuple):
-    """Descriptions of a name.
+def find_entry(name: str) -> tuple[list[Description], dict[str, str]]:
+    """Find the components, scenarios and studies of a name. Raises InputError for an unknown name.
 
-    Args:
-        components: components with this name.
-        files: kind of file ("scenario" or "study") → text of the file.
+    Returns:
+        The components, and the map from the kind of file ("scenario" or "study") to the text of the file.
     """
-
-    components: tuple[Description, ...]
-    files: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the descriptions as JSON values."""
-        return {
-            "components": [{**c._asdict(), "keys": [key._asdict() for key in c.keys]} for c in self.components],
-            "files": dict(self.files),
-        }
-
-
-def find_entry(name: str) -> Matches:
-    """Find the components, scenarios and studies of a name. Raises InputError for an unknown name."""
+    if in_module(name) is not None:
+        entry: Any = component(name, [Path.cwd()], "list")
+        if hasattr(entry, "step"):
+            return [_algorithm(entry_of_class(entry, name))._replace(name=name)], {}
+        parameters = inspect.signature(entry).parameters.values() if callable(entry) else ()
+        keys = [
+            KeyText(p.name, "", default_text="required" if p.default is p.empty else repr(p.default))
+            for p in parameters
+        ]
+        usage = f'kind = "{name}", or the key of its table'
+        return [Description(name, "", "", inspect.getdoc(entry) or "", tuple(keys), usage=usage)], {}
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
-    if in_module(name) is not None:
-        return Matches((_describe_custom(name),), {})
-    components = tuple(describe(registry, name) for registry in known if registry not in _FILES)
+    components = [describe(registry, name) for registry in known if registry not in _FILES]
     files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
     if not known and (Path(name).is_file() or name.endswith(".toml")):
         files = ["scenario"]
@@ -282,8 +276,7 @@ def find_entry(name: str) -> Matches:
         near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
         fix = 'use a name that "decentral-dp list" prints, or --schema for the keys of scenarios'
         raise InputError(f"list: unknown name {quoted(name)}{near} Fix: {fix}.")
-    texts = {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
-    return Matches(components, texts)
+    return components, {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
 
 
 def print_entry(name: str) -> None:
@@ -291,10 +284,10 @@ def print_entry(name: str) -> None:
 
     Descriptions before a scenario or study are comments, so the output can be saved as a file.
     """
-    matches = find_entry(name)
-    texts = [*map(description_text, matches.components), *matches.files.values()]
+    components, files = find_entry(name)
+    texts = [*map(description_text, components), *files.values()]
     for text in texts[:-1]:
-        commented = textwrap.indent(printable(text), "# " if matches.files else "", lambda line: True)
+        commented = textwrap.indent(printable(text), "# " if files else "", lambda line: True)
         print(commented.replace("# \n", "#\n") + "\n")
     print(printable(texts[-1].rstrip("\n")))
 
@@ -319,16 +312,3 @@ def _key_line(key: KeyText) -> str:
         return f"  {key.name}: {key.meaning} {bounds[:1].upper()}{bounds[1:]}."
     meaning = f"{key.meaning} [{key.unit}]" if key.unit else key.meaning
     return f"  {key.name}: {'; '.join(filter(None, (meaning, bounds)))}"
-
-
-def _describe_custom(name: str) -> Description:
-    """Describe a custom component. Raises InputError if it does not exist."""
-    entry: Any = component(name, [Path.cwd()], "list")
-    if hasattr(entry, "step"):
-        return _algorithm(entry_of_class(entry, name))._replace(name=name)
-    parameters = inspect.signature(entry).parameters.values() if callable(entry) else ()
-    options = tuple(
-        KeyText(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
-    )
-    usage = f'kind = "{name}", or the key of its table'
-    return Description(name, "", "", inspect.getdoc(entry) or "", options, usage=usage)

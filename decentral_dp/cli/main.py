@@ -79,18 +79,8 @@ BudgetFile = Annotated[
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
-# Names of commands in other libraries.
-_OTHER_COMMANDS = {**dict.fromkeys(("train", "fit", "simulate", "start"), "run"), "init": "new"}
-
-
 class Commands(TyperGroup):
-    """Commands, with advice on names of other libraries, and on keys of a scenario that are passed as options."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command by its name."""
-        if ours := _OTHER_COMMANDS.get(cmd_name):
-            raise InputError(f"{cmd_name}: no such command. Fix: use decentral-dp {ours}.")
-        return super().get_command(ctx, cmd_name)
+    """Commands, with advice on keys of a scenario that are passed as options."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -511,7 +501,13 @@ def invoke_list(
 
     is_list = name is None or name in registries(titles=False)
     if as_json:
-        content = list_names(name) if is_list else find_entry(str(name)).to_dict()
+        content: Any
+        if is_list:
+            content = list_names(name)
+        else:
+            components, files = find_entry(str(name))
+            described = [{**c._asdict(), "keys": [key._asdict() for key in c.keys]} for c in components]
+            content = {"components": described, "files": files}
         typer.echo(json.dumps(content, indent=2))
     elif is_list:
         print_list(name)

@@ -135,11 +135,9 @@ def write_template(
     text = template_text(content, placeholders)
     resolve(load_scenario(tomllib.loads(text), folder=path.parent.absolute()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x", encoding="utf-8") as output:
-            output.write(text)
-    except FileExistsError:
-        raise InputError(f"new: {quoted_path(path)} already exists. Fix: use another name.") from None
+    exists = converting(FileExistsError, lambda _: f"new: {quoted_path(path)} already exists. Fix: use another name.")
+    with exists, path.open("x", encoding="utf-8") as output:
+        output.write(text)
     typer.echo(printable(f"Written: {path} ({content['title']})"))
     if placeholders:
         typer.echo(printable(f"Fill in what is marked PLACEHOLDER, from public knowledge: {', '.join(placeholders)}."))

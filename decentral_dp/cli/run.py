@@ -28,7 +28,7 @@ from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privac
 from decentral_dp.reporting.report import (
     TextTable,
     compare_with_baselines,
-    data_text,
+    data_line,
     evaluated_text,
     headline,
     method_lines,
@@ -203,7 +203,7 @@ def print_run(run: Run, verbose: bool = False) -> None:
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     x = run.published["x"]
-    items = [("Data", data_text(result))]
+    items = [("Data", data_line(result.problem))]
     items += [("Messages", f"{text}.")] if (text := byzantine_text(result.topology)) else []
     items += [line for line in privacy_lines(result.privacy) if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := mechanism_text(result.privacy)) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,16 +23,9 @@ class PrivacyWarning(UserWarning):
     """Warning about a value read from the records without privacy, not covered by ε."""
 
 
-class ArrayScenario(NamedTuple):
-    """Scenario of arrays.
-
-    Args:
-        content: content of the scenario, without the keys that the caller sets.
-        data: features, labels, names of the features, and the agent of each record if it is declared.
-    """
-
-    content: dict[str, Any]
-    data: dict[str, Any]
+# Content of a scenario, without the keys that the caller sets, and its data: features, labels, names of the features,
+# and the agent of each record if it is declared.
+ArrayScenario: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 
 
 def training_scenario(
@@ -66,7 +59,7 @@ def training_scenario(
         "privacy": {"mechanism": "gaussian"},
     }
     data = {"features": features, "labels": labels, "feature_names": list(names)}
-    return ArrayScenario(content, data | ({} if owner is None else {"agent": owner}))
+    return content, data | ({} if owner is None else {"agent": owner})
 
 
 def scenario_of_arrays(
@@ -126,10 +119,10 @@ def scenario_of_arrays(
             public, _ = encode_classes(classes, labels)
         problem = {"kind": "classification", "classes": public.tolist()}
     ranges = range_of_features(data_range, shape[1])
-    scenario = training_scenario(problem, ranges, features, labels, names, owners, owner_names)
+    content, data = training_scenario(problem, ranges, features, labels, names, owners, owner_names)
     m = count if owners is None else int(owners.max(initial=0)) + 1
     graph = {} if m is None else {"topology": {"kind": "ring" if m >= _RING else "complete", "agents": m}}
-    return ArrayScenario(scenario.content | graph, scenario.data)
+    return content | graph, data
 
 
 def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:

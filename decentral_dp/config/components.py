@@ -160,11 +160,6 @@ class Components:
         return dict(self.scenario._object_names)
 
     @property
-    def reads_user_code(self) -> bool:
-        """Whether custom code reads records."""
-        return not self.algorithm.proved or any(part.role != "topology" for part in self._custom)
-
-    @property
     def has_proved_plan(self) -> bool:
         """Whether algorithm and problem belong to this package, whose planned releases are proved."""
         return self.algorithm.proved and self.problem_entry is not None
@@ -199,7 +194,8 @@ class Components:
         table = self.scenario.problem
         counts = (
             not self.algorithm.trusts_coordinator
-            and not self.reads_user_code
+            and self.algorithm.proved
+            and all(part.role == "topology" for part in self._custom)
             and table.data in SYNTHETIC
             and table.partition in (None, "iid")
             and table.construction is None

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from types import FunctionType
@@ -37,7 +36,7 @@ from decentral_dp.config.arrays import join_agents
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_classes
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, real_array, refuse_masked, require_classes
 from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError, converting
@@ -344,19 +343,6 @@ def _is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "iloc")
 
 
-def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
-    """Return features as float64, and the names of their columns. Raises InputError."""
-    names = [str(column) for column in features.columns] if _is_frame(features) else None
-    refuse_masked(features, f"{subject}, features")
-    numbers = None
-    with suppress(*USER_ERRORS):
-        numbers = None if np.iscomplexobj(features) else np.asarray(features, dtype=np.float64)
-    if numbers is None:
-        # Not raised in a handler, since the message of numpy contains the value of a cell.
-        raise InputError(f"{subject} has features that are not numeric. Fix: convert them to numbers.")
-    return numbers, names
-
-
 def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
     if isinstance(records, Dataset):
         require_classes(name, classes, records.classes)
@@ -379,7 +365,8 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     if columns.get("classes") is not None:
         require_classes(name, classes, columns["classes"])
     joined, joined_labels, owner = join_agents(columns["features"], columns["labels"])
-    features, own_names = _numbers(joined, location)
+    own_names = [str(column) for column in joined.columns] if _is_frame(joined) else None
+    features = real_array(joined, f"{location}, features")
     refuse_masked(joined_labels, f"{location}, labels")
     labels = np.asarray(joined_labels)
     if features.ndim != 2 or labels.shape != (len(features),):

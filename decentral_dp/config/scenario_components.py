@@ -245,49 +245,36 @@ def _value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def check_levels(c: Components, terms: Collection[str]) -> None:
-    """Raise InputError for a bilevel algorithm with a one-level problem.
-
-    Args:
-        c: components of the scenario.
-        terms: terms in its releases.
-
-    Raises:
-        InputError: the problem has one level, and the releases read more than the gradient of the lower loss.
-    """
-    if c.one_level and not set(terms) <= set(ONE_LEVEL):
-        raise InputError(
-            f"algorithm.kind: {c.scenario.algorithm.kind} requires a bilevel problem (got "
-            f'{c.scenario.problem.kind}). Fix: use "dp_dsgd" or "ldp_single_level".'
-        )
-
-
-def check_clip_form(c: Components, terms: Collection[str]) -> None:
-    """Raise InputError if several gradients have one clipping norm, or one gradient has a table of norms.
+def check_terms(c: Components, terms: Collection[str]) -> None:
+    """Check that the problem and the form of privacy.clip fit the terms in the releases of the algorithm.
 
     Args:
         c: components of the scenario.
         terms: terms in the releases of the algorithm.
 
     Raises:
-        InputError: privacy.clip does not have the required form.
+        InputError: the problem has one level and the releases read more than the gradient of the lower loss, or
+            several gradients have one clipping norm, or one gradient has a table of norms.
     """
     clip, kind = c.scenario.privacy.clip, c.scenario.algorithm.kind
-    if c.algorithm.trusts_coordinator or not set(terms) <= set(ONE_LEVEL):
-        if terms and not isinstance(clip, dict):
-            families = sorted({CLIP_OF_TERM.get(term, "x") for term in terms})
-            names = " and ".join(filter(None, (", ".join(families[:-1]), families[-1])))
-            table = ", ".join(f"{family} = 1.0" for family in families)
-            raise InputError(
-                f"privacy.clip: one number for an algorithm that clips {names} "
-                f"(got {_clip_text(clip)}, expected a table). Fix: clip = {{ {table} }}."
-            )
-    elif isinstance(clip, dict) and clip and not ("x" in clip and c.keys.get("centring")):
-        norm = _clip_text(clip.get("y", 1.0))
-        raise InputError(
-            f"privacy.clip: a table for {kind}, which clips one gradient (got {_clip_text(clip)}, expected one norm). "
-            f"Fix: clip = {norm}."
+    is_bilevel = c.algorithm.trusts_coordinator or not set(terms) <= set(ONE_LEVEL)
+    if is_bilevel and c.one_level:
+        problem = f"algorithm.kind: {kind} requires a bilevel problem (got {c.scenario.problem.kind})"
+        fix = 'use "dp_dsgd" or "ldp_single_level"'
+    elif is_bilevel and terms and not isinstance(clip, dict):
+        families = sorted({CLIP_OF_TERM.get(term, "x") for term in terms})
+        names = " and ".join(filter(None, (", ".join(families[:-1]), families[-1])))
+        problem = f"privacy.clip: one number for an algorithm that clips {names} (got {_clip_text(clip)}, "
+        problem += "expected a table)"
+        fix = f"clip = {{ {', '.join(f'{family} = 1.0' for family in families)} }}"
+    elif not is_bilevel and isinstance(clip, dict) and clip and not ("x" in clip and c.keys.get("centring")):
+        problem = (
+            f"privacy.clip: a table for {kind}, which clips one gradient (got {_clip_text(clip)}, expected one norm)"
         )
+        fix = f"clip = {_clip_text(clip.get('y', 1.0))}"
+    else:
+        return
+    raise InputError(f"{problem}. Fix: {fix}.")
 
 
 def _clip_text(clip: Any) -> str:

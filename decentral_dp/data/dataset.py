@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
+from decentral_dp.user_code import USER_ERRORS
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -159,6 +161,18 @@ def refuse_masked(values: object, subject: str) -> None:
     """Raise InputError for a masked array, whose masked entries numpy would read as values."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{subject}: got a masked array. Fix: remove or fill the masked entries, then pass .data.")
+
+
+def real_array(values: Any, subject: str) -> FloatArray:
+    """Return an array-like of real numbers as float64. Raises InputError for other values."""
+    refuse_masked(values, subject)
+    numbers = None
+    with suppress(*USER_ERRORS):
+        numbers = None if np.iscomplexobj(values) else np.asarray(values, dtype=np.float64)
+    if numbers is None:
+        # Not raised in a handler, since the message of numpy contains the value of a cell.
+        raise InputError(f"{subject}: not numeric. Fix: convert all values to numbers.")
+    return numbers
 
 
 def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:

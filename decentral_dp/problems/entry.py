@@ -129,7 +129,6 @@ class ProblemEntry(NamedTuple):
         labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
         defaults: key → default, if it differs from the parameter's default.
         construction_of: key → equivalent key of problem.construction.
-        every_class: whether every class needs train records.
         trajectories: whether its records are trajectories.
         one_level: whether it has no upper level, that is, x has no coordinates and no validation record is read.
     """
@@ -144,7 +143,6 @@ class ProblemEntry(NamedTuple):
     labels: Literal["", "two", "classes", "numbers"] = ""
     defaults: Mapping[str, Any] = MappingProxyType({})
     construction_of: Mapping[str, str] = MappingProxyType({})
-    every_class: bool = False
     trajectories: bool = False
     one_level: bool = False
 

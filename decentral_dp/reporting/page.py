@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from decentral_dp import formatting
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import SPLITS
-from decentral_dp.errors import InputError, Stopped, printable
+from decentral_dp.errors import Stopped, converting, printable
 from decentral_dp.files.durable import write_whole
 from decentral_dp.files.regular import own
 from decentral_dp.reporting import privacy
@@ -177,10 +177,9 @@ def inline_svg(content: bytes, name: str, label: str) -> Markup:
     Raises:
         InputError: the file is not an SVG file.
     """
-    try:
+    unreadable = f"{name}.svg: cannot be read"
+    with converting(ElementTree.ParseError, lambda error: f"{unreadable} ({error}). Fix: draw the figures again."):
         root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{name}.svg: cannot be read ({error}). Fix: draw the figures again.") from None
     prefix = re.sub(r"\W", "_", name)
 
     def attributes(node: ElementTree.Element, tag: str) -> Iterator[Markup]:
@@ -229,12 +228,6 @@ def axis_places(values: Sequence[float]) -> list[float]:
     return [100.0 if math.isinf(part) else 90.0 * part for part in parts]
 
 
-def _margin(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{formatting.power_text(abs(value))}"
-
-
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -255,14 +248,12 @@ def _environment() -> Environment:
         "axis_places": axis_places,
         "capitalise": formatting.capitalise,
         "graph_noun": formatting.graph_noun,
-        "sentence": formatting.sentence,
         "topology_name": formatting.topology_name,
         # At the start of a sentence.
         "agents": lambda n: f"{_NUMERALS[n] if n < len(_NUMERALS) else n} agent{'s' * (n != 1)}",
         "breakable": breakable,
         "formula": formula,
         "inline_svg": inline_svg,
-        "margin": _margin,
         "reason": reason_text,
         "threat_model": privacy.threat_model,
         "unverified": privacy.unverified_texts,

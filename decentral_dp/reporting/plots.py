@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,40 +52,36 @@ METRICS: Mapping[str, tuple[str, str, Sequence[str]]] = {
 }
 
 
-def metrics_figure(name: str) -> Callable[[Figure, Report], bool]:
-    """Return the function that draws a figure of `METRICS`; it returns False if the figure has no metric."""
+def draw_metrics(name: str, figure: Figure, r: Report) -> bool:
+    """Draw a figure of `METRICS`; return False if the run has none of its metrics."""
     axis, scale, metrics = METRICS[name]
-
-    def draw(figure: Figure, r: Report) -> bool:
-        curves = {}
-        for k, metric in enumerate(metrics):
-            # A fixed x has no upper level.
-            if not r.result.tunes_x and metric == "upper_loss":
-                continue
-            c = r.curve(metric) or curve(r.metrics, metric)
-            if c is not None and scale == "log":
-                c = c._replace(mean=np.where(c.mean > 0, c.mean, np.nan))
-            if c is not None and np.isfinite(c.mean).any():
-                curves[metric] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
-        if not curves:
-            return False
-        ax = figure.subplots()
-        if name == "accuracy":
-            draw_baselines(ax, r, ["test_accuracy"])
-        style.draw_curves(ax, curves)
-        ax.set_ylabel(f"{axis}, exact lower solution" if r.result.solves_lower else axis)
-        (metric, (first, *_)), *_ = curves.items()
-        style.title(ax, style.change(metric, first))
-        values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
-        style.scale_axis(ax, scale, values)
-        if scale == "share":
-            # Early values of R² may be far below 0; the last one stays visible.
-            low, high = ax.get_ylim()
-            lowest = min(float(c.low[-1]) for c, *_ in curves.values())
-            ax.set_ylim(max(low, min(-1.0, 1.1 * lowest)), min(high, 1.005))
-        return True
-
-    return draw
+    curves = {}
+    for k, metric in enumerate(metrics):
+        # A fixed x has no upper level.
+        if not r.result.tunes_x and metric == "upper_loss":
+            continue
+        c = r.curve(metric) or curve(r.metrics, metric)
+        if c is not None and scale == "log":
+            c = c._replace(mean=np.where(c.mean > 0, c.mean, np.nan))
+        if c is not None and np.isfinite(c.mean).any():
+            curves[metric] = (c, style.SERIES_COLOURS[k], _DASHES[k % len(_DASHES)])
+    if not curves:
+        return False
+    ax = figure.subplots()
+    if name == "accuracy":
+        draw_baselines(ax, r, ["test_accuracy"])
+    style.draw_curves(ax, curves)
+    ax.set_ylabel(f"{axis}, exact lower solution" if r.result.solves_lower else axis)
+    (metric, (first, *_)), *_ = curves.items()
+    style.title(ax, style.change(metric, first))
+    values = np.concatenate([part for c, *_ in curves.values() for part in (c.mean, c.low, c.high)])
+    style.scale_axis(ax, scale, values)
+    if scale == "share":
+        # Early values of R² may be far below 0; the last one stays visible.
+        low, high = ax.get_ylim()
+        lowest = min(float(c.low[-1]) for c, *_ in curves.values())
+        ax.set_ylim(max(low, min(-1.0, 1.1 * lowest)), min(high, 1.005))
+    return True
 
 
 def epsilon(figure: Figure, r: Report) -> bool:
@@ -302,7 +299,7 @@ Draw = Callable[["Figure", Report], bool]
 
 
 FIGURES: Mapping[str, Draw] = {
-    **{name: metrics_figure(name) for name in METRICS},
+    **{name: partial(draw_metrics, name) for name in METRICS},
     "utility": utility,
     "upper_variable": upper_variable,
     "epsilon": epsilon,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
+from decentral_dp.errors import converting
 from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
 from decentral_dp.formatting import agent_names, delta_text, epsilon_text, power_text, score_text, sentence, spans
@@ -274,7 +274,12 @@ def read_metrics(path: Path) -> pd.DataFrame:
     nothing = pd.DataFrame(columns=list(_METRIC_TYPES)).astype(_METRIC_TYPES)
     if not own(path, path.parent, str(path)).exists():
         return nothing
-    try:
+    # Errors of Arrow are among these.
+    unreadable = converting(
+        (ValueError, TypeError, RuntimeError, OSError),
+        lambda e: f"{path}: cannot be read ({' '.join(str(e).split()).rstrip('.')}). Fix: run the scenario again.",
+    )
+    with unreadable:
         frame = pd.read_parquet(path)
         if not set(_METRIC_TYPES) <= set(frame):
             return nothing
@@ -284,9 +289,6 @@ def read_metrics(path: Path) -> pd.DataFrame:
         if wrong:
             raise ValueError(f"column {wrong[0]} has values of another type")
         return frame.astype({"round": "int64", "value": "float64"})
-    except (ValueError, TypeError, RuntimeError, OSError) as error:  # Errors of Arrow are among these.
-        why = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"{path}: cannot be read ({why}). Fix: run the scenario again.") from None
 
 
 def curve(metrics: Columns, name: str) -> Curve | None:
@@ -375,11 +377,6 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
         network = f"{agents} and {'a trusted' if privacy.publishes_all else 'an untrusted'} server"
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
     return " · ".join([method, network, count])
-
-
-def data_text(result: RunResult) -> str:
-    """Return the data set, the records of an agent by split, and the sampling."""
-    return data_line(result.problem)
 
 
 def data_line(problem: Mapping[str, Any]) -> str:

@@ -82,20 +82,6 @@ _RANKS = (REFUTED, UNDECIDED, HOLDS, MISSING)
 Values: TypeAlias = "dict[tuple[Label, ...], dict[int, float]]"
 
 
-class ComparedPair(NamedTuple):
-    """Outcome of a claim for one combination.
-
-    Args:
-        outcome: outcome of the claim for this combination.
-        text: both means, and the margin with its interval or the reason for its absence.
-        margin: mean margin relative to the larger side; NaN if there is none.
-    """
-
-    outcome: Outcome
-    text: str
-    margin: float
-
-
 class ClaimVerdict(NamedTuple):
     """Verdict on a claim.
 
@@ -188,24 +174,29 @@ def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequen
                 if all(there[k] == labels[k] for k in shared)
             ]
         compared += [_compare(claim, study, values, other, f" at {place}" if place else "") for other in others]
-    count = {outcome: sum(one.outcome == outcome for one in compared) for outcome in _RANKS}
-    least = min(compared, key=lambda one: (_RANKS.index(one.outcome), one.margin), default=None)
-    numbers = "" if least is None else least.text
+    count = {outcome: sum(one == outcome for one, _, _ in compared) for outcome in _RANKS}
+    # The least certain one.
+    _, numbers, _ = min(compared, key=lambda one: (_RANKS.index(one[0]), one[2]), default=(MISSING, "", 0.0))
     return ClaimVerdict(claim.statement, len(compared), count[HOLDS], count[REFUTED], count[MISSING], numbers)
 
 
 def _compare(
     claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, place: str
-) -> ComparedPair:
-    """Compare two sides of the combination named `place` on their common seeds."""
+) -> tuple[Outcome, str, float]:
+    """Compare two sides of the combination named `place` on their common seeds.
+
+    Returns:
+        The outcome, a text, and the mean margin relative to the larger side (NaN if there is none). The text has both
+        means, and the margin with its interval or the reason for its absence.
+    """
     other = right if isinstance(right, dict) else dict.fromkeys(left, right)
     seeds = [seed for seed in left if seed in other]
     means = [interval(list(values.values())) for values in (left, other) if values]
     if len(means) < 2 or any(math.isnan(mean) for mean, *_ in means):
-        return ComparedPair(MISSING, f"nothing was compared{place}", math.nan)
+        return MISSING, f"nothing was compared{place}", math.nan
     lacking = len(study.seed_list) - len(seeds)
     if not seeds:
-        return ComparedPair(UNDECIDED, f"no seed has both sides{place}", math.nan)
+        return UNDECIDED, f"no seed has both sides{place}", math.nan
     a, b = (np.array([side[seed] for seed in seeds]) for side in (left, other))
     margins = [_margin(a, bound, sign, study) for bound, sign in _bounds(claim, b)]
     margin = min(margins, key=lambda one: math.inf if math.isnan(one.value) else one.value)
@@ -227,7 +218,7 @@ def _compare(
     else:
         text += spread_text(*margin)
     largest = max(abs(means[0][0]), abs(claim.factor * means[1][0]))
-    return ComparedPair(outcome, text, margin.value / largest if 0.0 < largest < math.inf else margin.value)
+    return outcome, text, margin.value / largest if 0.0 < largest < math.inf else margin.value
 
 
 def _bounds(claim: Claim, right: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], float]]:

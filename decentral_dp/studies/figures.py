@@ -11,7 +11,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -67,12 +67,8 @@ class Line(NamedTuple):
     look: Mapping[str, Any]
 
 
-class StudyFigure(NamedTuple):
-    """Figure with the text of its caption, which is not drawn."""
-
-    name: str
-    figure: Figure
-    caption: str
+# Name, figure, and the text of its caption, which is not drawn.
+StudyFigure: TypeAlias = "tuple[str, Figure, str]"
 
 
 def check_style(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
@@ -175,7 +171,7 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     heading = "" if plot.lines in (None, VARIANT) else _axis_name(look, str(plot.lines), cells)
     handles = [Line2D([], [], label=line.label, **line.look) for line in lines] if len(lines) > 1 else []
     _finish(figure, plot.title, (_axis_name(look, plot.x, cells), side), handles, heading, look.width)
-    return StudyFigure(plot.name, figure, _caption(plot.title, notes))
+    return plot.name, figure, _caption(plot.title, notes)
 
 
 def _caption(title: str, notes: Sequence[str]) -> str:
@@ -369,7 +365,7 @@ def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Fig
     notes = [*_gain_notes(rows), f"{signs}."]
     labels = _axis_name(look, gain.x, cells), _axis_name(look, y, cells)
     _finish(figure, gain.title, labels, [], "", look.width)
-    return StudyFigure(gain.name, figure, _caption(gain.title, notes))
+    return gain.name, figure, _caption(gain.title, notes)
 
 
 def _gain_name(look: FigureStyle, gain: Gain) -> str:
@@ -402,7 +398,7 @@ def _draw_lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: Figur
     _name_ticks(ax, [_name(look, value) for value in values], figure.get_figwidth())
     labels = _axis_name(look, gain.x, cells), f"gain in {_gain_name(look, gain)}"
     _finish(figure, gain.title, labels, handles, "", look.width)
-    return StudyFigure(gain.name, figure, _caption(gain.title, _gain_notes(rows)))
+    return gain.name, figure, _caption(gain.title, _gain_notes(rows))
 
 
 def _gain_notes(rows: pd.DataFrame) -> list[str]:

@@ -79,23 +79,21 @@ def make_task(
     salt: bytes = b"",
     requested: tuple[str, ...] = (),
 ) -> Task | Record:
-    """Return the task of a cell, or the record of a refused cell. `salt` is the salt of the study's folder."""
+    """Return the task of a cell, or the record of a refused cell. `salt` is the salt of the study's folder.
+
+    The key has the digests of the settings, of the contents of their files, and of this package.
+    """
     priced = rounds if kind == "plan" else None
     try:
         scenario = load_scenario(cell.content, folder=cell.folder)
-        key = make_key(scenario, priced, network, salt, requested)
+        # The digest of the package covers defaults.
+        settings = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
+        parts = [settings, priced, *(["network"] if network else []), *requested]
+        digest = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+        key = f"{digest}-{inputs_digest(scenario, salt)}-{package_digest()}"
     except InputError as error:
         return _make_record("refused", str(error))
     return Task(key, cell.content, str(cell.folder), priced, network, requested)
-
-
-def make_key(scenario: Scenario, priced: Any, network: bool, salt: bytes, requested: tuple[str, ...] = ()) -> str:
-    """Return the digests of the settings, of the contents of their files, and of this package."""
-    # The digest of the package covers defaults.
-    content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
-    parts = [content, priced, *(["network"] if network else []), *requested]
-    settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
-    return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
 
 def compute(task: Task) -> Record:

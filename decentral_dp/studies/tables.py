@@ -194,7 +194,10 @@ def study_table(measured: Measured) -> TextTable:
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
-    columns = choose_columns(study, summary)
+    available = set(last["name"])
+    # If all cells failed, every column shows it.
+    columns = [name for name in study.measure if name in available] or study.measure
+    columns = columns or [name for name in _DEFAULT_MEASURES if name in available]
     row_of = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
     # The header of an axis is the last part of its key, if unique.
     short = [measures.key_name(name) for name in names]
@@ -221,14 +224,6 @@ def study_table(measured: Measured) -> TextTable:
     words = len(names) + len(between)
     text = note(study, cells, last[last["name"].isin(columns)])
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, text)
-
-
-def choose_columns(study: Study, summary: pd.DataFrame) -> list[str]:
-    """List the measures of the table: the study's measures that a cell has, or the default measures."""
-    available = set(summary.loc[summary["last"], "name"])
-    measured = [name for name in study.measure if name in available]
-    # If all cells failed, every column shows it.
-    return measured or study.measure or [name for name in _DEFAULT_MEASURES if name in available]
 
 
 def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, TypeVar, cast
 
-from decentral_dp.errors import InputError, needing
+from decentral_dp.errors import converting, needing
 from decentral_dp.files.durable import HAS_LOCKS, digest, lock_file, write_whole
 from decentral_dp.files.regular import regular
 from decentral_dp.files.trust import trusting
@@ -91,12 +91,9 @@ def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
     place = os.open(folder, os.O_RDONLY) if HAS_LOCKS else None
     try:
         # Some file systems have no locks.
-        with suppress(OSError):
-            try:
-                if place is not None:
-                    lock_file(place)
-            except BlockingIOError:
-                raise InputError(under_way) from None
+        with suppress(OSError), converting(BlockingIOError, lambda _: under_way):
+            if place is not None:
+                lock_file(place)
         for partial_file in folder.glob(".*.part"):
             partial_file.unlink()
         yield

@@ -111,7 +111,7 @@ def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
 
 def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
     """Compute 2s/ε with s of Equation 4."""
-    width = context.domain.diameter(context.problem.p)
+    width = (context.domain.high - context.domain.low) * math.sqrt(context.problem.p)
     return 2.0 * published_score(constants_of(context), smaller_count(context), width) / epsilon
 
 

@@ -168,6 +168,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ("dp_bilevel", "problem.kind='meta_learning'", "problem.width=2"),
         (*PERTURBED, "algorithm.rate=0.5"),
     ),
+    "central.bilevel.exponential_mechanism._REFUSED": (("exponential_mechanism", "algorithm.rounds=2"),),
     "central.bilevel.lower_solvers._PERTURBED": (
         (*PERTURBED, "algorithm.inner=3"),
         (*PERTURBED, "algorithm.smoothness=2.0"),
@@ -179,6 +180,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         ("regularisation_tuner", "problem.kind='logistic_hyperparameter'"),
         ("regularisation_tuner", "algorithm.method='em'", "algorithm.rounds=2"),
     ),
+    "central.bilevel.second_order_dp_bilevel._REFUSED": (("warm_start", "algorithm.rounds=1"),),
     "central.jobs._COORDINATED": (
         (as_published({**RANKING, "privacy": {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}}), RELEASED),
         (coordinator("pp_ift"), "problem.sampling={kind='streaming', batch_size=5}"),
@@ -221,10 +223,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
         lambda: refuse((load_scenario(RANKING), {UNCERTIFIED.name}), TABLES["central.jobs._UNPLANNED"]),
     ),
     "central.jobs._OUT_OF_REACH": (tune(delta=1e-22), tune(method="em", epsilon=1e-16)),
-    "central.minimax.spider._ONE_CLIP": (
-        ("dp_sgd_dual", "privacy.clip={}"),
-        ("dp_sgd_dual", "privacy.clip={x=0.2, y=0.2}"),
-    ),
+    "central.minimax.spider._ONE_CLIP": (("dp_sgd_dual", "privacy.clip={x=0.2, y=0.2}"),),
     "central.minimax.steps._SMOOTHNESS": (
         ("privatediff", "algorithm.period=2", "algorithm.smoothness=null"),
         ("privatediff", "algorithm.period=1", "algorithm.smoothness=1.0"),

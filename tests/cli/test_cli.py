@@ -139,7 +139,6 @@ def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str])
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (["train", MAIN], "Fix: use decentral-dp run."),
         (["run", MAIN, "--epsilon", "3"], "Fix: use --set KEY=VALUE with the key privacy.epsilon."),
         (["plan", MAIN, "--epochs", "3"], "key algorithm.rounds: rounds = epochs"),
     ],

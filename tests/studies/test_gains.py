@@ -214,4 +214,4 @@ def test_levels_that_pay_are_counted(
     table = gain_table(study, results, listed)
     (sentence,) = gain_words(study.gains[0], table)
     assert paying in sentence
-    assert [figure.name for figure in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])
+    assert [name for name, _, _ in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])

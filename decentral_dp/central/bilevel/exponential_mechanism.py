@@ -55,6 +55,17 @@ class DrawState(NamedTuple):
     x: dp.Array
 
 
+# For (kind of the algorithm, rounds).
+_REFUSED = (
+    dp.Refusal[tuple[str, int]](
+        lambda c: c[1] != 1,
+        "algorithm.rounds",
+        "{of[0]} draws x once (got {of[1]} rounds, expected 1)",
+        "set rounds = 1",
+    ),
+)
+
+
 class SingleDraw(dp.Coordinated):
     """A program whose only release is one draw of x.
 
@@ -70,11 +81,7 @@ class SingleDraw(dp.Coordinated):
 
     def check_once(self, context: dp.CoordinatorContext) -> None:
         """Raise InputError for more than one round or an unbounded domain."""
-        if context.rounds != 1:
-            raise dp.InputError(
-                f"algorithm.rounds: {self.name} draws x once (got {context.rounds} rounds, expected 1). Fix: "
-                "set rounds = 1."
-            )
+        dp.refuse((self.name, context.rounds), _REFUSED)
         context.domain.require_compact(self.name)
 
     def box(self, context: dp.CoordinatorContext) -> Box:

@@ -103,6 +103,14 @@ def default_step(context: dp.CoordinatorContext) -> dp.StepSize:
 
 # Share of ρ for the start.
 _START_SHARE = 0.5
+_REFUSED = (
+    dp.Refusal[dp.CoordinatorContext](
+        lambda context: context.rounds < 2,
+        "algorithm.rounds",
+        "too few for descent, since round 0 draws the start (got 1, expected at least 2)",
+        'increase it, or use "exponential_mechanism"',
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -128,11 +136,7 @@ class WarmStart(dp.Coordinated):
         return SecondOrder(self.x, start=self.start)
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        if context.rounds < 2:
-            raise dp.InputError(
-                "algorithm.rounds: too few for descent, since round 0 draws the start (got 1, expected at "
-                'least 2). Fix: increase it, or use "exponential_mechanism".'
-            )
+        dp.refuse(context, _REFUSED)
         context.domain.require_compact("warm_start")
         self.law(context)
         descent, context = self._descent.resolve_defaults(context)

@@ -48,12 +48,6 @@ _JOINT = steps.Estimate("joint", "g", "d")
 # Checks of programs that clip both gradients as one vector.
 _ONE_CLIP = (
     dp.Refusal[dp.MinimaxContext](
-        lambda context: context.noisy and not math.isfinite(context.clip.bound("x")),
-        "privacy.clip.x",
-        "missing, and without it the gradient of one record is unbounded",
-        "set it, for example clip.x = 1.0",
-    ),
-    dp.Refusal[dp.MinimaxContext](
         lambda context: math.isfinite(context.clip.bound("y")),
         "privacy.clip.y",
         "the gradient by x and y is clipped as one vector, to clip.x",

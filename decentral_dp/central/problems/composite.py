@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.problems.saddle import Minimax, PublicBall, Scores
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, converting
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Model, ModelTable
 from decentral_dp.models.protocol import Gathering, Slope
@@ -517,8 +517,6 @@ def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: Mode
         )
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=facts.n_classes)
     objective = RecordwiseObjective(author, outputs, q, facts.n_classes, name)
-    try:
+    with converting(UserCodeError, str):
         objective.check_rows_apart(COUNTS)
-    except UserCodeError as error:
-        raise InputError(str(error)) from error
     return Composite(facts.model(outputs, model), objective)

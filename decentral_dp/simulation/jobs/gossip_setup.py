@@ -17,8 +17,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
-    check_clip_form,
-    check_levels,
+    check_terms,
     clip_of,
     deal,
     link_keys,
@@ -285,8 +284,7 @@ def resolve_gossip(c: Components) -> Resolved:
         weights=weights,
     )
     terms = [term for channel in r.channels.values() for term in channel.terms]
-    check_levels(c, terms)
-    check_clip_form(components, terms)
+    check_terms(components, terms)
     refuse(r, _REFUSALS)
     return r
 

@@ -191,6 +191,11 @@ def test_published_noise_of_joint_estimates_by_hand() -> None:
 # Refusals ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_joint_gradient_requires_a_clip() -> None:
+    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing.* to joint is unbounded"):
+        made(SGD, privacy={"epsilon": 1.0, "delta": 1e-5, "clip": {}})
+
+
 @pytest.mark.parametrize("guarantee", ["certified", "as_published"])
 def test_scdro_is_not_private(guarantee: str) -> None:
     with pytest.raises(
