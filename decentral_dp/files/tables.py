@@ -153,9 +153,9 @@ class KindTable(Table):
             if (is_set and key not in (*required_keys, *optional)) or (key in required_keys and not is_set):
                 what = f'"{self.kind}" {self.noun}'
                 raise ValueError(
-                    f"{key} does not apply to {what}. Fix: remove it"
+                    f"{key}: does not apply to {what}. Fix: remove it"
                     if is_set
-                    else f"{key}: missing. {what} requires it"
+                    else f"{key}: missing, and required by {what}. Fix: add it"
                 )
         return self
 
