@@ -532,7 +532,8 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
     key = names[-1]
     if reason := KEYS_NOT_OFFERED.get(key):
         return f"; {reason}"
-    if ours := OTHER_KEYS.get(key):
+    # An algorithm may not have the key to which the name leads.
+    if (ours := OTHER_KEYS.get(key)) and ours != _path(names):
         return f". Fix: use {ours}"
     paths = _key_paths(root)
     if candidates := [path for path in paths if path.rpartition(".")[2] == key]:

@@ -267,6 +267,7 @@ value = st.recursive(plain, lambda v: st.lists(v, max_size=3) | st.dictionaries(
         ("algorithm.noise_multiplier=1", "use privacy.noise_multiplier"),
         ("topology.noise_multiplier=1", "use privacy.noise_multiplier"),
         ("privacy.momentum=0.9", "use algorithm.momentum"),
+        ("algorithm.momentum=0.9", "algorithm.momentum: not supported by"),
         ("run.momentum=0.9", "use algorithm.momentum"),
         ("algorithm.learning_rate=1", "Fix: use algorithm.x and algorithm.y and algorithm.z"),
         ("optimizer={lr=0.1,momentum=0.9}", r"\[algorithm\]; for lr: algorithm.learning_rate.*momentum: algorithm.mom"),
