@@ -201,6 +201,8 @@ def _default_words(required: bool, default: Any) -> str:
         return "required"
     if default in (None, "", [], {}):
         return ""
+    if isinstance(default, bool):
+        return str(default).lower()
     return "the defaults of its keys" if isinstance(default, Mapping) else str(default)
 
 

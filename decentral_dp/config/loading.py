@@ -254,6 +254,9 @@ def parse_change(override: str) -> tuple[list[str], Any]:
     try:
         return keys, tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
+        if text.strip()[:1] in ("{", "["):
+            example = """'topology={ kind = "ring", agents = 4 }'"""
+            raise _set_error(f"not valid TOML (got {quoted(text)}). Fix: quote texts, as in {example}.") from None
         return keys, text.strip()
 
 
@@ -351,7 +354,9 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         fix = "add {}" if problem == "missing" else "fill {} in"
         return f"{', '.join(lacking)}: {problem}. Fix: {fix.format('it' if len(lacking) == 1 else 'them')}."
     if first["type"] == "value_error":
-        return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
+        problem = str(first["msg"]).removeprefix("Value error, ")
+        # The check of a table names a key first.
+        return f"{path}{'.' if re.match(r'[a-z_]+: ', problem) else ': '}{problem}."
     same_place = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     expectations = list(dict.fromkeys(expected_text(e) for e in same_place))
     text = f"{path}: got {quoted(first['input'])}, expected {', or '.join(expectations)}."
@@ -505,7 +510,8 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
     key = names[-1]
     if reason := KEYS_NOT_OFFERED.get(key):
         return f"; {reason}"
-    if ours := OTHER_KEYS.get(key):
+    # An algorithm may not have the key to which the name leads.
+    if (ours := OTHER_KEYS.get(key)) and ours != _path(names):
         return f". Fix: use {ours}"
     paths = _key_paths(root)
     if candidates := [path for path in paths if path.rpartition(".")[2] == key]:

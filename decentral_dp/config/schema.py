@@ -254,11 +254,11 @@ class ProblemTable(OwnKeysTable):
     """Public seed of partition, split, synthetic data and first weights. Default: the seed of the scenario."""
 
     checks: ClassVar[Checks] = {
-        "members are not ascending numbers below parts. Fix: sort them, and set parts": lambda table: (
+        "members: expected ascending numbers below parts. Fix: sort them, and set parts": lambda table: (
             table.members is not None
             and table.members != [k for k in sorted(set(table.members)) if 0 <= k < (table.parts or 0)]
         ),
-        "parts is not the number of partition.agents. Fix: name every part": lambda table: (
+        "parts: differs from the number of partition.agents. Fix: name every part": lambda table: (
             table.parts not in (None, len(getattr(table.partition, "agents", None) or range(table.parts or 0)))
         ),
     }
@@ -449,7 +449,7 @@ class CustomKindTable(KindTable):
             kinds = ", ".join(map(quoted, self.registered))
             yield f'kind: got {quoted(self.kind)}, expected {kinds} or "module:Name"'
         for key in self.model_extra or {}:
-            yield f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it'
+            yield f'{key}: does not apply to "{self.kind}" {self.noun}. Fix: remove it'
 
 
 class CompressionTable(CustomKindTable):

@@ -154,9 +154,9 @@ class KindTable(Table):
         for key in itertools.chain(*self.needed.values(), *self.optional.values()):
             is_set = getattr(self, key) != type(self).model_fields[key].default
             if is_set and key not in (*required_keys, *optional):
-                yield f'{key} does not apply to "{self.kind}" {self.noun}. Fix: remove it'
+                yield f'{key}: does not apply to "{self.kind}" {self.noun}. Fix: remove it'
             if key in required_keys and not is_set:
-                yield f'{key}: missing. "{self.kind}" {self.noun} requires it'
+                yield f'{key}: missing, and required by "{self.kind}" {self.noun}. Fix: add it'
 
 
 class DeclaredKey(NamedTuple):

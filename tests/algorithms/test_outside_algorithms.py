@@ -105,6 +105,11 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
     assert "\n" not in str(said.value)
 
 
+def test_a_key_of_other_algorithms_is_not_suggested(folder: Path) -> None:
+    with pytest.raises(InputError, match=r'^algorithm\.momentum: unknown key\. Valid: .*"friction"'):
+        build(load(folder / "momentum.toml", ["algorithm.momentum=0.3"]))
+
+
 # Replacement in the code → reason why the first round is not released.
 UNPLANNED = {
     ('"lower_grad_y": "learning_rate"', '"lower_grad_y": 0.01'): "nothing of this round was released",

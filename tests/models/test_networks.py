@@ -161,12 +161,12 @@ def test_predictions_are_those_of_the_torch_network() -> None:
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        ({"model": {"kind": "cnn"}}, 'channels: missing. "cnn" model requires it'),
-        ({"model": {"kind": "mlp", "hidden": [3], "channels": [3]}}, 'channels does not apply to "mlp" model'),
+        ({"model": {"kind": "cnn"}}, 'channels: missing, and required by "cnn" model'),
+        ({"model": {"kind": "mlp", "hidden": [3], "channels": [3]}}, 'channels: does not apply to "mlp" model'),
         ({"model": {"kind": "cnn", "channels": [2, 2, 2, 2]}}, "at least 16 pixels"),
         ({"data": "breast_cancer", "model": CNN}, "got other records, expected images"),
-        ({"model": {"kind": "mlp"}}, 'hidden: missing. "mlp" model requires it'),
-        ({"model": "mlp"}, 'hidden: missing. "mlp" model requires it'),
+        ({"model": {"kind": "mlp"}}, 'hidden: missing, and required by "mlp" model'),
+        ({"model": "mlp"}, 'hidden: missing, and required by "mlp" model'),
         ({"model": "forest"}, "forest"),
     ],
 )

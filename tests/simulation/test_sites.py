@@ -241,7 +241,7 @@ def test_settings_of_the_scenario_hold_for_every_isolated_site() -> None:
 @pytest.mark.parametrize("members", [[1, 1], [1, 0], [0, 3], [-1, 0]], ids=str)
 def test_members_are_different_parts(members: list[int]) -> None:
     changes = {"problem.parts": 3, "problem.members": members, "topology.agents": 2}
-    with pytest.raises(InputError, match="members are not ascending numbers below"):
+    with pytest.raises(InputError, match=r"^problem\.members: expected ascending numbers below"):
         decentral_dp.plan(SCENARIO, data=frame(), set=changes)
 
 
@@ -320,7 +320,7 @@ class TestInterval:
 
 def test_members_beyond_the_named_agents_are_refused() -> None:
     changes = {"problem.parts": 4, "problem.members": [0, 3], "topology.agents": 2}
-    with pytest.raises(InputError, match=r"parts is not the number of partition\.agents"):
+    with pytest.raises(InputError, match=r"^problem\.parts: differs from the number of partition\.agents"):
         decentral_dp.build(SCENARIO, data=frame(), set=changes)
 
 
