@@ -366,7 +366,7 @@ class WatchedRun:
         key, name = ("problem", c.problem.name) if c.algorithm.proved else ("algorithm", c.algorithm.kind)
         return InputError(f"{key}.kind: {name} {problem}. Fix: {fix}.")
 
-    def difference(self, value: str, problem: str, fix: str) -> InputError:
+    def difference_refusal(self, value: str, problem: str, fix: str) -> InputError:
         """Build the error of a value that differs from the recorded one.
 
         Args:
@@ -414,7 +414,7 @@ class WatchedRun:
         before = self._snapshots.setdefault(snapshot.round, snapshot)
         for channel, value in snapshot.released.items():
             if channel not in before.released or not _is_same(before.released[channel], value):
-                raise self.difference(
+                raise self.difference_refusal(
                     f"published {channel} after round {snapshot.round}",
                     f"publishes {channel} after round {snapshot.round} without noise, and it depends on "
                     "records: it changes with the records if the releases stay the same",
@@ -501,7 +501,7 @@ class _Log:
             is_close = np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
             differing += [] if is_close else ["private part"]
         if not same_type:
-            raise self._run.difference(
+            raise self._run.difference_refusal(
                 place,
                 f"sends {place} as {type(value).__name__} or as {type(before).__name__}, depending on records",
                 "make the sequence of exchanges independent of records",
@@ -510,7 +510,7 @@ class _Log:
             part = differing[0]
             verb = "asks for" if event.kind == "question" and not part else "sends"
             verb = "states" if part in _PRICE_FIELDS else verb
-            raise self._run.difference(
+            raise self._run.difference_refusal(
                 place,
                 f"{verb} {part and f'the {part} of '}{place} without noise, and it depends on records: it changes "
                 "with the records if the releases stay the same",
@@ -530,7 +530,7 @@ class _Log:
                 self._run.changes.append(Change(channel, t, agent, float(distance), most, within))
 
     def _sequence_refusal(self) -> InputError:
-        return self._run.difference(
+        return self._run.difference_refusal(
             "the sequence of its exchanges",
             "makes other exchanges on other records",
             "fix their number, kind and channels",
@@ -679,7 +679,7 @@ class PairComparison:
 
 
 def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[PairComparison]:
-    """Compare pairs of data sets that differ in all records, or in one; then the pairs of a search.
+    """Compare pairs of data sets that differ in all records or in one, then the pairs of a search.
 
     Args:
         run: run recorded on the first data set.
