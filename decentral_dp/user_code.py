@@ -118,19 +118,24 @@ def _check_module(module: str, path: Path | None, key: str) -> None:
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
         folders = [Path(place) for place in places if place is not None]
         is_installed = any(part in _PACKAGE_FOLDERS for folder in folders for part in folder.parts)
-        specs = [line for name in packages_distributions().get(first, ()) for line in requires(name) or ()]
         if path is not None and is_installed:
             problem = f"{module} is {quoted_path(path)} and an installed module as well. Fix: rename the file"
         elif path is None and any(map(trust.is_in_run_folder, folders)):
             # Python would import it from a cache, without consent.
             problem = f"{module} is in a run folder on Python's path. Fix: run this from another folder"
-        elif is_installed and not any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in specs):
+        elif is_installed and not _requires_this_package(first):
             problem = (
                 f"{first} is an installed package that does not require decentral_dp. Fix: write the component in a "
                 "custom file, which may import it"
             )
     if problem:
         raise InputError(f"{key}: {problem}.")
+
+
+def _requires_this_package(module: str) -> bool:
+    """Return whether a distribution of an installed module requires this one. Reads the files of all distributions."""
+    lines = [line for name in packages_distributions().get(module, ()) for line in requires(name) or ()]
+    return any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in lines)
 
 
 def _import_installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:
