@@ -7,6 +7,7 @@ import functools
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -291,6 +292,20 @@ def test_importing_is_light(statement: str) -> None:
     check = f"import sys; {statement}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_names_of_classes_and_public_functions_are_unique() -> None:
+    """One class name is one class, and one public function name is one function."""
+    classes = Counter(node.name for path in SOURCES for node in nodes(path) if isinstance(node, ast.ClassDef))
+    functions = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.iter_child_nodes(nodes(path)[0])
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    )
+    assert len(classes) > 300
+    assert len(functions) > 500
+    assert not {name: n for name, n in (classes | functions).items() if n > 1}
 
 
 def test_no_global_randomness_and_no_asserts() -> None:
