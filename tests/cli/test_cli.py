@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -59,12 +60,16 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
     assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
 
 
+# Reads all scenarios.
+named = functools.cache(registries)
+
+
 @pytest.mark.parametrize("what", registries(titles=False))
 def test_every_name_that_is_listed_is_described(command: Command, what: str) -> None:
     listed = command("list", what)
     assert listed.code == 0
     assert all(len(line) <= 80 for line in listed.out.splitlines())
-    names = registries()[what]
+    names = named()[what]
     assert names
     for name, line in names.items():
         assert f"  {name} " in listed.out
@@ -178,6 +183,7 @@ def test_run_writes_a_numbered_folder_and_prints_it(command: Command, tmp_path: 
         assert (tmp_path / "runs" / name / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", ["classification", MAIN, "federated", "dp_sgda", "random_walk", "dp_dsgd_published"])
 def test_the_output_has_at_most_fifteen_lines_of_text(command: Command, name: str) -> None:
     few = [] if ALGORITHMS[load(name).algorithm.kind].trusts_coordinator else ["--set", "algorithm.rounds=40"]

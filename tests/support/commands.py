@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -9,8 +10,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
+import typer.main
 
 from decentral_dp.cli import main as cli
+
+# Typer builds all commands for every call, which takes longer than most of them.
+build_commands = functools.cache(typer.main.get_command)
 
 
 class Said(NamedTuple):
@@ -25,6 +30,7 @@ Command = Callable[..., Said]
 @contextmanager
 def entry_point(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
     """Give what runs `decentral-dp` with arguments; handlers of signals are put back afterwards."""
+    monkeypatch.setattr("typer.main.get_command", build_commands)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def call(*arguments: object) -> Said:
