@@ -595,7 +595,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a scenario that calls functions of any installed package",
         "user_code.py",
-        'elif is_installed and not any(re.match(r"decentral[-_.]dp\\b", line, re.IGNORECASE) for line in specs):\n',
+        "elif is_installed and not _requires_this_package(first):\n",
         "elif False:\n",
         ("tests/test_user_code.py::test_importable_functions_are_no_components",),
     ),

@@ -125,16 +125,16 @@ def test_noise_is_that_of_an_even_partition(keys: Mapping[str, Any], sampling: A
     np.testing.assert_allclose(scale, scale[0], rtol=1e-6)
 
 
+# Batches do not depend on the algorithm.
+SAMPLED = ((KEYS[0], "full"), (KEYS[3], POISSON), (KEYS[4], FIXED))
+MORE = ((KEYS[0], FIXED), (KEYS[0], POISSON), (KEYS[3], "full"), (KEYS[4], "full"))
+
+
 @pytest.mark.parametrize(
-    ("keys", "sampling"),
-    [
-        *((KEYS[0], sampling) for sampling in ("full", FIXED, POISSON)),
-        *((KEYS[3], sampling) for sampling in ("full", POISSON)),
-        *((KEYS[4], sampling) for sampling in ("full", FIXED)),
-    ],
+    ("kind", "keys", "sampling"),
+    [*((kind, *case) for kind in ALGORITHMS for case in SAMPLED), *(("dp_dsgd", *case) for case in MORE)],
     ids=str,
 )
-@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_planned_is_recorded(kind: str, keys: Mapping[str, Any], sampling: Any) -> None:
     source = content("records", kind, sampling, **keys)
     job = built(source)
