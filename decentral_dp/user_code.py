@@ -237,7 +237,17 @@ def convert_failures(place: str, fix: str = "correct its code") -> AbstractConte
 def call_array(
     place: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Any
 ) -> NDArray[np.float64]:
-    """Return the float64 array of a custom function. Raises InputError if it fails or has another shape."""
+    """Return the float64 array of a custom function.
+
+    Args:
+        place: key and name of the component.
+        function: custom function.
+        shape: expected shape.
+        arguments: arguments of the function.
+
+    Raises:
+        InputError: the function fails, or its result has another shape.
+    """
     with convert_failures(place):
         out = np.asarray(function(*arguments), dtype=np.float64)
     if out.shape != shape:

@@ -37,7 +37,6 @@ from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import ProblemTable, TopologyTable, csv_of, declared_columns
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, real_array, refuse_masked, require_classes
-from decentral_dp.data.shards import NamedPartition
 from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError, converting
 from decentral_dp.files.tables import Table
@@ -406,7 +405,9 @@ def dealer(partition: Component) -> Callable[..., Any]:
     def call_deal(**values: Any) -> Any:
         return _call(deal, {k: v for k, v in values.items() if k in arguments}, "problem.partition", name)
 
-    return NamedPartition(call_deal, partition.name)
+    # For messages.
+    call_deal.__name__ = name
+    return call_deal
 
 
 # Calls of custom functions.

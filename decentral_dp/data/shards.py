@@ -225,17 +225,6 @@ def partition(
     return _by_rule(dataset, n_agents, spec, seed, index, index)
 
 
-@dataclass(frozen=True)
-class NamedPartition:
-    """Custom partition function and its name in messages."""
-
-    function: Callable[..., Any]
-    name: str
-
-    def __call__(self, **values: Any) -> Any:
-        return self.function(**values)
-
-
 def reads_labels(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
     """Return whether a partition may read labels, such as a function."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
@@ -347,7 +336,7 @@ def _by_function(
     is_whole = owner.shape == index.shape and np.issubdtype(owner.dtype, np.integer)
     if not is_whole or np.any((owner < 0) | (owner >= n_agents)):
         raise InputError(
-            f"problem.partition: {getattr(function, 'name', 'the function')} returns an invalid array (got "
+            f"problem.partition: {getattr(function, '__name__', 'the function')} returns an invalid array (got "
             f"{owner.dtype} of shape {owner.shape}, expected integers from 0 to {n_agents - 1} of shape "
             f"({index.size},)). Fix: return the agent of each record."
         )

@@ -404,6 +404,9 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     # Repeated graphs are one object, so that engines detect unchanged weights.
     weights = {}
     for graph in several:
+        if graph.labels == first.labels:
+            weights[id(graph)] = graph.mixing
+            continue
         place = {label: k for k, label in enumerate(graph.labels)}
         if place.keys() != set(first.labels):
             missing = next((label for label in graph.labels if label not in first.labels), None)
@@ -414,8 +417,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
             )
         # W with the agents in the order of the first graph.
         order = [place[label] for label in first.labels]
-        is_sorted = graph.labels == first.labels
-        weights[id(graph)] = graph.mixing if is_sorted else graph.mixing[order][:, order].tocsr()
+        weights[id(graph)] = graph.mixing[order][:, order].tocsr()
     off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
     over_time = changes.sequence([off_diagonals[id(graph)] for graph in several], seed)
     mixing = (sum((weights[id(graph)] for graph in several[1:]), weights[id(first)]) / len(several)).tocsr()
