@@ -41,7 +41,7 @@ from decentral_dp.exchange import Bundle
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.job import PlannedJob, as_numbers, records_in
+from decentral_dp.simulation.jobs.job import PlannedJob, records_in
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # Number of rounds that covers the start, a step, and a step from a released value.
@@ -391,7 +391,7 @@ class WatchedRun:
             USER_ERRORS, lambda error: str(self.refusal(f"{failure}: {describe_error(error)}", "correct the code"))
         )
         with fails, np.errstate(all="ignore"):
-            shards_in_bounds = replace(shards, labels=as_numbers(shards.labels))
+            shards_in_bounds = replace(shards, labels=np.asarray(shards.labels, dtype=np.float64))
             records = records_in(self.job.problem, shards_in_bounds, self.job.clip.norm)
             job = replace(self.job, records=records, root=seeded_root(self.key, b"check"))
             outcome = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)

@@ -50,7 +50,6 @@ from decentral_dp.simulation.jobs.job import (
     LARGEST_PLAN,
     PlannedJob,
     RecordsElsewhere,
-    as_numbers,
     read_shards,
     records_of,
     test_records,
@@ -561,7 +560,7 @@ def build_coordinator_job(
     # A default number of steps can be large.
     refuse(_Subject(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if elsewhere is not None else ())))
     ledger = plan_ledger(s, algorithm, context)
-    shards = replace(shards, labels=as_numbers(shards.labels))
+    shards = replace(shards, labels=np.asarray(shards.labels, dtype=np.float64))
     return job(
         components=c,
         topology=topology,

@@ -43,9 +43,9 @@ from decentral_dp.simulation.jobs.published import has_published_epsilon
 from decentral_dp.simulation.result import Communication, text_of
 from decentral_dp.simulation.statement import PrivacyStatement
 from decentral_dp.simulation.summary import (
-    hyperparameters_of,
     method_name,
     problem_summary,
+    setting_of,
     statement_of,
     title_of,
     topology_summary,
@@ -130,7 +130,7 @@ class Plan:
             hyperparameters_text=job.hyperparameters_text,
             setting_warnings=job.setting_warnings,
             problem=problem_summary(job),
-            settings=hyperparameters_of(job),
+            settings=setting_of(job.setting).hyperparameters(job),
             records=job.ledger,
             label_skew=job.shards.label_skew,
             communication=communication(job),

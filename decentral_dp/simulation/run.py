@@ -78,9 +78,9 @@ from decentral_dp.simulation.sites import site_summary
 from decentral_dp.simulation.steps import Step, Watch, check_watch, iterate, read_only
 from decentral_dp.simulation.summary import (
     baselines,
-    hyperparameters_of,
     method_name,
     problem_summary,
+    setting_of,
     statement_of,
     title_of,
     topology_summary,
@@ -415,7 +415,8 @@ def collect_result(
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
     sites = job.scored_sites if "y" in outcome.last_snapshot.published else None
-    statement, parameters, messages = statement_of(job), hyperparameters_of(job), communication(job, rounds)
+    statement, messages = statement_of(job), communication(job, rounds)
+    parameters = setting_of(job.setting).hyperparameters(job)
     content = {
         "format": FORMAT,
         "title": title_of(job.scenario),

@@ -59,11 +59,6 @@ def claim_of(job: PlannedJob) -> PaperClaim | None:
     return setting_of(job.setting).claim(job)
 
 
-def hyperparameters_of(job: PlannedJob) -> dict[str, Any] | None:
-    """Return the hyper-parameters of the run; None if the scenario sets them all."""
-    return setting_of(job.setting).hyperparameters(job)
-
-
 def baselines(job: PlannedJob) -> dict[str, float]:
     """Compute the scores of constant predictions on the held-out records.
 

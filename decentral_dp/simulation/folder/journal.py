@@ -55,7 +55,7 @@ from decentral_dp.simulation.folder.journal_lines import (
 )
 from decentral_dp.simulation.folder.layout import CODE, INPUTS, TENSORBOARD, copy_inputs, resolved_toml
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases
-from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
+from decentral_dp.simulation.folder.states import from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
@@ -104,7 +104,7 @@ class Interruption:
         t, content = self.saved_state
         fix = "resume with the versions of decentral_dp and of the algorithm's file that the run was begun with"
         problem = f"resume: the state after round {t} cannot be read"
-        with converting(UnreadableError, lambda error: f"{problem} ({error}). Fix: {fix}."):
+        with converting(ValueError, lambda error: f"{problem} ({error}). Fix: {fix}."):
             parts = tuple(from_bytes(content, module_of(job.algorithm)))
         # A coordinator's state is one.
         blocks = 1 if job.plans_ahead else len(job.sizes())

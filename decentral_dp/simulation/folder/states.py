@@ -39,10 +39,6 @@ _ALGORITHM_MODULE = "algorithm"
 _KINDS = "biufc"
 
 
-class UnreadableError(ValueError):
-    """Error of a file that has no saved values or names an unknown class."""
-
-
 class AuthorModule(NamedTuple):
     """Module of a custom algorithm, whose classes may occur in a state.
 
@@ -99,14 +95,14 @@ def from_bytes(content: bytes, module: AuthorModule) -> Any:
     """Read the values that `to_bytes` wrote.
 
     Raises:
-        UnreadableError: the bytes are damaged, or name an unknown class.
+        ValueError: the bytes are damaged, or name an unknown class.
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         return _build_value(json.loads(str(arrays[_STRUCTURE])), arrays, module)
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableError(f"not a file of saved values ({error})") from error
+        raise ValueError(f"not a file of saved values ({error})") from error
 
 
 def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule) -> Any:
@@ -140,7 +136,7 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule)
 def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
     """Copy an array into the memory layout with these strides."""
     if len(strides) != array.ndim or any(type(s) is not int or s < 0 or s % array.itemsize for s in strides):
-        raise UnreadableError("strides do not fit their array")
+        raise ValueError("strides do not fit their array")
     room = sum(s * (n - 1) for s, n in zip(strides, array.shape, strict=True)) // array.itemsize + 1
     if room > 64 * array.size + 1024:
         # A narrow column of a very wide array would waste memory.
@@ -159,7 +155,7 @@ def _name(kind: type, module: AuthorModule) -> list[str]:
     name = [_ALGORITHM_MODULE if kind.__module__ == module.name else kind.__module__, kind.__qualname__]
     try:
         _class(name, module)
-    except UnreadableError as error:
+    except ValueError as error:
         raise TypeError(
             f"a {kind.__qualname__} of {kind.__module__} cannot be saved; define it at the top level of the "
             "algorithm's file"
@@ -177,7 +173,7 @@ def _class(name: list[str], module: AuthorModule) -> Any:
     for part in inner_names:
         member = getattr(member, part, None)
     if not (isinstance(member, type) and (dataclasses.is_dataclass(member) or hasattr(member, "_fields"))):
-        raise UnreadableError(f"{class_name} of {module_name} is not a class of saved values")
+        raise ValueError(f"{class_name} of {module_name} is not a class of saved values")
     return member
 
 
@@ -275,7 +271,7 @@ class AgentStates:
         try:
             content = intact(self._path(t), dict(self.receipts)[t])
             return None if content is None else from_bytes(content, self.module)
-        except (OSError, UnreadableError):
+        except (OSError, ValueError):
             return None
 
     def _remove_others(self) -> None:

@@ -110,7 +110,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     Returns:
         Split → records of each agent.
     """
-    records = problem.prepare(shards.features, as_numbers(shards.labels), norm)
+    records = problem.prepare(shards.features, np.asarray(shards.labels, dtype=np.float64), norm)
     train = ByAgent.from_shards(records, shards.train)
     return {
         "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
@@ -133,12 +133,8 @@ def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     """Prepare the test records for a problem; None if there are none."""
     if not shards.test.size or not shards.has_records:
         return None
-    return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
-
-
-def as_numbers(labels: Any) -> Array:
-    """Return labels, shape (n,), as float64."""
-    return np.asarray(labels, dtype=np.float64)
+    labels = np.asarray(shards.labels[shards.test], dtype=np.float64)
+    return problem.prepare(shards.features[shards.test], labels, norm)
 
 
 def read_shards(

@@ -26,7 +26,6 @@ from decentral_dp.simulation.folder.states import (
     STATES,
     AgentStates,
     AuthorModule,
-    UnreadableError,
     from_bytes,
     module_of,
     to_bytes,
@@ -350,5 +349,5 @@ def test_a_state_file_cannot_name_code_to_call(described: Any) -> None:
 
     out = io.BytesIO()
     np.savez(out, structure=np.array(json.dumps(described)))
-    with pytest.raises(UnreadableError):
+    with pytest.raises(ValueError, match="not a file of saved values"):
         from_bytes(out.getvalue(), OWN)
