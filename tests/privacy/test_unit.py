@@ -400,8 +400,8 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
     ("change", "why"),
     [
         ({"problem": {"sampling": {"kind": "poisson"}}}, "rate: missing"),
-        ({"problem": {"sampling": {"kind": "poisson", "rate": 0.5, "batch_size": 2}}}, "batch_size does not apply"),
-        ({"problem": {"sampling": {"kind": "fixed_batch", "rate": 0.5, "batch_size": 2}}}, "rate does not apply"),
+        ({"problem": {"sampling": {"kind": "poisson", "rate": 0.5, "batch_size": 2}}}, "batch_size: does not apply"),
+        ({"problem": {"sampling": {"kind": "fixed_batch", "rate": 0.5, "batch_size": 2}}}, "rate: does not apply"),
     ],
 )
 def test_poisson_samples_without_a_price_are_refused(change: Any, why: str) -> None:

@@ -237,14 +237,14 @@ def test_the_noise_key_depends_on_a_custom_quantiser(tmp_path: Path, monkeypatch
     ("keys", "extra", "told"),
     [
         ({"grid": 100.0}, "", "does not contract"),
-        ({"share": 0.5}, "", "share does not apply"),
+        ({"share": 0.5}, "", "share: does not apply"),
         ({"levels_": 4}, "", "levels_"),
         ({"kind": "dithered:dither"}, "\ndef dither(u, generator):\n    return u\n", "has no method bits"),
         ({}, SCALED.replace("DELTA", "1.5"), "does not contract"),
         ({}, "\n    def __call__(self, u, generator):\n        return u[:1]\n", "wrong shape"),
         ({}, SCALED.replace("DELTA", "1 / 0"), "dithered:Dithered fails: ZeroDivisionError"),
         ({}, "\n    def bits(self, d):\n        return None\n", "dithered:Dithered fails: TypeError"),
-        ({"kind": "top_k", "share": 0.5}, "", "grid does not apply"),
+        ({"kind": "top_k", "share": 0.5}, "", "grid: does not apply"),
         ({"kind": "top_q"}, "", '"top_k", "random_k", "qsgd", "sign" or "module:Name"'),
     ],
 )
