@@ -198,6 +198,9 @@ def seed_of(random_state: Any) -> int | None:
     Example:
         >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0
         (None, 7, True)
+
+    Raises:
+        InputError: not a seed or a generator of numpy.
     """
     if random_state is None:
         return None
@@ -205,6 +208,9 @@ def seed_of(random_state: Any) -> int | None:
         return int(random_state.randint(_SEEDS))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(_SEEDS))
+    if not isinstance(random_state, int | np.integer) or random_state < 0:
+        got = f"got {random_state!r}, expected None, an integer of at least 0, or a generator of numpy"
+        raise InputError(f"random_state: {got}.")
     return int(random_state)
 
 

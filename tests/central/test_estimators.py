@@ -122,7 +122,8 @@ def test_positive_share_is_public_or_released() -> None:
         (PrivateAUCClassifier(rounds=0), "rounds"),
         (PrivateAUCClassifier(step="far"), "^step: got"),
         (PrivateAUCClassifier(epsilon=-1.0), "epsilon"),
-        (PrivateAUCClassifier(random_state=-3), "seed"),
+        (PrivateAUCClassifier(random_state=-3), "random_state: got -3"),
+        (PrivateAUCClassifier(random_state="a"), "random_state: got 'a'"),
     ],
 )
 def test_fit_refuses_invalid_parameters(model: Any, key: str) -> None:
