@@ -83,6 +83,14 @@ static PyArrayObject *numbers(PyObject *object, int axes, Py_ssize_t last) {
     return a && rows_contiguous(a) && (last < 0 || PyArray_DIM(a, axes - 1) == last) ? a : NULL;
 }
 
+/* A tuple of two new objects, which it takes over; NULL if one could not be made. */
+static PyObject *pair(PyObject *first, PyObject *second) {
+    PyObject *both = first && second ? PyTuple_Pack(2, first, second) : NULL;
+    Py_XDECREF(first);
+    Py_XDECREF(second);
+    return both;
+}
+
 typedef struct {
     PyArrayObject *rows, *counts;
     Py_ssize_t N, d, b;
@@ -128,14 +136,8 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
             from += n[i] * r.d, to += n[i], size += norm ? n[i] : 0;
         }
         Py_END_ALLOW_THREADS
-        PyObject *both = PyTuple_Pack(2, out, sizes);
-        Py_DECREF(out);
-        Py_DECREF(sizes);
-        return both;
     }
-    Py_XDECREF(out);
-    Py_XDECREF(sizes);
-    return NULL;
+    return pair(out, sizes);
 }
 
 PyDoc_STRVAR(weighted_sums_doc, "weighted_sums(coefficients, rows, counts)\n--\n\n"
@@ -159,14 +161,8 @@ static PyObject *weighted_sums(PyObject *Py_UNUSED(module), PyObject *const *arg
             from += n[i] * r.d, c += n[i], to += r.d;
         }
         Py_END_ALLOW_THREADS
-        PyObject *both = PyTuple_Pack(2, out, totals);
-        Py_DECREF(out);
-        Py_DECREF(totals);
-        return both;
     }
-    Py_XDECREF(out);
-    Py_XDECREF(totals);
-    return NULL;
+    return pair(out, totals);
 }
 
 static PyMethodDef methods[] = {
