@@ -46,8 +46,8 @@ static inline __attribute__((always_inline)) void some_products(Row rows, Row v,
 static inline __attribute__((always_inline)) void all_products(Row rows, Row v, Py_ssize_t n, Py_ssize_t d, const int norm,
                                                                double *restrict out, double *restrict sizes) {
     Py_ssize_t k = 0;
-    for (; k + MOST <= n; k += MOST) some_products(rows + k * d, v, MOST, d, norm, out + k, sizes + k);
-    for (; k < n; k++) some_products(rows + k * d, v, 1, d, norm, out + k, sizes + k);
+    for (; k + MOST <= n; k += MOST) some_products(rows + k * d, v, MOST, d, norm, out + k, norm ? sizes + k : NULL);
+    for (; k < n; k++) some_products(rows + k * d, v, 1, d, norm, out + k, norm ? sizes + k : NULL);
 }
 
 BY_PROCESSOR
