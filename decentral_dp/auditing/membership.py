@@ -112,8 +112,8 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
         shape = published[name].shape if name in published else None
         if shape is None or len(shape) != 2 or shape[1] != width:
             raise InputError(
-                f"audit: no published {name} to score records with (got {'none' if shape is None else shape}, expected "
-                f"{width} columns). Fix: use the unchanged run folder and data, or a run of another algorithm."
+                f"audit: published {name} has the wrong shape (got {'none' if shape is None else shape}, expected "
+                f"(agents, {width})). Fix: use the unchanged run folder and data, or a run of another algorithm."
             )
     model = {name: published[name].mean(axis=0) for name in widths}
     members = concatenate(job.records["train"])

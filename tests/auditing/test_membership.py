@@ -259,7 +259,7 @@ def test_gossip_is_attacked_at_the_published_x() -> None:
 
 def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
     job = build(load("dp_bilevel_breast_cancer"))
-    with pytest.raises(InputError, match="no published y to score records with"):
+    with pytest.raises(InputError, match="published y has the wrong shape \\(got none"):
         attack_run(job, {"x": np.zeros((1, job.problem.p))})
 
 
