@@ -34,6 +34,7 @@ from decentral_dp.auditing.transcripts import (
     Made,
     Membership,
     Neighbours,
+    Noise,
     Query,
     Transcript,
     grid_of,
@@ -214,11 +215,8 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
     It is ±inf if a data set cannot produce the transcript. For mechanisms other than Gaussian and Laplace it is the
     ratio for normal noise, which is a score but not a likelihood.
     """
-    return sum_of_ratios(
-        (log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key]))
-        for key in transcript.releases
-        if key in first and key in second
-    )
+    keys = [key for key in transcript.releases if key in first and key in second]
+    return sum_of_ratios(zip(*(log_likelihoods(transcript, keys, side) for side in (first, second)), strict=True))
 
 
 def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
@@ -228,39 +226,52 @@ def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
     return 0.0 if math.isnan(total) else float(total)
 
 
-def log_likelihood(transcript: Transcript, key: Key, query: Made) -> float:
-    """Compute the log-density of one release given all earlier ones, up to a constant.
+def log_likelihoods(transcript: Transcript, keys: Sequence[Key], queries: Mapping[Key, Made]) -> list[float]:
+    """Compute the log-density of each release given all earlier ones, up to constants.
 
     Args:
         transcript: transcript of a run.
-        key: index and channel of the release.
-        query: query, or distribution of the choice, in one data set.
+        keys: indices and channels of the releases.
+        queries: key → query, or distribution of the choice, in one data set.
 
     Returns:
-        The log-density; −inf if the release is impossible.
+        The log-densities; −inf if a release is impossible.
     """
-    released, noise = transcript.releases[key], transcript.noise[key]
-    if isinstance(query, ChoiceDistribution):
-        return query.log_at(released)
-    if noise is None:
-        value = _value(query)
-        # The second comparison is slow.
-        is_same = released.shape == value.shape and bool((released == value).all())
-        is_equal = is_same or np.array_equal(released, value, equal_nan=True)
-        return 0.0 if is_equal else -math.inf
-    g = grid_of(noise)
-    if key in transcript.noise_means:
-        released = released - transcript.noise_means[key]
-    integers = np.rint((released - query.public) / g)
-    private = np.zeros_like(released) if query.private is None else query.private
-    if noise.mechanism == LAPLACE:
-        # Rounded down with probability 1 − up, else up, plus a difference of two geometric variables.
-        scale, floor = noise.scale / g, np.floor(private / g)
-        up, steps = private / g - floor, integers - floor
-        rounded_up = np.expm1((np.abs(steps) - np.abs(steps - 1.0)) / scale)
-        return float((-np.abs(steps) / scale + np.log1p(up * rounded_up)).sum())
-    centre = private / g if noise.mechanism.rounds_at_random(noise.width) else np.rint(private / g)
-    return float((-0.5 * ((integers - centre) * (g / (noise.scale * noise.mechanism.deviation))) ** 2).sum())
+    logs, normal = dict[Key, float](), dict[tuple[int, ...], list[tuple[Key, Query, Noise]]]()
+    for key in keys:
+        released, noise, query = transcript.releases[key], transcript.noise[key], queries[key]
+        if isinstance(query, ChoiceDistribution):
+            logs[key] = query.log_at(released)
+        elif noise is None:
+            value = _value(query)
+            # The second comparison is slow.
+            is_equal = np.array_equal(released, value) or np.array_equal(released, value, equal_nan=True)
+            logs[key] = 0.0 if is_equal else -math.inf
+        elif noise.mechanism == LAPLACE:
+            g = grid_of(noise)
+            integers = np.rint((released - transcript.noise_means.get(key, 0.0) - query.public) / g)
+            private = np.zeros_like(released) if query.private is None else query.private
+            # Rounded down with probability 1 − up, else up, plus a difference of two geometric variables.
+            scale, floor = noise.scale / g, np.floor(private / g)
+            up, steps = private / g - floor, integers - floor
+            rounded_up = np.expm1((np.abs(steps) - np.abs(steps - 1.0)) / scale)
+            logs[key] = float((-np.abs(steps) / scale + np.log1p(up * rounded_up)).sum())
+        else:
+            normal.setdefault(released.shape, []).append((key, query, noise))
+    for shape, group in normal.items():
+        # All releases of one shape in the same calls, since an audit has hundreds per run.
+        zeros = np.zeros(shape)
+        arrays, numbers = list[tuple[Array, ...]](), list[tuple[float, ...]]()
+        for key, query, n in group:
+            private = zeros if query.private is None else query.private
+            arrays.append((transcript.releases[key], transcript.noise_means.get(key, zeros), query.public, private))
+            numbers.append((grid_of(n), n.scale * n.mechanism.deviation, n.mechanism.rounds_at_random(n.width)))
+        released, mean, public, private = np.array(arrays).reshape(len(group), 4, -1).swapaxes(0, 1)
+        g, deviation, is_random = np.array(numbers).T[..., None]
+        centre = np.where(is_random, private / g, np.rint(private / g))
+        distance = (np.rint((released - mean - public) / g) - centre) * (g / deviation)
+        logs.update(zip((key for key, _, _ in group), (-0.5 * distance**2).sum(axis=1).tolist(), strict=True))
+    return [logs[key] for key in keys]
 
 
 def _value(query: Query) -> Array:
@@ -607,7 +618,7 @@ def _coordinate(u: Array, v: Array) -> tuple[float, float]:
 
 
 def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: float) -> float:
-    with_it, without = (sum(log_likelihood(transcript, k, replay[k]) for k in keys) for replay in side)
+    with_it, without = (sum(log_likelihoods(transcript, keys, replay)) for replay in side)
     if rate >= 1.0:
         return with_it
     return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))

@@ -182,18 +182,13 @@ class DenseLayers:
         self, weights: Array, rows: Rows, cotangents: Cotangents, bound: float, norm: Norm, whole: float
     ) -> Array:
         """Compute `clipped_sums` of a linear model with one output, whose gradient is δ (a, γ)."""
-        total = np.empty_like(weights)
         with np.errstate(all="ignore"):
-            outputs, norms = forward_and_sizes(rows, weights[:, :-1], norm)
+            outputs, sizes = forward_and_sizes(rows, weights[:, :-1], norm)
             outputs += spread(self.bias * weights[:, -1:], rows)
-            norms += self.bias if norm == "l1" else self.bias**2
-            if norm == "l2":
-                np.sqrt(norms, out=norms)
-            norms += UNDERFLOW
+            norms = (sizes + self.bias if norm == "l1" else np.sqrt(sizes + self.bias**2)) + UNDERFLOW
             slopes = cotangents(slice(None), slice(None), outputs[..., None])[..., 0]
-            total[:, :-1], bias_sums = weighted_sums(clip_coefficients(slopes, norms, bound, whole), rows)
-            np.multiply(self.bias, bias_sums, out=total[:, -1])
-        return total
+            sums, bias_sums = weighted_sums(clip_coefficients(slopes, norms, bound, whole), rows)
+            return np.concatenate([sums, self.bias * bias_sums[:, None]], axis=1)
 
     def _layers(self, weights: Array) -> list[_Views]:
         """Return views of every layer of weights (g, p): the rows of A and b."""
