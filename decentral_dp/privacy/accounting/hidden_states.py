@@ -142,13 +142,14 @@ def hidden_mu(
         rounds.factors[rounds.factor_index[t]][np.ix_(inside[t], hidden[t - 1])].any()
         for t in range(1, len(rounds.noise))
     )
+    all_send = np.isfinite(rounds.noise).all() and rounds.noise.all()
     average_is_seen = rounds.weights.any() and (radius is not None or rounds.observed[-1].any())
     fault = ""
     if any(unseen_inputs):
         fault = "an adversary must see all inputs of its members"
     elif inside[:, victims].any():
         fault = "the victim must not be a member of the adversary"
-    elif rounds.covariance is not None and (inside.any() or not rounds.noise.all() or average_is_seen):
+    elif rounds.covariance is not None and (not all_send or average_is_seen):
         fault = (
             "correlated noise requires that all agents send in every round, none of them is a member, and no last "
             "message is observed with an average"

@@ -263,6 +263,9 @@ def test_pairwise_noise_has_values_of_another_solver() -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="observed with an average"):
         hidden_mu(rounds, [0], np.ones((1, 8)), radius=0)
+    for noise in (0.0, np.nan):
+        with pytest.raises(ValueError, match="all agents send in every round"):
+            hidden_mu(rounds._replace(noise=np.full((1, 8), noise)), [0], np.ones((1, 8)))
 
 
 def exact_mu(maps: Array, moves: Array, noise: Array, view: Array) -> float:
