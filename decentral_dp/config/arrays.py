@@ -86,6 +86,8 @@ def scenario_of_arrays(
     Raises:
         InputError: an argument is invalid.
     """
+    if y is None:
+        raise InputError("y: missing (expected labels, or the name of a column of X). Fix: pass y.")
     X, y, owners = join_agents(X, y)
     columns = [name for name in (y, agents) if isinstance(name, str)]
     for name in columns:

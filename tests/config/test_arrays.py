@@ -104,6 +104,7 @@ def test_predictions_are_classes_of_raw_features() -> None:
     [
         ({}, r"^scenario: missing\. Fix"),
         ({"scenario": "dp_dsgd", "X": FEATURES}, r"^X: cannot be combined with a scenario\. Fix: pass data"),
+        ({"X": FEATURES[0], "agents": 3}, r"^y: missing"),
         ({"X": FEATURES[0], "y": LABELS[0]}, r"^agents: missing\. Fix"),
         ({"X": list(FEATURES), "y": LABELS[0]}, r"^y: wrong lengths"),
         ({"X": list(FEATURES), "y": 1}, r"^y: wrong lengths"),
