@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -202,12 +201,7 @@ def _flat(rows: Rows) -> tuple[Array, NDArray[np.int64]]:
     if isinstance(rows, Joined):
         return rows.rows[0], rows.counts
     g, n, d = rows.shape
-    return np.ascontiguousarray(rows).reshape(g * n, d), _equal_counts(g, n)
-
-
-@lru_cache(maxsize=64)
-def _equal_counts(agents: int, records: int) -> NDArray[np.int64]:
-    return np.full(agents, records)
+    return np.ascontiguousarray(rows).reshape(g * n, d), np.full(g, n)
 
 
 def _sum_lanes(terms: Array) -> Array:
