@@ -203,14 +203,20 @@ class Job:
         baseline_plans = [baseline_jobs(*each) if baselines else {} for each in planned]
         all_jobs = [self._with_new_noise(), *(job for _, job in repeats)]
         further = [None if out is None else Path(out) / SEEDS_FOLDER / str(k) for k in range(2, seeds + 1)]
-        runs = []
+        runs: list[runner.Run] = []
         callback = join_callbacks(callbacks)
         try:
-            for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
-                run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
-                places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
-                ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
-                runs.append(replace(run, baselines=ran))
+            if out is None and not (callbacks or metrics or stop or budget):
+                pairs = list(zip(all_jobs, baseline_plans, strict=True))
+                finished = runner.run_jobs([each for job, others in pairs for each in (job, *others.values())])
+                for _, others in pairs:
+                    runs.append(replace(next(finished), baselines={name: next(finished) for name in others}))
+            else:
+                for job, others, folder in zip(all_jobs, baseline_plans, [out, *further], strict=True):
+                    run = runner.run_job(job, folder, callback, Watch(metrics, stop), budget)
+                    places = {name: run.folder and run.folder / BASELINES_FOLDER / name for name in others}
+                    ran = {name: runner.run_job(each, places[name], callback) for name, each in others.items()}
+                    runs.append(replace(run, baselines=ran))
         except Stopped as stopped:
             if not baselines and seeds == 1:
                 raise

@@ -52,6 +52,7 @@ from decentral_dp.problems.protocol import (
 from decentral_dp.problems.records import (
     concatenate,
     count_records,
+    join_blocks,
     join_records,
     regulariser_matrices,
     stacked_by_count,
@@ -367,6 +368,25 @@ class LocalDataset:
         self._full_batch: Batch | None = None
         # Cyclic batches: agent and split → public order of the records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
+
+    @classmethod
+    def join(cls, parts: Sequence[LocalDataset]) -> LocalDataset:
+        """Return the agents of several blocks of one problem, sampling, clip and network as one block, in order."""
+        first = parts[0]
+
+        return cls(
+            np.concatenate([part.agents for part in parts]),
+            first._problem,
+            {k: join_blocks([part._records[k] for part in parts]) for k in SPLITS},
+            np.concatenate([part.neighbour_weight for part in parts])[:, 0],
+            first._stream,
+            first._clip,
+            Streams.join([part._batches for part in parts]),
+            first.network,
+            first._unit,
+            np.concatenate([part.kept_weight for part in parts])[:, 0],
+            {k: np.concatenate([part.weights[k] for part in parts]) for k in first.weights},
+        )
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
         """Return public randomness of round t (see `Network.public_rng`)."""

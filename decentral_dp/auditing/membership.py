@@ -37,6 +37,7 @@ from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob, require_records
+from decentral_dp.simulation.jobs.joined import MOST_RUNS
 from decentral_dp.simulation.result import (
     is_private,
     plain,
@@ -45,7 +46,7 @@ from decentral_dp.simulation.result import (
     require_run_folder,
     text_of,
 )
-from decentral_dp.simulation.run import run_job
+from decentral_dp.simulation.run import run_jobs
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.simulation.summary import claim_of, statement_of
 
@@ -329,10 +330,12 @@ def infer_membership(
     with refuse_damaged(folder, "audit"):
         scores = [attack_run(job, published)]
     report(1, runs)
-    while len(scores) < runs:
-        run = run_job(build_job(repetition(job.scenario, len(scores))))
-        scores.append(attack_run(run.simulation(), run.published))
-        report(len(scores), runs)
+    # Runs of one shape are computed together.
+    for first in range(1, runs, MOST_RUNS):
+        numbers = range(first, min(first + MOST_RUNS, runs))
+        for run in run_jobs([build_job(repetition(job.scenario, number)) for number in numbers]):
+            scores.append(attack_run(run.simulation(), run.published))
+            report(len(scores), runs)
     inference = judge_attacks(job, scores)
     if out is not None:
         # AUCs read the private records.

@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.central.selection import FiniteExponential, RegularisedSelection, even_points
 from decentral_dp.data.streams import Draw, draw_batch
-from decentral_dp.engines.host import LEAST_SUMMED, Host
+from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
-from decentral_dp.exchange import Bundle, Released, senders_of
+from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
@@ -47,6 +47,7 @@ from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.privacy.time_factors import carried_noise, empty_past, next_past
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.jobs.joined import MOST_RUNS, can_join, join_runs
 
 
 @dataclass(frozen=True)
@@ -518,8 +519,8 @@ def _make_query(value: Any) -> Query | None:
     return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
 
 
-# Largest number of runs, and of floats of their releases and records, in memory at once.
-_MOST_RUNS, _MOST_NUMBERS = 32, 2**22
+# Largest number of floats of releases and records of runs in memory at once.
+_MOST_NUMBERS = 2**22
 # Channel → (K, d) public and private part of the victim's value in each run; the private part is None for an array.
 _Values = dict[str, tuple[Array, Array | None]]
 
@@ -527,19 +528,12 @@ _Values = dict[str, tuple[Array, Array | None]]
 def runs_at_once(job: PlannedJob) -> int:
     """Return the number of runs of a job that are computed together; 1 if they run one by one.
 
-    The runs are agents of one network without edges between runs. The bits of an agent do not depend on other agents of
-    its block, and noise is keyed by run and agent. So each transcript and replay is bitwise identical to a single run.
-    Jobs whose network or noise changes over rounds, and custom algorithms, run one by one. Large complete graphs are
-    summed in another order.
+    Transcripts and replays are bitwise those of single runs.
     """
-    if not isinstance(job, GossipJob) or not job.holds_records or not job.components.has_proved_plan:
-        return 1
-    senders = senders_of(job.algorithm, job.public_network)
-    changes = (senders, job.topology.over_time, job.pairs, job.factor, job.attack, job.aggregation, job.compression)
-    if job.has_server or any(part is not None for part in changes) or job.n_agents >= LEAST_SUMMED:
+    if not can_join(job):
         return 1
     numbers = job.n_agents * sum(c.dimension * c.rounds.size for c in job.ledger.channels)
-    return max(1, min(_MOST_RUNS, _MOST_NUMBERS // max(numbers, job.shards.features.size, 1)))
+    return max(1, min(MOST_RUNS, _MOST_NUMBERS // max(numbers, job.shards.features.size, 1)))
 
 
 def _rows_of_values(values: Mapping[str, Any], rows: slice) -> _Values:
@@ -610,7 +604,7 @@ def observe_runs(job: PlannedJob, victim: int, roots: Sequence[Root]) -> list[Tr
     """
     if not isinstance(job, GossipJob) or runs_at_once(job) == 1:
         return [observe(job.with_root(root), victim) for root in roots]
-    m, node = job.n_agents, job.node_of_runs(roots, np.arange(job.n_agents))
+    m, node = job.n_agents, join_runs([job.with_root(root) for root in roots], np.arange(job.n_agents))
     listener: Any = _RunListener(node.make_releaser(), len(roots), victim)
     host = Host(node._replace(make_releaser=lambda: listener), job.rounds)
     messages = [host.advance()]
@@ -645,7 +639,7 @@ def replay_runs(job: PlannedJob, victim: int, transcripts: Sequence[Transcript])
     if not isinstance(job, GossipJob) or runs_at_once(job) == 1:
         return [replay(job, victim, transcript) for transcript in transcripts]
     script: Any = _RunScript(transcripts)
-    node = job.node_of_runs([t.root for t in transcripts], np.array([victim]))
+    node = join_runs([job.with_root(t.root) for t in transcripts], np.array([victim]))
     host = Host(node._replace(make_releaser=lambda: script), job.rounds)
     host.advance()
     for blocks in zip(*(t.messages[:-1] for t in transcripts), strict=True):

@@ -200,9 +200,10 @@ class Host:
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent = RecentValues(node.average)
         # Squared lengths above which a released value has diverged.
-        largest, scale = np.finfo(np.float64).max, protocol.MOST_OF_SCALE * node.public_scale
-        self._limit = min(scale * scale, float(largest))
+        largest, scale = np.finfo(np.float64).max, protocol.MOST_OF_SCALE * np.asarray(node.public_scale)
         with np.errstate(over="ignore"):
+            self._limit = np.minimum(scale * scale, largest)
+            self._least_limit = float(self._limit.min())
             self._limits = {
                 c: np.minimum(np.square(scale + protocol.MOST_OF_SCALE * np.linalg.norm(v, axis=1)), largest)
                 for c, v in self._latest.items()
@@ -230,7 +231,7 @@ class Host:
         except USER_ERRORS as error:
             raise_in_round(error, self._round + 1)
         # The sum of squares of the block bounds that of each agent, and is faster.
-        if self._divergence is None and not float(np.vdot(message, message)) <= self._limit:
+        if self._divergence is None and not float(np.vdot(message, message)) <= self._least_limit:
             self._divergence = self._first_too_long(self._own)
         if self._undrained is not None:
             self._undrained.append(protocol.ReleasedValues(self._index, dict(self._own)))

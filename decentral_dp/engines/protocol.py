@@ -68,9 +68,9 @@ class AgentNode(NamedTuple):
         compression: compression of messages, default None.
         attack: Byzantine agents, default none; requires a single block.
         aggregation: robust aggregation, default weighted sums; requires a single block.
-        public_scale: public length of an agent's releases. A run has diverged above `MOST_OF_SCALE` times the sum of
-            this scale and the length of the start. By default the scale is infinite, so that only values that are not
-            finite diverge.
+        public_scale: public length of an agent's releases, one number or (b,). A run has diverged above
+            `MOST_OF_SCALE` times the sum of this scale and the length of the start. By default the scale is infinite,
+            so that only values that are not finite diverge.
     """
 
     agents: NDArray[np.int64]
@@ -87,7 +87,7 @@ class AgentNode(NamedTuple):
     compression: Compression | None = None
     attack: Attack | None = None
     aggregation: Aggregation | None = None
-    public_scale: float = math.inf
+    public_scale: float | Array = math.inf
 
     def with_boundary(self, boundary: Boundary) -> AgentNode:
         """Return the block that reads its own message and the rows that other blocks send."""

@@ -139,6 +139,15 @@ class ScheduledReleaser:
         # Channels and widths → a round, and the noise of this and the next rounds.
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
+    @classmethod
+    def join(cls, parts: Sequence[ScheduledReleaser]) -> ScheduledReleaser:
+        """Return the releaser of the agents of several blocks with independent noise, which differ in scales only."""
+        first, schedules = parts[0], {}
+        for c, schedule in first.schedules.items():
+            scales, decays = ([getattr(p.schedules[c], name) for p in parts] for name in ("scale", "decay"))
+            schedules[c] = replace(schedule, scale=np.concatenate(scales), decay=np.concatenate(decays))
+        return cls(first.mechanism, schedules, Streams.join([p._streams for p in parts]), first.releases_per_round)
+
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
         """Release the values of a block and charge them. Index 0 is data-independent and costs nothing.
 

@@ -71,6 +71,14 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
         return RecordPairs(*pair) if isinstance(agent, slice) else pair
 
 
+def join_blocks(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """Join the records of the agents of several blocks, one block after the other."""
+    if not all(isinstance(part, ByAgent) for part in parts):
+        return [records for part in parts for records in part]
+    counts = np.concatenate([count_records(part) for part in parts])
+    return ByAgent(concatenate([concatenate(part) for part in parts]), np.cumsum([0, *counts]))
+
+
 def count_records(records: Sequence[Any]) -> NDArray[np.int64]:
     """Return the number of records of each agent, (m,)."""
     if isinstance(records, ByAgent):

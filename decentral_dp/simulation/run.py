@@ -10,8 +10,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +53,8 @@ from decentral_dp.simulation.folder.journal import (
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
 from decentral_dp.simulation.folder.published import write_published
 from decentral_dp.simulation.jobs.build import build_job, with_blocks
-from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
+from decentral_dp.simulation.jobs.joined import group_jobs, start_joined
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import TrainedModel, model_of
 from decentral_dp.simulation.result import (
@@ -569,6 +570,35 @@ def run_job(
     return _run_in_folder(job, begin(folder, job), progress, watch)
 
 
+def run_joined(jobs: Sequence[PlannedJob]) -> list[Run | None]:
+    """Run the planned jobs of one shape together, without folders and with the bits of single runs.
+
+    Args:
+        jobs: planned jobs.
+
+    Returns:
+        The run of each job, or None for a job that must run by itself. `Run.result.seconds` is the time of a group
+        divided by its number of runs.
+    """
+    runs: list[Run | None] = [None] * len(jobs)
+    for members in group_jobs(jobs):
+        group, start = [cast(GossipJob, jobs[k]) for k in members], time.perf_counter()
+        # A single run repeats an error, and belongs to one job.
+        with suppress(*USER_ERRORS), threadpool_limits(limits=1):
+            observed = [_observe_run(job) for job in group]
+            outcomes = start_joined(group, [control for _, control in observed])
+            seconds = (time.perf_counter() - start) / len(group)
+            for k, (rows, _), outcome in zip(members, observed, outcomes or (), strict=outcomes is not None):
+                runs[k] = _finish(jobs[k], rows, outcome, seconds)
+    return runs
+
+
+def run_jobs(jobs: Sequence[PlannedJob]) -> Iterator[Run]:
+    """Run planned jobs without folders, as by `run_job`; those of one shape are computed together."""
+    for job, run in zip(jobs, run_joined(jobs), strict=True):
+        yield run or run_job(job)
+
+
 def steps_of_job(
     job: PlannedJob, out: str | Path | None, every: int, draw: Callable[[Run], None], budget: Budget | None = None
 ) -> Generator[Step, None, Run]:
@@ -615,13 +645,21 @@ def _run(
 ) -> Run:
     start = time.perf_counter()
     rows, outcome = _perform(job, progress, watch, journal, interruption)
+    seconds, failures = time.perf_counter() - start, progress.failures if isinstance(progress, Callbacks) else ()
+    return _finish(job, rows, outcome, seconds, failures, None if journal is None else journal.folder)
+
+
+def _finish(
+    job: PlannedJob,
+    rows: Sequence[Row],
+    outcome: Outcome,
+    seconds: float,
+    failures: Sequence[CallbackFailure] = (),
+    folder: Path | None = None,
+) -> Run:
     ledger = released_ledger(job, outcome.ledger)
-    seconds = time.perf_counter() - start
     metrics = measuring.tabulate(rows, agent_names(job.topology.labels))
-    result = collect_result(
-        job, outcome, metrics, seconds, progress.failures if isinstance(progress, Callbacks) else ()
-    )
-    last, folder = outcome.last_snapshot, None if journal is None else journal.folder
+    result, last = collect_result(job, outcome, metrics, seconds, failures), outcome.last_snapshot
     return Run(
         scenario=job.scenario,
         simulation=Secret("the records and the noise of a run", job),
@@ -688,6 +726,21 @@ def _perform(
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
 ) -> tuple[list[Row], Outcome]:
+    rows, control = _observe_run(job, progress, watch, journal, interruption)
+    table = job.scenario.run
+    # Products with one agent's records are too small for two BLAS threads.
+    with threadpool_limits(limits=1):
+        return rows, job.start(engine_of(table.engine, table.place), control)
+
+
+def _observe_run(
+    job: PlannedJob,
+    progress: Callback | None = None,
+    watch: Watch = Watch(),  # noqa: B008 # immutable
+    journal: RunInProgress | None = None,
+    interruption: Interruption | None = None,
+) -> tuple[list[Row], RunControl]:
+    """Return the observer of a run, and the rows of its metrics, to which the observer appends."""
     evaluator, report = job.evaluator(), Reporter(progress, "rounds")
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     epsilons = spent_by_round(job, evaluation_rounds)
@@ -739,9 +792,6 @@ def _perform(
             epsilon = next(e for t, e in epsilons.items() if t >= s.round)
             report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 
-    table = job.scenario.run
-    engine = engine_of(table.engine, table.place)
-
     def check_machines(machines: Sequence[str]) -> None:
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:
             # Both ends of an edge round the same draw to the grid, and must get the same number.
@@ -758,9 +808,7 @@ def _perform(
     )
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.releases is not None, states=journal.states)
-    # Products with one agent's records are too small for two BLAS threads.
-    with threadpool_limits(limits=1):
-        return rows, job.start(engine, control)
+    return rows, control
 
 
 def released_ledger(job: PlannedJob, run_ledger: Ledger) -> Ledger:

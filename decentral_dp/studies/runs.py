@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -31,8 +31,9 @@ from decentral_dp.simulation.budget import Budget, BudgetError
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
+from decentral_dp.simulation.jobs.joined import MOST_RUNS
 from decentral_dp.simulation.result import plain
-from decentral_dp.simulation.run import run_job
+from decentral_dp.simulation.run import Run, run_job, run_joined
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
@@ -96,27 +97,44 @@ def make_task(
     return Task(key, cell.content, str(cell.folder), priced, network, requested)
 
 
-def compute(task: Task) -> Record:
-    """Run or plan one cell. Any error is written into its record."""
+class _Prepared(NamedTuple):
+    """Cell that is ready to run: its task, job, measures of network DP, and jobs of isolated agents."""
+
+    task: Task
+    job: PlannedJob
+    network: dict[str, float]
+    isolated: dict[str, PlannedJob]
+
+
+def compute(tasks: Sequence[Task]) -> list[Record]:
+    """Run or plan cells; runs of one shape are computed together. Any error of a cell is written into its record."""
     started = time.perf_counter()
+    cells = [_catch_errors(_prepare, task) for task in tasks]
+    joined = iter(run_joined([cell.job for cell in cells if isinstance(cell, _Prepared)]))
+    records = [_catch_errors(_run, cell, next(joined)) if isinstance(cell, _Prepared) else cell for cell in cells]
+    seconds = (time.perf_counter() - started) / len(tasks)
+    return [cast(Record, plain(record | {"seconds": seconds})) for record in records]
+
+
+def _catch_errors(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, or the record of its error."""
     try:
-        scenario = load_scenario(task.content, folder=Path(task.folder))
-        record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
+        return function(*arguments)
     except BudgetError as error:
         # Not saved: another budget may allow the run.
-        record = _make_record("failed", str(error))
+        return _make_record("failed", str(error))
     except InputError as error:
-        record = _make_record("refused", str(error))
+        return _make_record("refused", str(error))
     except USER_ERRORS as error:
-        record = _make_record("failed", f"{type(error).__name__}: {error}")
-    return cast(Record, plain(record | {"seconds": time.perf_counter() - started}))
+        return _make_record("failed", f"{type(error).__name__}: {error}")
 
 
-def compute_and_keep(folder: Path, task: Task) -> Record:
-    """Compute one cell, and save it before it is reported."""
-    record = compute(task)
-    _save(folder, task, record)
-    return record
+def compute_and_keep(folder: Path, tasks: Sequence[Task]) -> list[Record]:
+    """Compute cells, and save them before they are reported."""
+    records = compute(tasks)
+    for task, record in zip(tasks, records, strict=True):
+        _save(folder, task, record)
+    return records
 
 
 def _save(folder: Path, task: Task, record: Record) -> None:
@@ -139,7 +157,11 @@ def _make_record(status: Status, reason: str | None, round_: int = 0) -> Record:
     }
 
 
-def _run(scenario: Scenario, task: Task) -> Record:
+def _prepare(task: Task) -> _Prepared | Record:
+    """Plan a cell, and charge the budget with its run; the record of a cell that only plans."""
+    scenario = load_scenario(task.content, folder=Path(task.folder))
+    if task.rounds is not None:
+        return _plan(scenario, task.rounds, task.network)
     # Before the run, since network DP may not support the job.
     job = build_job(scenario)
     if scenario.run.measures is None:
@@ -147,7 +169,15 @@ def _run(scenario: Scenario, task: Task) -> Record:
     pairs = _measure_network(job) if task.network else {}
     # Before the run, since isolated agents may be refused.
     isolated = baseline_jobs(job.components, job, ["alone"]) if _GAINING in task.requested else {}
-    done = run_job(job, budget=task.budget)
+    if task.budget is not None:
+        task.budget.charge(job)
+    return _Prepared(task, job, pairs, isolated)
+
+
+def _run(cell: _Prepared, joined: Run | None) -> Record:
+    """Return the record of a cell, whose run is computed here unless it was joined with others."""
+    task, job, pairs, isolated = cell
+    done = joined or run_job(job)
     result = done.result
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
     curves = {
@@ -260,7 +290,7 @@ def _measure_network(job: PlannedJob) -> dict[str, float]:
 
 
 def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream[Task, Record]:
-    """Compute the cells.
+    """Compute the cells; a process computes cells that differ only in their seed together.
 
     Args:
         tasks: tasks, one for each cell.
@@ -271,12 +301,36 @@ def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None)
     Returns:
         Tasks with their records, in the order of completion.
     """
-    lost, work = partial(_make_record, "failed"), partial(compute_and_keep, folder)
-    if address is not None:
-        for task, record in in_ray(compute, tasks, lost, address):
-            _save(folder, task, record)
-            yield task, record
-    elif jobs == 1:
-        yield from ((task, work(task)) for task in tasks)
-    else:
-        yield from in_processes(work, tasks, lost, jobs)
+    lost, work = (lambda reason: [_make_record("failed", reason)]), partial(compute_and_keep, folder)
+
+    def stream(groups: Sequence[Sequence[Task]]) -> Stream[Sequence[Task], list[Record]]:
+        if address is not None:
+            yield from in_ray(compute, groups, lost, address)
+        elif jobs == 1:
+            yield from ((group, work(group)) for group in groups)
+        else:
+            yield from in_processes(work, groups, lost, jobs)
+
+    groups = _group_by_seed(tasks, jobs)
+    while groups:
+        # If a process ends, the cells of its group are computed one by one.
+        unfinished: list[Sequence[Task]] = []
+        for group, records in stream(groups):
+            if len(records) < len(group):
+                unfinished += [[task] for task in group]
+                continue
+            for task, record in zip(group, records, strict=True):
+                if address is not None:
+                    _save(folder, task, record)
+                yield task, record
+        groups = unfinished
+
+
+def _group_by_seed(tasks: Sequence[Task], jobs: int) -> list[Sequence[Task]]:
+    """Group tasks that differ only in their seed, a few for each process at least."""
+    most = max(1, min(MOST_RUNS, len(tasks) // (2 * jobs)))
+    by_content: dict[str, list[Task]] = {}
+    for task in tasks:
+        content = {key: value for key, value in task.content.items() if key != "seed"}
+        by_content.setdefault(f"{task.folder} {content}", []).append(task)
+    return [group[k : k + most] for group in by_content.values() for k in range(0, len(group), most)]

@@ -259,7 +259,7 @@ def test_scores_average_successful_cells_and_privacy_all_cells() -> None:
 def test_cells_have_the_measures_of_their_kind(kind: Literal["run", "plan"], make: Make) -> None:
     task = make_task(cells(make(kind=kind))[0], kind, "all")
     assert isinstance(task, Task)
-    record = cell_files.compute(task)
+    [record] = cell_files.compute([task])
     assert set(record["finals"]) <= set(list_measures(kind, over_rounds=False))
     assert set(record["curves"]) <= set(list_measures(kind, over_rounds=True))
     assert set(list_measures(kind, over_rounds=True)) <= set(list_measures(kind, over_rounds=False))
@@ -569,9 +569,9 @@ def test_a_killed_worker_fails_one_unsaved_cell(make: Make, tmp_path: Path, monk
     (crash / "sitecustomize.py").write_text(
         "import os, decentral_dp.studies.runs as c\n"
         "real, done = c.compute, []\n"
-        "def compute(task):\n"
-        "    done.append(task)\n"
-        "    return real(task) if len(done) != 2 else os.kill(os.getpid(), 9)\n"
+        "def compute(tasks):\n"
+        "    done.append(tasks)\n"
+        "    return real(tasks) if len(done) != 2 else os.kill(os.getpid(), 9)\n"
         "c.compute = compute\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(crash))
@@ -579,14 +579,36 @@ def test_a_killed_worker_fails_one_unsaved_cell(make: Make, tmp_path: Path, monk
     done = list(
         in_processes(
             partial(cell_files.compute_and_keep, tmp_path),
-            planned,
-            partial(cell_files._make_record, "failed"),
+            [[task] for task in planned],
+            lambda reason: [cell_files._make_record("failed", reason)],
             1,
         )
     )
-    assert [r["status"] for _, r in done] == ["ok", "failed", "ok"]
-    assert "was killed by signal 9" in done[1][1]["reason"]
+    assert [r["status"] for _, [r] in done] == ["ok", "failed", "ok"]
+    assert "was killed by signal 9" in done[1][1][0]["reason"]
     assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_cells_of_a_killed_group_are_computed_one_by_one(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = cells(make(seeds=8))
+    planned = [t for t in (make_task(cell, "run", "last") for cell in listed) if isinstance(t, Task)]
+    groups = [[task.content["seed"] for task in group] for group in cell_files._group_by_seed(planned, 2)]
+    assert groups == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    crash = tmp_path / "crash"
+    crash.mkdir()
+    (crash / "sitecustomize.py").write_text(
+        "import os, decentral_dp.studies.runs as c\n"
+        "real = c.compute\n"
+        "def compute(tasks):\n"
+        "    seeds = [task.content['seed'] for task in tasks]\n"
+        "    return os.kill(os.getpid(), 9) if seeds == [3, 4] or 7 in seeds else real(tasks)\n"
+        "c.compute = compute\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(crash))
+    done = {task.content["seed"]: record["status"] for task, record in cell_files.perform(planned, tmp_path, 2, None)}
+    assert done == dict.fromkeys(range(1, 9), "ok") | {7: "failed"}
 
 
 # --- command line, shipped studies ------------------------------------------------------------------------------------
@@ -616,7 +638,7 @@ def test_shipped_studies(name: str, tmp_path: Path) -> None:
     first.content["algorithm"]["rounds"] = min(5, first.content["algorithm"]["rounds"])
     task = make_task(first, study.kind, study.rounds)
     assert isinstance(task, Task)
-    record = cell_files.compute(task)
+    [record] = cell_files.compute([task])
     assert record["status"] in ("ok", "diverged"), record["reason"]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Protocol, Self, final
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.centring import strip_centring
@@ -576,18 +575,10 @@ class GossipJob(PlannedJob):
             node._replace(over_time=over_time, columns=numbers) for node, numbers in zip(nodes, columns, strict=True)
         ]
 
-    def node_of_runs(self, roots: Sequence[Root], agents: NDArray[np.int64]) -> AgentNode:
-        """Return one block with selected agents of several runs, without edges between runs.
-
-        It reads the messages of all agents of all runs, run after run. The network must not change.
-
-        Args:
-            roots: noise key of each run.
-            agents: numbers of the agents, ascending.
-        """
-        ((_, _, mixing),), runs = agent_blocks(self.public_network.mixing, [self.n_agents]), len(roots)
-        block = np.tile(agents, runs), (0,), sp.csr_array(sp.block_diag([mixing[agents]] * runs, format="csr"))
-        return self._agent_node(block, lambda name: Streams.join([Streams(root, name, agents) for root in roots]))
+    def block_of(self, agents: NDArray[np.int64]) -> AgentNode:
+        """Return one block of selected agents, ascending, which reads the messages of all agents."""
+        ((_, _, mixing),) = agent_blocks(self.public_network.mixing, [self.n_agents])
+        return self._agent_node((agents, (0,), mixing[agents]))
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts
@@ -650,9 +641,9 @@ class GossipJob(PlannedJob):
     def covers(self, ledger: Ledger) -> bool:
         return ledger.same_releases(self.ledger.truncate(ledger.rounds))
 
-    def _agent_node(self, block: Block, streams_of: Callable[[str], Streams] | None = None) -> AgentNode:
+    def _agent_node(self, block: Block) -> AgentNode:
         (agents, neighbours, mixing), members = block, self.scenario.problem.members
-        streams_of = streams_of or partial(Streams, self.root, agents=np.array(members)[agents] if members else agents)
+        streams_of = partial(Streams, self.root, agents=np.array(members)[agents] if members else agents)
         dataset_of = partial(
             LocalDataset,
             agents,
