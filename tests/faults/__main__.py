@@ -27,13 +27,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     failed = False
-    print("| fault | times | resumed | refused | wrong | seconds |\n|---|---|---|---|---|---|")
+    print("| fault | times | runs | errors | seconds |\n|---|---|---|---|---|")
     for kind in options.kinds or KINDS:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as place:
             tally = KINDS[kind](options.times, options.seed, Path(place))
         seconds = time.monotonic() - started
-        numbers = f"{tally.faults} | {tally.resumed} | {tally.refused} | {len(tally.wrong)} | {seconds:.0f}"
+        numbers = f"{tally.faults} | {tally.runs} | {len(tally.wrong)} | {seconds:.0f}"
         print(f"| {kind} | {numbers} |", flush=True)
         for line in tally.wrong:
             print(f"  {line}", file=sys.stderr)

@@ -42,11 +42,10 @@ SCENARIO: dict[str, Any] = {
 
 
 class Tally(NamedTuple):
-    """The number of injected faults and their outcomes; a passed tally has no entry in `wrong`."""
+    """The numbers of injected faults and of complete runs, and the errors of these runs."""
 
     faults: int
-    resumed: int
-    refused: int
+    runs: int
     wrong: list[str]
 
 
@@ -60,7 +59,7 @@ def kill_local(times: int, seed: int, place: Path) -> Tally:
         seed: of the moments.
         place: an empty folder.
     """
-    draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
+    draw, kills, wrong = random.Random(seed), 0, list[str]()
     started = time.monotonic()
     _in_child(place / "whole", place / "whole.log", None)
     length = time.monotonic() - started
@@ -73,9 +72,8 @@ def kill_local(times: int, seed: int, place: Path) -> Tally:
                 kills += 1
                 continue
             break
-        resumed += 1
         wrong += [f"run {number - 1}: {difference}" for difference in _differences(folder, log, place / "whole")]
-    return Tally(kills, resumed, 0, wrong)
+    return Tally(kills, number, wrong)
 
 
 def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:

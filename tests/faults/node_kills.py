@@ -76,7 +76,7 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
                     raise RuntimeError(f"run {runs} failed by itself: {cluster.output()}")
         wrong += [f"run {runs}: {difference}" for difference in unequal(folder, place / "here")]
         runs += 1
-    return Tally(kills, runs, 0, wrong)
+    return Tally(kills, runs, wrong)
 
 
 def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:

@@ -73,7 +73,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
         wrong += ["an actor is left behind"] * bool(ray_actors())
     finally:
         ray.shutdown()
-    return Tally(kills[0], runs, 0, wrong)
+    return Tally(kills[0], runs, wrong)
 
 
 def lose_machines(times: int, seed: int, place: Path) -> Tally:
@@ -135,4 +135,4 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
     finally:
         ray.shutdown()
         cluster.shutdown()
-    return Tally(lost, runs, 0, wrong)
+    return Tally(lost, runs, wrong)
