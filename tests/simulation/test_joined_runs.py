@@ -81,6 +81,26 @@ def test_graphs_and_problems_are_those_of_each_seed(name: str, key: str) -> None
         assert content(run) == content(run_job(job))
 
 
+@pytest.mark.parametrize("name", ["dp_dsgd", "stream_laplace"])
+def test_secret_noise_is_that_of_each_run(name: str) -> None:
+    scenario = load(name, ["algorithm.rounds=3", "problem.seed=1", "topology.seed=1"])
+    jobs = [build(scenario.model_copy(update={"seed": None})) for _ in range(3)]
+    runs = run_joined(jobs)
+    for job, run in zip(jobs, runs, strict=True):
+        assert run is not None
+        assert content(run) == content(run_job(job))
+    assert len({repr(run and run.released["y"].tolist()) for run in runs}) == 3
+
+
+def test_unequal_counts_are_those_of_each_seed() -> None:
+    changes = ['problem.partition={kind="dirichlet",alpha=0.5}', 'problem.weights="records"']
+    jobs = seeds("ring_breast_cancer", *changes)
+    assert len({tuple(job.shards.train_counts.tolist()) for job in jobs}) == 3
+    for job, run in zip(jobs, run_joined(jobs), strict=True):
+        assert run is not None
+        assert content(run) == content(run_job(job))
+
+
 def test_cyclic_batches_are_those_of_each_seed() -> None:
     changes = ['problem.sampling={kind="cyclic",batch_size=8}', 'privacy={guarantee="none"}']
     assert run_joined(seeds("classification", *changes)) == [None] * 3
