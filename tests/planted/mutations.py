@@ -65,11 +65,47 @@ _MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _NETWORK_ROWS = "tests/auditing/test_check.py::test_no_algorithm_fails"
+_JOINED = "tests/simulation/test_joined_runs.py"
 _CHECK = "tests/auditing/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # Checks of components ---------------------------------------------------------------------------------------------
+    Mutation(
+        "one noise key for all joined runs",
+        "privacy/releasers.py",
+        "Streams.join([p._streams for p in parts])",
+        "Streams.join([first._streams for p in parts])",
+        (f"{_JOINED}::test_joined_runs_have_the_bits_of_single_runs[ldp_dsbo]",),
+    ),
+    Mutation(
+        "one key of batches for all joined runs",
+        "participants.py",
+        "Streams.join([part._batches for part in parts])",
+        "Streams.join([first._batches for part in parts])",
+        (f"{_JOINED}::test_joined_runs_have_the_bits_of_single_runs[minibatch_torus]",),
+    ),
+    Mutation(
+        "noise scales of the first of joined runs",
+        "privacy/releasers.py",
+        "([getattr(p.schedules[c], name) for p in parts]",
+        "([getattr(first.schedules[c], name) for p in parts]",
+        (f"{_JOINED}::test_unequal_counts_are_those_of_each_seed",),
+    ),
+    Mutation(
+        "joined runs with the clip of the first",
+        "simulation/jobs/joined.py",
+        "job.sampling, job.clip, job.mechanism",
+        "job.sampling, job.mechanism",
+        (f"{_JOINED}::test_bilevel_runs_with_other_clips_are_not_joined",),
+    ),
+    Mutation(
+        "joined runs that continue after a divergence",
+        "simulation/jobs/joined.py",
+        "        if view.divergence is not None:\n            return None\n",
+        "",
+        (f"{_JOINED}::test_after_a_divergence_every_run_is_repeated_by_itself",),
+    ),
     Mutation(
         "a mechanism that `check` does not test",
         "auditing/check.py",

@@ -71,6 +71,15 @@ def test_runs_that_differ_in_more_than_records_and_noise_are_not_joined(changes:
     assert joined.group_jobs([one, other]) == []
 
 
+def test_bilevel_runs_with_other_clips_are_not_joined() -> None:
+    """Clips do not determine the hyper-parameters here."""
+    one, *others = [
+        build(load("ldp_dsbo", ["algorithm.rounds=3", f"privacy.clip={{x={clip},y=1.0,z=1.0}}"]))
+        for clip in (1, 1, 0.5)
+    ]
+    assert joined.group_jobs([one, *others]) == [[0, 1]]
+
+
 @pytest.mark.parametrize(("name", "key"), [("digits_softmax", "topology.seed"), ("hyper_cleaning", "problem.seed")])
 def test_graphs_and_problems_are_those_of_each_seed(name: str, key: str) -> None:
     """A random graph, and labels that are flipped at random."""
