@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -141,7 +140,7 @@ def utility(figure: Figure, r: Report) -> bool:
     )
     draw_baselines(ax, r, [r.judge["name"]])
     if len(ax.get_legend_handles_labels()[1]) > 1:
-        ax.legend(loc="best", fontsize=8)
+        ax.legend(loc="best")
     ax.set_xlabel(
         f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
     )
@@ -161,11 +160,10 @@ def draw_baselines(ax: Axes, r: Report, names: Sequence[str]) -> None:
             ax.axhline(value, color=style.GREY, linestyle=dash, linewidth=1.2, label=text)
 
 
-_DRAWN_COORDINATES = 100
-# Up to this number of coordinates, the names of features are below the axis.
-_NAMED_COORDINATES = 40
+# Up to the second number of coordinates, the names of features are below the axis.
+_DRAWN_COORDINATES, _NAMED_COORDINATES = 100, 30
 # Additional inches for these names.
-_NAMES_BELOW = 0.9
+_NAMES_BELOW = 1.2
 
 
 def upper_variable(figure: Figure, r: Report) -> bool:
@@ -196,7 +194,7 @@ def upper_variable(figure: Figure, r: Report) -> bool:
     names = [str(name) for name in r.result.problem.get("x_names") or ()]
     if len(names) == index.size <= _NAMED_COORDINATES:
         figure.set_figheight(figure.get_figheight() + _NAMES_BELOW)
-        ax.set_xticks(index, [textwrap.shorten(name, 24, placeholder="…") for name in names], rotation=90, fontsize=7.5)
+        ax.set_xticks(index, [cut_name(name) for name in names], rotation=90, fontsize=9.2)
         ax.set_xlabel("feature whose strength x is the logarithm of")
     else:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
@@ -208,6 +206,8 @@ def upper_variable(figure: Figure, r: Report) -> bool:
 
 
 _DRAWN_AGENTS, _NUMBERED_AGENTS = 200, 30
+# Letters of equally long names of all agents that fit around a ring; the page lists longer ones.
+_MOST_LETTERS = 96
 # Above this number, edges are drawn as pixels, since their paths would make a page too large.
 _DRAWN_EDGES = 1000
 
@@ -237,7 +237,7 @@ def topology(figure: Figure, r: Report) -> bool:
     for drawn in lines:
         drawn.set_rasterized(len(edges) > _DRAWN_EDGES)
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
-    label = f"at δ = {delta_text(privacy.delta)}, {certainty_text(privacy)}"
+    label = f"at δ\u00a0=\u00a0{delta_text(privacy.delta)}, {certainty_text(privacy)}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
     nodes = ax.scatter(
         positions[:, 0],
@@ -255,13 +255,14 @@ def topology(figure: Figure, r: Report) -> bool:
         numbers += f"; ε = {epsilon_text(epsilon.max())}{' each' if m > 1 else ''} {label}"
     # Bright agents have the largest ε.
     bright = (epsilon - epsilon.min()) / np.ptp(epsilon) > 0.6 if differs else np.zeros(m, dtype=bool)
-    names = [str(name) for name in graph.get("labels") or ()]
+    names = [cut_name(str(name)) for name in graph.get("labels") or ()]
+    fits = len(names) == m and m * max(map(len, names)) <= _MOST_LETTERS
     for agent, place in enumerate(positions if m <= _NUMBERED_AGENTS else ()):
         ink = "black" if bright[agent] else "white"
-        ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
-        if len(names) == m and names[agent] != str(agent):
+        ax.text(float(place[0]), float(place[1]), str(agent), color=ink, ha="center", va="center", zorder=4)
+        if fits and names[agent] != str(agent):
             below: dict[str, Any] = {"xytext": (0, -10), "textcoords": "offset points", "ha": "center", "va": "top"}
-            ax.annotate(cut_name(names[agent]), (float(place[0]), float(place[1])), fontsize=7.5, zorder=5, **below)
+            ax.annotate(names[agent], (float(place[0]), float(place[1])), zorder=5, **below)
     # As wide as the figure, so that the title has room.
     middle, (wide, high) = (positions.min(axis=0) + positions.max(axis=0)) / 2, 0.56 * np.ptp(positions, axis=0) + 1e-9
     wide, high = max(wide, 1.55 * high), max(wide / 1.55, high)
@@ -294,7 +295,7 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
 
 
 # Inches, narrow enough to be read on a telephone.
-SIZE = (4.7, 3.3)
+SIZE = (4.2, 3.1)
 Draw = Callable[["Figure", Report], bool]
 
 

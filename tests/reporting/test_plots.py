@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from decentral_dp.reporting.report import curve
 from tests.support.run_folders import (
     ALL_FIGURES,
     axes_of,
+    page_of,
     privacy_of,
+    smallest_letters,
     write_run,
 )
 
@@ -44,6 +47,22 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     band = curve(by_agent, "loss")
     assert band is not None
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
+
+
+def test_letters_are_large_enough_on_a_telephone(certified: Path) -> None:
+    sizes = {path.stem: smallest_letters(path.read_text()) for path in (certified / "plots").glob("*.svg")}
+    assert sizes.keys() == ALL_FIGURES
+    assert min(sizes.values()) >= 11
+
+
+def test_names_of_agents_are_drawn_if_they_fit(tmp_path: Path) -> None:
+    graph = json.loads((write_run(tmp_path / "known") / "result.json").read_text())["topology"]
+    for name, is_drawn in (("Bern", True), ("University Hospital", False)):
+        names = [f"{name} {k}" for k in range(10)]
+        page = page_of(tmp_path / name, changes={"topology": {**graph, "labels": names}})
+        texts = [text.get_text() for text in axes_of("topology", tmp_path / name)[0].texts]
+        assert (names[3] in texts) is is_drawn
+        assert f"3: {names[3]};" in page.text
 
 
 def test_certified_and_claimed_budgets_are_both_on_the_axis(tmp_path: Path) -> None:

@@ -207,6 +207,13 @@ def write_run(
     return folder
 
 
+def smallest_letters(figure: str) -> float:
+    """Return the size in pixels of the smallest letters of an SVG figure on a screen of 390 pixels."""
+    width = float(re.findall(r'viewBox="0 0 (\S+)', figure)[0])
+    sizes = re.findall(r"font(?:-size)?: (?:\w+ )?([\d.]+)px", figure)
+    return min(map(float, sizes)) * 364 / width
+
+
 def rewrite_result(folder: Path, content: Mapping[str, Any] | None = None) -> None:
     """Write a result.json with the digests of its text and of the other files of the folder.
 
