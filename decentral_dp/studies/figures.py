@@ -45,6 +45,8 @@ DASHES = ("-", "--", ":", "-.")
 _COLOURS_OF_LINES = tuple(colour for colour in style.SERIES_COLOURS if colour != style.GREY)
 # Number of panels side by side, and inches of a panel in a figure of a given width.
 _MOST_COLUMNS, _LEAST_WIDTH = 3, 2.0
+# Inches of a figure for narrow screens, in which its letters are large enough.
+NARROW = 3.1
 # A numeric axis with at most this many values has a tick at each.
 _MOST_TICKS = 8
 # Number of letters in a line of a legend, and in an inch of names below a categorical axis.
@@ -113,13 +115,22 @@ def _settings(look: FigureStyle) -> dict[str, Any]:
     return settings | {".".join(path): value for path, value in leaves(look.matplotlib)}
 
 
-def study_figures(measured: Measured) -> Iterator[StudyFigure]:
-    """Draw the plots of a study for which there are numbers."""
-    with style.package_style(_settings(measured.study.style)):
-        for plot in measured.study.plots:
-            figure = draw_plot(plot, measured)
-            if figure is not None:
+def study_figures(measured: Measured, gains: pd.DataFrame) -> Iterator[StudyFigure]:
+    """Draw the plots and gains of a study for which there are numbers.
+
+    Args:
+        measured: numbers of the study.
+        gains: table of `comparisons.gain_table`.
+    """
+    study = measured.study
+    with style.package_style(_settings(study.style)):
+        for plot in study.plots:
+            if (figure := draw_plot(plot, measured)) is not None:
                 yield figure
+        for gain in study.gains:
+            rows = gains[gains["gain"] == gain.name]
+            if rows["mean"].notna().any():
+                yield (_draw_lines if gain.y is None else _draw_diagram)(gain, rows, measured.cells, study.style)
 
 
 def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
@@ -326,21 +337,6 @@ _MEANINGS = {
 }
 
 
-def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[StudyFigure]:
-    """Draw the gains of a study, except those without numbers.
-
-    Args:
-        study: study with gains.
-        table: table of `comparisons.gain_table`.
-        cells: table of `tables.cell_table`.
-    """
-    with style.package_style(_settings(study.style)):
-        for gain in study.gains:
-            rows = table[table["gain"] == gain.name]
-            if rows["mean"].notna().any():
-                yield (_draw_lines if gain.y is None else _draw_diagram)(gain, rows, cells, study.style)
-
-
 def _draw_diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, look: FigureStyle) -> StudyFigure:
     """Draw one panel per pair: fields coloured by the mean gain, with the sign of the verdict."""
     y = str(gain.y)
@@ -419,7 +415,7 @@ def _panels_across(panels: int, look: FigureStyle) -> int:
 def _figure(panels: int, across: int, width: float | None) -> tuple[Figure, list[Axes]]:
     """Make a figure with panels in rows, which share both scales; `width` is in inches, None for the default."""
     down = math.ceil(panels / across)
-    width = width or (5.8 if across == 1 else 3.6 * across)
+    width = width or (5.2 if across == 1 else 3.6 * across)
     # Inches of height per inch of width; panels below each other are flat.
     ratio = 0.46 if across == 1 < down else 0.58 if across == 1 else 0.75
     figure = style.new_figure(width, (0.5 + ratio * width / across) * down)

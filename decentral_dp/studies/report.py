@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +87,11 @@ class Findings:
         return len(self.cells) - len(self.failed)
 
 
-# Width in points from which a figure has the whole width of the page.
-_WIDE = 460.0
-
-
 def study_page(
     findings: Findings,
     plots: Path,
     captions: Mapping[str, str],
+    narrow: Mapping[str, bytes],
     unverified: Sequence[Mapping[str, str]],
     files: Sequence[str],
 ) -> str:
@@ -105,6 +101,7 @@ def study_page(
         findings: finished study.
         plots: folder of its figures.
         captions: name of a figure → caption.
+        narrow: name of a figure → SVG file for narrow screens.
         unverified: custom components of each cell, see `PrivacyStatement`.
         files: names of the files in the folder.
     """
@@ -112,13 +109,11 @@ def study_page(
     # Absolute paths would identify the author.
     names = [{k: name.replace(f"{study.folder}/", "") for k, name in parts.items()} for parts in unverified]
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
-    pictures = []
-    for name, title in named:
-        if name not in captions:
-            continue
-        svg = (plots / f"{name}.svg").read_bytes()
-        width = re.search(rb'viewBox="0 0 (\S+)', svg)
-        pictures.append((name, svg, captions[name], title or name, width is not None and float(width[1]) > _WIDE))
+    pictures = [
+        (name, (plots / f"{name}.svg").read_bytes(), narrow[name], captions[name], title or name)
+        for name, title in named
+        if name in captions
+    ]
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     models = {
         column: "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)

@@ -21,14 +21,14 @@ from decentral_dp.errors import InputError, Stopped, converting, quoted
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own
-from decentral_dp.reporting.style import FORMATS, write_figure
+from decentral_dp.reporting.style import FORMATS, picture_of, write_figure
 from decentral_dp.reporting.terminal import ProgressBar
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import requested_measures
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.comparisons import decide_claim, gain_table
-from decentral_dp.studies.figures import check_style, gain_figures, study_figures
+from decentral_dp.studies.figures import NARROW, check_style, study_figures
 from decentral_dp.studies.measures import (
     NETWORK,
     follows_rounds,
@@ -174,10 +174,12 @@ def _write(
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
     captions = {}
-    for name, figure, caption in itertools.chain(study_figures(measured), gain_figures(study, gains, table)):
+    for name, figure, caption in study_figures(measured, gains):
         write_figure(figure, out / "plots" / name, FORMATS)
         write_whole(out / "plots" / f"{name}.txt", f"{caption}\n".encode())
         captions[name] = caption
+    narrow_style = study.style.model_copy(update={"width": NARROW, "columns": 1})
+    narrow = measured._replace(study=study.model_copy(update={"style": narrow_style}))
     absent = missing_measures(study, values, captions) if table["status"].isin(GOOD).any() else []
     findings = Findings(
         study,
@@ -206,6 +208,7 @@ def _write(
         findings,
         out / "plots",
         captions,
+        {name: picture_of(figure) for name, figure, _ in study_figures(narrow, gains)},
         [record["unverified"] for record in records],
         [path.name for path in out.iterdir()],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from decentral_dp.studies.figures import SIGNS, study_figures
 from decentral_dp.studies.schema import axes, load_study, to_toml
 from decentral_dp.studies.study import check_study, conduct
 from decentral_dp.studies.tables import Measured
+from tests.support.run_folders import Page, smallest_letters
 
 GAP = {"name": "gap", "x": "round", "y": "optimality_gap", "lines": "algorithm.kind", "panels": "privacy.guarantee"}
 BITS = {"name": "bits", "x": "bits", "y": "test_loss", "where": {"algorithm.kind": "extra"}, "panels": GAP["panels"]}
@@ -91,6 +93,15 @@ def test_panels_are_side_by_side_or_stacked_in_the_given_width(draw: Draw) -> No
             assert figure.get_figwidth() == style["width"]
             (legend,) = figure.legends
             assert 0 <= legend.get_window_extent().x0 <= legend.get_window_extent().x1 <= figure.bbox.width
+
+
+def test_narrow_screens_show_every_figure_with_large_letters(draw: Draw, folder: Path) -> None:
+    draw(plots=[GAP, BITS], width=7.0)
+    wide, narrow, *rest = re.findall(
+        r'<figure class="on-(?:wide|narrow)".*?</figure>', (folder / "report.html").read_text(), re.S
+    )
+    assert len(rest) == 2
+    assert smallest_letters(wide) < 7 < 11 < smallest_letters(narrow)
 
 
 @pytest.mark.parametrize("band", ["t", "sd", "quantiles"])
@@ -164,7 +175,7 @@ def test_nothing_is_grey_and_notes_are_in_the_caption(draw: Draw, folder: Path) 
         assert not any(line.get_visible() for line in (*ax.get_xgridlines(), *ax.get_ygridlines()))
     assert not any("n = 4" in text.get_text() for text in texts)
     assert (folder / "plots" / "gap.txt").read_text() == "The gap. n = 4 cells a line. Mean ± standard deviation.\n"
-    assert "n = 4 cells a line. Mean ± standard deviation." in (folder / "report.html").read_text()
+    assert "n = 4 cells a line. Mean ± standard deviation." in Page((folder / "report.html").read_text()).text
     assert (folder / "plots" / "gap.pdf").read_bytes().startswith(b"%PDF")
 
 
@@ -209,4 +220,4 @@ def test_measures_of_different_cells_have_no_figure() -> None:
     means = pd.DataFrame({"algorithm.rounds": [1, 2], "round": [1, 2], "last": True, "name": ["bits", "upper_loss"]})
     means = means.assign(n=1, cells=1, failed=0, mean=3.0, low=np.nan, high=np.nan)
     cells = pd.DataFrame({"algorithm.rounds": [1, 2], "status": "ok"})
-    assert list(study_figures(Measured(study, axes(study), means, cells))) == []
+    assert list(study_figures(Measured(study, axes(study), means, cells), pd.DataFrame())) == []

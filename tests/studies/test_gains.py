@@ -24,9 +24,10 @@ from decentral_dp.studies.comparisons import (
     gain_table,
     gain_words,
 )
-from decentral_dp.studies.figures import gain_figures
+from decentral_dp.studies.figures import study_figures
 from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import check_study, conduct
+from decentral_dp.studies.tables import Measured
 
 Make = Callable[..., Study]
 PAIR = {"name": "tuned", "of": "a", "over": "b"}
@@ -214,4 +215,5 @@ def test_levels_that_pay_are_counted(
     table = gain_table(study, results, listed)
     (sentence,) = gain_words(study.gains[0], table)
     assert paying in sentence
-    assert [name for name, _, _ in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])
+    drawn = [name for name, _, _ in study_figures(Measured(study, [], results, listed), table)]
+    assert drawn == (["gain"] if "pays" in paying else [])
