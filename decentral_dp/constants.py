@@ -37,6 +37,7 @@ from decentral_dp.problems.bilevel.linear import (
     Pull,
     Quadratic,
     SoftmaxHyperparameter,
+    Strengths,
 )
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.protocol import Problem
@@ -625,7 +626,8 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
         return Linear(problem, radius)
     # ‖(a, 1)‖ ≤ √(R² + 1) with an intercept.
     bound = math.hypot(radius, 1.0) if getattr(problem, "intercept", False) else radius
-    loss: LossBounds
+    penalty = getattr(problem, "penalty", None)
+    loss: LossBounds | None = None
     if isinstance(problem, LogisticHyperparameter):
         loss = logistic_loss(bound)
     elif isinstance(problem, SoftmaxHyperparameter | HyperCleaning):
@@ -633,17 +635,16 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
     elif isinstance(problem, Quadratic):
         _check_bound("label_bound", label_bound)
         loss = SquaredLoss(bound, label_bound)
-    else:
-        raise InputError(
-            f'problem.kind: "{getattr(problem, "name", type(problem).__name__)}" has no analytic constants. Fix: use '
-            'another problem, for example "logistic_regularisation", or declare its constants.'
-        )
-    if isinstance(problem, HyperCleaning):
+    if loss is not None and isinstance(problem, HyperCleaning):
         return Weighed(problem, loss)
-    penalty = problem.penalty
-    if isinstance(penalty, Pull):
+    if loss is not None and isinstance(penalty, Pull):
         return Pulled(problem, loss, penalty.ridge)
-    return Regularised(problem, loss, penalty.scale)
+    if loss is not None and isinstance(penalty, Strengths):
+        return Regularised(problem, loss, penalty.scale)
+    raise InputError(
+        f'problem.kind: "{getattr(problem, "name", type(problem).__name__)}" has no analytic constants. Fix: use '
+        'another problem, for example "logistic_regularisation", or declare its constants.'
+    )
 
 
 # Pieces of the box of one upper variable.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath
@@ -243,6 +244,11 @@ def test_groups_of_records_are_weighed() -> None:
 def test_what_has_no_constants_is_refused() -> None:
     with pytest.raises(InputError, match='"meta_learning" has no analytic constants'):
         family_of(MetaLearning.from_dataset(3, 3, ways=2), 1.0, 1.0)
+    # A custom regulariser with a scale of another meaning.
+    custom: Any = SimpleNamespace(scale=1.0)
+    for problem in (LogisticHyperparameter(2, TWO, penalty_override=custom), Quadratic(2, penalty_override=custom)):
+        with pytest.raises(InputError, match="has no analytic constants"):
+            family_of(problem, 1.0, 1.0)
     with pytest.raises(InputError, match=r"label_bound: out of range .got inf"):
         family_of(ridge_regularisation(2), 1.0)
     for radius in (0.0, math.inf, math.nan, -1.0):
