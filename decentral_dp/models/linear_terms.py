@@ -148,7 +148,7 @@ def forward(rows: Rows, *vectors: Array) -> Sequence[Array]:
     return [forward_and_sizes(rows, v)[0] for v in vectors]
 
 
-def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> tuple[Array, Array]:
+def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> list[Array]:
     """Compute `forward` of one vector, and the sizes ‖a‖₁ or ‖a‖₂² of the records.
 
     Coordinate j belongs to lane j mod 8. Each lane is summed in the order of coordinates, and lanes in pairs.
@@ -156,10 +156,10 @@ def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> tu
     Args:
         rows: records (g, n, d), or joined records.
         vector: vector of each agent, (b, d).
-        norm: norm "l1" or "l2"; None (the default) leaves the sizes empty.
+        norm: norm "l1" or "l2"; None (the default) computes no sizes.
 
     Returns:
-        Two arrays (g, n) or (1, N).
+        The products, and with a norm the sizes, each (g, n) or (1, N).
     """
     flat, counts = _flat(rows)
     if _linear is not None:
@@ -168,7 +168,7 @@ def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> tu
         products = _sum_lanes(flat * vector.repeat(counts, axis=0))
         sizes = None if norm is None else _sum_lanes(np.abs(flat) if norm == "l1" else np.square(flat))
     shape = rows.shape[:2]
-    return products.reshape(shape), np.empty(0) if sizes is None else sizes.reshape(shape)
+    return [part.reshape(shape) for part in (products, sizes) if part is not None]
 
 
 def weighted_sums(coefficients: Array, rows: Rows) -> tuple[Array, Array]:
