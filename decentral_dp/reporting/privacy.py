@@ -180,7 +180,7 @@ def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
         # A claim without δ is of pure ε.
         delta = f" at δ = {delta_text(claim.delta)}" if claim.delta else ""
         out.append(("Claimed", f"ε = {epsilon_text(claim.epsilon_max)}{delta} by {claim.source}; not certified."))
-    out += [("Warning", text) for text in warnings(p)]
+    out += [("Warning", text) for text in list_warnings(p)]
     if p.is_trusted:
         records = "all records" if p.pools_records else "sums over every agent's records"
         text = f"by the adversary: {_releases_text(p)}. The coordinator is trusted with {records}."
@@ -188,7 +188,7 @@ def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
     return out
 
 
-def warnings(p: PrivacyStatement) -> list[str]:
+def list_warnings(p: PrivacyStatement) -> list[str]:
     """Return warnings of a δ that is not far below 1/N for N records of an agent, and of a low signal."""
     out, unit, most = [], p.unit_records, p.most_records
     # Publishing one random record of an agent reveals the agent for certain.

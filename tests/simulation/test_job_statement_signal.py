@@ -11,7 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
-from decentral_dp.reporting.privacy import warnings
+from decentral_dp.reporting.privacy import list_warnings
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
@@ -51,14 +51,14 @@ def test_what_noise_swamps_is_said_before_and_after_a_run(scenario: Callable[...
     ratio = plan.privacy.signal["y"].all_releases
     assert ratio is not None
     assert ratio < 1.0
-    (warning,) = warnings(plan.privacy)
+    (warning,) = list_warnings(plan.privacy)
     assert warning.startswith("Noise swamps the steps: over all rounds it moves the average of 5 agents")
     assert f"y {1.0 / ratio:.2g} times" in warning
     assert "Noise swamps the steps" in " ".join(str(plan).split())
-    assert not warnings(decentral_dp.plan(scenario(privacy={"epsilon": 16.0})).privacy)
+    assert not list_warnings(decentral_dp.plan(scenario(privacy={"epsilon": 16.0})).privacy)
 
 
 @pytest.mark.parametrize(("delta", "is_large"), [(0.02, True), (0.002, True), (0.0001, False)])
 def test_a_delta_that_is_not_far_below_one_over_the_records_is_noted(delta: float, is_large: bool) -> None:
     plan = decentral_dp.plan("classification", set={"algorithm.rounds": 20, "privacy.delta": delta})
-    assert any("choose δ far below 1/" in warning for warning in warnings(plan.privacy)) == is_large
+    assert any("choose δ far below 1/" in warning for warning in list_warnings(plan.privacy)) == is_large
