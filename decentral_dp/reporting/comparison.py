@@ -94,9 +94,8 @@ class ComparedRun:
         status = self.result.status
         if self.complete:
             return None if status == "ok" else f"{self.name}: {status}: {reason_text(self.result)}"
-        measured = (
-            "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
-        )
+        last = self.measured_to
+        measured = "nothing was measured yet" if last is None else f"measured up to round {last}"
         reason = (self.result.reason or "it has not ended").removesuffix(".")
         return f"{self.name} is not complete ({reason}); {measured}."
 
@@ -162,9 +161,7 @@ class Comparison:
             privacy = run.result.privacy
             row: dict[str, Any] = {"run": run.name, "guarantee": privacy.guarantee, "delta": privacy.delta}
             row |= {"epsilon": privacy.epsilon_max, "epsilon_pure": privacy.epsilon_pure_max}
-            row["epsilon_published"] = privacy.epsilon_published
-            row["claimed"] = privacy.claimed_epsilon
-            rows.append(row)
+            rows.append(row | {"epsilon_published": privacy.epsilon_published, "claimed": privacy.claimed_epsilon})
         return pd.DataFrame(rows).set_index("run")
 
     @property

@@ -489,13 +489,11 @@ def _warnings(result: RunResult) -> list[str]:
 def evaluated_text(result: RunResult) -> str:
     """Return the evaluated values, in words."""
     n = result.topology["agents"]
-    average = (
-        f"average of the last {result.averaged} released values" if result.averaged > 1 else "last released values"
-    )
+    last = f"average of the last {result.averaged}" if result.averaged > 1 else "last"
     n_scored = scored_agents(n).size
     some = "" if n_scored == n else f" of {n_scored} of the {n} agents"
     return {
-        "released_values": f"{average}{some}",
+        "released_values": f"{last} released values{some}",
         "final_average": f"average of the {n} final models",
         "x_and_y": "published x and y",
         "lower_solution": "exact lower solution at the published x",
@@ -556,10 +554,8 @@ def tabulate_budgets(
     if privacy.view != "all_messages":
         (published, _), (every, _) = stated_epsilons(privacy)
         values_published = [row.epsilon_published for row in rows]
-        columns = [
-            BudgetColumn(published, delta, published, values_published),
-            BudgetColumn(every, delta, every, spent),
-        ]
+        every_column = BudgetColumn(every, delta, every, spent)
+        columns = [BudgetColumn(published, delta, published, values_published), every_column]
     # Gaussian noise has no pure ε.
     if any(math.isfinite(row.epsilon_pure or 0.0) for row in rows):
         columns.append(BudgetColumn("Whole run", "pure ε (δ = 0)", "pure ε", [row.epsilon_pure for row in rows]))
@@ -694,14 +690,8 @@ def tabulate_sites(result: RunResult) -> TextTable | None:
         shown = "–" if value is None else f"{value:.3f}" if of_classes else score_text(value)
         return shown.replace("-", "−")
 
-    heads = (
-        "site",
-        "held out",
-        "alone",
-        "own" if result.personal else "common",
-        "gain (95 % interval)",
-        "collaboration",
-    )
+    common = "own" if result.personal else "common"
+    heads = ("site", "held out", "alone", common, "gain (95 % interval)", "collaboration")
     rows = []
     for site in sites:
         gain = "–" if site.low is None else f"{text(site.gain)} ({text(site.low)} to {text(site.high)})"
@@ -712,9 +702,8 @@ def tabulate_sites(result: RunResult) -> TextTable | None:
     note, columns = f"{measure} of {model} on the site's held-out records. ε does not cover it.", [0, 1, 3]
     if any(site.verdict for site in sites):
         columns = list(range(len(heads)))
-        note += (
-            f" Alone: a model of the site only, at the same ε. {result.seeds} seed{'s' * (result.seeds > 1)}, paired."
-        )
+        seeds = f"{result.seeds} seed{'s' * (result.seeds > 1)}"
+        note += f" Alone: a model of the site only, at the same ε. {seeds}, paired."
         note += " One seed does not contain the noise. Fix: --seeds 3." if result.seeds == 1 else ""
     cells = [[row[k] for k in columns] for row in rows]
     return TextTable([(heads[k], "") for k in columns], [k not in (0, 5) for k in columns], cells, note=note)
