@@ -98,6 +98,17 @@ class Changes(Records, total=False):
     set: Mapping[str, Any] | None
 
 
+class AuditOptions(TypedDict, total=False):
+    """Keyword arguments of `Job.audit`, see `audit`."""
+
+    runs: int
+    adversary: str
+    confidence: float
+    seed: int
+    out: str | Path | None
+    callbacks: Sequence[Callback]
+
+
 class Job:
     """Planned scenario. Its releases and their ε are known before any run.
 
@@ -268,7 +279,7 @@ class Job:
         job = self.simulation()
         return job.with_root(secret_root()) if job.scenario.seed is None else job
 
-    def audit(self, **options: Any) -> AuditResult:
+    def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
         """Audit the job, as `audit`."""
         return audit(self, **options)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from scipy.special import expit
@@ -53,7 +53,15 @@ from decentral_dp.simulation.summary import claim_of, statement_of
 # Scores of records
 
 
-def minimax_scores(problem: Any, x: Array, records: Any) -> Array:
+class ScoresRecords(Protocol):
+    """Minimax problem with a loss of each record."""
+
+    def record_losses(self, x: Array, records: Any) -> Array:
+        """Return the losses of records at a published x (p,), (n,)."""
+        ...
+
+
+def minimax_scores(problem: ScoresRecords, x: Array, records: Any) -> Array:
     """Return the negative loss of each record, (n,), as its score at a published x (p,).
 
     Records are shuffled, since rounding may depend on the position.
@@ -61,7 +69,7 @@ def minimax_scores(problem: Any, x: Array, records: Any) -> Array:
     order = np.random.default_rng(0).permutation(len(records[0]))
     back, shuffled_records, model = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        losses: Array = problem.record_losses(model, shuffled_records)
+        losses = problem.record_losses(model, shuffled_records)
     return -losses[back]
 
 
