@@ -438,9 +438,11 @@ def _finish(
     """Add the labels of both axes, the title above, and the legend: on the right, or below in a fixed width."""
     width, height = figure.get_size_inches()
     size = style.letter_size("font")
-    figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
     panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
     across = panels[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr] # selected so
+    # The middle of the figure is below that of one panel with a legend.
+    label_side: Any = panels[0].set_ylabel if len(panels) == 1 else figure.supylabel
+    label_side(style.side_label(labels[1], figure), fontsize=size)
     for ax in panels[-across:]:
         ax.set_xlabel(textwrap.fill(labels[0], max(12, int(12 * width / across) - 4)))
     if handles:
