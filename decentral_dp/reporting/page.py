@@ -28,8 +28,8 @@ from decentral_dp.reporting.report import Report, read_report, reason_text
 from decentral_dp.simulation.metrics import metric_words
 from decentral_dp.simulation.result import mode_of
 
-# A number and its name: "δ = 1e-5", "0.590 ± 0.02".
-_NUMBERS = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?)")
+# A number and its name, or an option: "δ = 1e-5", "0.590 ± 0.02", "--seeds 3".
+_UNBROKEN = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?|--[a-z][-a-z]*(?: \d+)?)")
 _NUMERALS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"]
 # Largest number of coordinates of x that are listed; more are drawn.
 _LISTED_COORDINATES = 4
@@ -128,10 +128,15 @@ def render(template: str, **values: Any) -> str:
 
 
 def unbroken(text: str) -> Markup:
-    """Keep every number of a text on one line, even in a narrow column."""
+    """Keep every number and every option of a text on one line, even in a narrow column.
+
+    Example:
+        >>> print(unbroken("Fix: --seeds 3."))
+        Fix: <span class="unbroken">--seeds 3</span>.
+    """
     return Markup("").join(
         Markup('<span class="unbroken">{}</span>').format(part) if k % 2 and len(part) > 1 else escape(part)
-        for k, part in enumerate(_NUMBERS.split(printable(text)))
+        for k, part in enumerate(_UNBROKEN.split(printable(text)))
     )
 
 
