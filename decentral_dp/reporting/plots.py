@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from decentral_dp.simulation.statement import PrivacyStatement
+
 
 # Lines that coincide stay visible.
 _DASHES = ("-", "-", "--", "-.", ":")
@@ -103,9 +105,7 @@ def epsilon(figure: Figure, r: Report) -> bool:
         ax.axhline(value, color=colour, linestyle=dash, label=f"{name}: {epsilon_text(value)}")
     style.draw_curves(ax, {certainty_text(privacy): (spent, style.BLUE, "-")})
     style.log_axis(ax, "y", [*levels.values(), *spent.mean])
-    ax.set_ylabel(
-        f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
-    )
+    ax.set_ylabel(_label_spent(privacy))
     word = "Provable" if privacy.guarantee == "as_published" else "Certified"
     planned = " by the end of the plan" if r.result.has_diverged else ""
     style.title(
@@ -113,6 +113,10 @@ def epsilon(figure: Figure, r: Report) -> bool:
         f"{word} ε {'' if every else 'of all messages '}per agent reaches {epsilon_text(privacy.epsilon_max)}{planned}",
     )
     return True
+
+
+def _label_spent(p: PrivacyStatement) -> str:
+    return f"ε spent{'' if p.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(p.delta)}"
 
 
 def utility(figure: Figure, r: Report) -> bool:
@@ -135,15 +139,12 @@ def utility(figure: Figure, r: Report) -> bool:
     ax = figure.subplots()
     mean, low, high = (part[at_score][shown] for part in (score.mean, score.low, score.high))
     ax.fill_between(epsilon_spent[shown], low, high, color=style.BLUE, alpha=0.16, linewidth=0)
-    ax.plot(
-        epsilon_spent[shown], mean, "-", color=style.BLUE, marker="o" if mean.size <= 25 else None, label="this run"
-    )
+    marker = "o" if mean.size <= 25 else None
+    ax.plot(epsilon_spent[shown], mean, "-", color=style.BLUE, marker=marker, label="this run")
     draw_baselines(ax, r, [r.judge["name"]])
     if len(ax.get_legend_handles_labels()[1]) > 1:
         ax.legend(loc="best")
-    ax.set_xlabel(
-        f"ε spent{'' if privacy.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}"
-    )
+    ax.set_xlabel(_label_spent(privacy))
     ax.set_ylabel(r.judge["name"])
     ax.margins(x=0.02)
     style.title(ax, f"{r.judge['name']} {r.judge['text']} at ε = {epsilon_text(float(epsilon_spent[shown][-1]))}")
@@ -239,13 +240,8 @@ def topology(figure: Figure, r: Report) -> bool:
     epsilon = privacy.agents.per_agent([budget.epsilon for budget in privacy.agents.different])
     label = f"at δ\u00a0=\u00a0{delta_text(privacy.delta)}, {certainty_text(privacy)}"
     differs = epsilon.size == m and bool(np.isfinite(epsilon).all()) and np.ptp(epsilon) > 1e-3 * epsilon.max()
-    nodes = ax.scatter(
-        positions[:, 0],
-        positions[:, 1],
-        s=float(np.clip(9000 / m, 6, 330)),
-        c=epsilon if differs else style.BLUE,
-        zorder=3,
-    )
+    size = float(np.clip(9000 / m, 6, 330))
+    nodes = ax.scatter(positions[:, 0], positions[:, 1], s=size, c=epsilon if differs else style.BLUE, zorder=3)
     nodes.set_cmap("cividis")
     nodes.set_edgecolor("white")
     numbers = f": ρ = {graph['rho']:.3f}" if graph["rho"] is not None and m > 1 else ""
