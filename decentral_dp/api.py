@@ -24,7 +24,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, Stopped, converting, option_error, quoted
+from decentral_dp.errors import InputError, Stopped, converting, naming, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -60,6 +60,11 @@ _KEYS = {what: ".".join(place) for what, place in KEYS.items()}
 _KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
 # Keyword → its key in a scenario.
 _SHORT = {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "rounds": "algorithm.rounds"}
+# Keyword of arrays → the beginning of errors about its value.
+_OF_ARRAYS = {
+    **{"X": "problem.data: 'arrays'", "agents": "topology.agents", "data_range": "problem.scale"},
+    **{"classes": "problem.classes", "label_range": "problem.label_range"},
+}
 
 
 class Arrays(TypedDict, total=False):
@@ -269,9 +274,7 @@ class Job:
         """
         every = loading.python_value(every)
         if not isinstance(every, int) or every < 1:
-            raise InputError(
-                f"every: out of range (got {every!r}, expected at least 1 round). Fix: use for example every=10."
-            )
+            raise InputError(f"every: out of range (got {every!r}, expected at least 1). Fix: use every=10.")
         return runner.steps_of_job(self._with_new_noise(), out, every, _draw, budget)
 
     def _with_new_noise(self) -> jobs.PlannedJob:
@@ -343,8 +346,9 @@ def build(scenario: Source | None = None, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     source, text, objects = _split(scenario, options)
-    components = load_components(source, text, **objects)
-    return Job(plan_job(components), components)
+    with naming(_keys_of(options)):
+        components = load_components(source, text, **objects)
+        return Job(plan_job(components), components)
 
 
 def plan(scenario: Source | Job | None = None, *, budget: Budget | None = None, **options: Unpack[Changes]) -> Plan:
@@ -371,7 +375,8 @@ def plan(scenario: Source | Job | None = None, *, budget: Budget | None = None, 
         _require_nothing("plan", options)
         return scenario.plan(budget)
     source, text, objects = _split(scenario, options)
-    return plans.plan_scenario(source, text, budget, **objects)
+    with naming(_keys_of(options)):
+        return plans.plan_scenario(source, text, budget, **objects)
 
 
 def run(
@@ -759,6 +764,12 @@ def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str]
     return cast(Source, scenario), changes(tables | dict(values.get("set", {}))), objects
 
 
+def _keys_of(options: Changes) -> dict[str, str]:
+    """Return key of a scenario → keyword that sets it."""
+    keys = {key: name for name, key in (_KEYS | _SHORT).items() if name in options}
+    return keys | ({key: name for name, key in _OF_ARRAYS.items()} if "X" in options else {})
+
+
 def _job(function: str, scenario: Source | Job | None, options: Changes) -> Job:
     """Return a job unchanged, or build the job of a scenario. Raises InputError."""
     if isinstance(scenario, Job):
@@ -770,10 +781,7 @@ def _job(function: str, scenario: Source | Job | None, options: Changes) -> Job:
 def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
     """Raise InputError for changes of a planned job."""
     if options:
-        raise InputError(
-            f"{function}: {', '.join(options)} cannot change a planned job. Fix: pass them to "
-            "decentral_dp.build(scenario, …)."
-        )
+        raise InputError(f"{function}: {', '.join(options)} cannot change a planned job. Fix: pass them to build.")
 
 
 def _draw(run: Run) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -209,6 +209,30 @@ def converting(
     except errors as error:
         # The text of pydantic quotes the refused value, and the sentence states the rest.
         raise InputError(sentence(error)) from (None if isinstance(error, ValidationError) else error)
+
+
+@contextmanager
+def naming(parameters: Mapping[str, str]) -> Iterator[None]:
+    """Name the parameters of a Python function in errors of the scenario that it makes.
+
+    Args:
+        parameters: key of a scenario → parameter that sets it.
+
+    Example:
+        >>> with naming({"privacy.epsilon": "epsilon"}):
+        ...     raise InputError("privacy.epsilon: got -1, expected a number above 0.")
+        Traceback (most recent call last):
+        decentral_dp.errors.InputError: epsilon: got -1, expected a number above 0.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        # Longer keys first, since they contain others. A key in quotation marks is to be written by the user.
+        for key in sorted(parameters, key=len, reverse=True):
+            text = re.sub(rf"(?<![\w.\"]){re.escape(key)}(?!\w)", parameters[key], text)
+        error.args, error.command = (text,), text
+        raise
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:

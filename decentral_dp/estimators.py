@@ -6,7 +6,6 @@ Parameters are set in the constructor. Results of `fit` have names that end in `
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from decentral_dp.config.arrays import (
 )
 from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
-from decentral_dp.errors import InputError, converting, warn_caller
+from decentral_dp.errors import InputError, converting, naming, warn_caller
 from decentral_dp.files.durable import new_salt
 from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
@@ -181,15 +180,11 @@ _PARAMETERS = {
 def naming_parameters(estimator: Any) -> Iterator[None]:
     """Name the parameters of an estimator in errors of its scenario, without advice to change other keys of privacy."""
     try:
-        yield
+        with naming({key: name for key, name in _PARAMETERS.items() if hasattr(estimator, name)}):
+            yield
     except InputError as error:
-        text = str(error)
-        # Longer keys first, since they contain others.
-        for key in sorted(_PARAMETERS, key=len, reverse=True):
-            if hasattr(estimator, _PARAMETERS[key]):
-                text = re.sub(rf"\b{re.escape(key)}\b", _PARAMETERS[key], text)
-        problem, _, fix = text.partition(" Fix: ")
-        raise InputError(problem if "privacy." in fix else text) from None
+        problem, _, fix = str(error).partition(" Fix: ")
+        raise InputError(problem if "privacy." in fix else error) from None
 
 
 def seed_of(random_state: Any) -> int | None:

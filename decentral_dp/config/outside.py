@@ -275,8 +275,8 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
             topology = from_matrix(numbers, weights, name, "topology.kind", connected, directed)
         elif numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
             raise InputError(
-                f"topology: {name} returns {type(graph).__name__}, expected a networkx.Graph, pairs of agents from 0, "
-                "or a symmetric matrix of 0 and 1 with a zero diagonal. Fix: return one of these."
+                f"topology: {name} gives no graph (got {type(graph).__name__}, expected a networkx.Graph, pairs of "
+                "agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal). Fix: use one of these."
             )
         else:
             topology = from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)

@@ -126,6 +126,28 @@ def test_wrong_arrays_are_refused(arguments: dict[str, Any], sentence: str) -> N
         decentral_dp.plan(**arguments | DECLARED if "scenario" not in arguments else arguments)
 
 
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"X": np.where(FEATURES > 0.9, np.nan, FEATURES)}, "X: row "),
+        ({"epsilon": -1.0}, "epsilon: got -1.0"),
+        ({"delta": 2}, "delta: got 2"),
+        ({"rounds": 2.5}, "rounds: got 2.5"),
+        ({"X": FEATURES.reshape(-1, 3), "y": LABELS.reshape(-1), "agents": 0}, "agents: got 0"),
+        ({"classes": None, "label_range": (1.0, 0.0)}, "label_range: "),
+        ({"mechanism": object()}, "mechanism: "),
+        ({"partition": len}, "partition: "),
+        # Keys that the caller wrote keep their names.
+        ({"set": {"algorithm.learning_rate": -1.0}}, "algorithm.learning_rate.scale: got -1.0"),
+    ],
+)
+@pytest.mark.parametrize("function", [decentral_dp.build, decentral_dp.plan])
+def test_errors_name_the_parameter(function: Any, options: dict[str, Any], start: str) -> None:
+    with pytest.raises(InputError) as refused:
+        function(**{"X": FEATURES, "y": LABELS, **COMMON, **DECLARED, **options})
+    assert str(refused.value).startswith(start)
+
+
 def test_a_sweep_has_a_row_for_every_combination_and_seed() -> None:
     arrays: dict[str, Any] = {"X": list(FEATURES), "y": list(LABELS), **DECLARED}
     graphs = [decentral_dp.graphs.ring(AGENTS), decentral_dp.graphs.star(AGENTS)]

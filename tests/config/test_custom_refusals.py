@@ -87,7 +87,11 @@ REFUSED: dict[Change, str] = {
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): "is not subscriptable",
     # Graphs.
     ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "fails: Own: own",
-    ("my_graph.py", "return nx.connected_caveman_graph(agents // size, size)", "return None"): "returns NoneType",
+    (
+        "my_graph.py",
+        "return nx.connected_caveman_graph(agents // size, size)",
+        "return None",
+    ): "gives no graph (got NoneType",
     ("my_graph.py", "agents // size, size", "agents // size, 1"): "NetworkXError: The size of cliques",
     ("my_graph.py", "return nx.conn", "return nx.empty_graph(agents)\n    return nx.conn"): "6 components",
     ("my_graph.py", "def caveman", "caveman = [(0, 1)]\n\n\ndef other"): "my_graph:caveman is an object",
