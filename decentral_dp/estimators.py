@@ -259,14 +259,9 @@ class _Decentralised(Private):
         algorithm: dict[str, Any] = {"kind": "dp_dsgd", **options}
         if self.rounds != "auto":
             algorithm["rounds"] = self.rounds
-        problem = {
-            **problem,
-            "test": 0.0,
-            "l2": self.l2,
-            "weights": self.weights,
-            **({} if self.model == "linear" else {"model": self.model}),
-        }
-        scenario, data = training_scenario(problem, (low, high), features, labels, names, owner, counts)
+        table = {**problem, "test": 0.0, "l2": self.l2, "weights": self.weights}
+        table |= {} if self.model == "linear" else {"model": self.model}
+        scenario, data = training_scenario(table, (low, high), features, labels, names, owner, counts)
         scenario |= {
             "title": type(self).__name__,
             **({} if seed is None else {"seed": seed}),

@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.simulation.jobs.published import LARGEST_VARIATE, epsilon_in_float64
 from decentral_dp.topology.graphs import list_agents
@@ -225,11 +225,15 @@ def observer_sets(
     number, sets = {label: agent for agent, label in enumerate(labels)}, []
     for members in [[i] for i in range(len(labels))] if coalitions is None else coalitions:
         agents = {number.get(agent, -1) if isinstance(agent, str) else int(agent) for agent in members}
-        if isinstance(members, str) or not 0 < len(agents) < len(labels) or not agents <= set(range(len(labels))):
-            raise InputError(
-                f"network: invalid coalition (got {members if isinstance(members, str) else list(members)}, expected "
-                f"some but not all of {list_agents(list(labels))}). Fix: name these agents."
-            )
+        problem = ""
+        if isinstance(members, str) or not agents or not agents <= set(range(len(labels))):
+            some = f"expected some of {list_agents(list(labels))}"
+            problem = f"invalid agents (got {quoted(members)}, {some}). Fix: use numbers or names of these agents."
+        elif len(agents) == len(labels):
+            most = f"got {len(agents)} agents, expected at most {len(labels) - 1}"
+            problem = f"a coalition of all agents leaves no victim ({most}). Fix: remove an agent from it."
+        if problem:
+            raise InputError(f"coalitions: {problem}", command=f"--coalition: {problem}")
         sets.append(tuple(sorted(agents)))
     return tuple(sets)
 

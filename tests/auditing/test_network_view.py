@@ -157,7 +157,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "distance.png"}
     for arguments, words in (
         (("--out", tmp_path / "o"), "already exists"),
-        (("--coalition", "0,7"), "invalid coalition (got ['0', '7']"),
+        (("--coalition", "0,7"), '--coalition: invalid agents (got ["0", "7"], expected some of agents'),
         (("--set", "privacy.mechanism=laplace"), "privacy.mechanism"),
     ):
         code, out, err = command("network", "network_view", *SMALL, *arguments)
@@ -183,6 +183,6 @@ def test_a_view_of_an_object_with_names() -> None:
         hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.adversary_name.split("+"))
         assert row.distance == hops
     assert by_name.at_distance() == frame.groupby("distance")["certified"].max().to_dict()
-    for wrong, name in (([["gert"]], "'gert'"), (["carl"], "carl")):
-        with pytest.raises(InputError, match=f"network: .*{name}"):
+    for wrong, name in (([["gert"]], '"gert"'), (["carl"], '"carl"')):
+        with pytest.raises(InputError, match=f"coalitions: .*{name}"):
             decentral_dp.network_view("network_view", coalitions=wrong, set=few, topology=graph)
