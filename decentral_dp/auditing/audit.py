@@ -164,14 +164,14 @@ def _list_adversaries(plan: AuditPlan) -> str:
 _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     Refusal(
         lambda plan: plan.runs < FEWEST_RUNS,
-        "audit",
-        "too few runs of each data set (got {of.runs})",
-        f"set --runs to at least {FEWEST_RUNS}",
+        "runs",
+        f"too few runs of each data set (got {{of.runs}}, expected at least {FEWEST_RUNS})",
+        "use 200",
     ),
     Refusal(
         lambda plan: not 0.5 <= plan.confidence < 1.0,
-        "audit",
-        "the confidence is out of range (got {of.confidence}, expected a number in [0.5, 1))",
+        "confidence",
+        "out of range (got {of.confidence}, expected a number in [0.5, 1))",
         "use 0.95",
     ),
     Refusal(
@@ -189,15 +189,15 @@ _REFUSALS: tuple[Refusal[AuditPlan], ...] = (
     ),
     Refusal(
         _list_adversaries,
-        "audit",
-        "wrong adversary for this job (got {of.adversary!r}, expected {it})",
+        "adversary",
+        "not of this job (got {of.adversary!r}, expected {it})",
         "use one of these",
     ),
     Refusal(
         lambda plan: sum(float(c.dimension * c.rounds.size) for c in plan.job.ledger.channels) > MOST_NUMBERS,
         "audit",
         f"too many floats in one run (expected at most {MOST_NUMBERS:.2g})",
-        "use fewer rounds (--set algorithm.rounds=...), or a smaller model",
+        "decrease algorithm.rounds, or use a smaller model",
     ),
 )
 

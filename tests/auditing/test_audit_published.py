@@ -57,7 +57,7 @@ def test_epsilon_of_published_models_does_not_hold_for_all_messages(view: str) -
 
 
 def test_a_job_has_the_view_of_its_adversary_only() -> None:
-    with pytest.raises(InputError, match=r"wrong adversary for this job \(got 'final_models'"):
+    with pytest.raises(InputError, match=r"adversary: not of this job \(got 'final_models'"):
         plan_audit(make_job("final_average", 8.0), 20, "final_models")
-    with pytest.raises(InputError, match=r"wrong adversary for this job \(got 'final_average'"):
+    with pytest.raises(InputError, match=r"adversary: not of this job \(got 'final_average'"):
         plan_audit("dp_dsgd", 20, "final_average")
