@@ -251,10 +251,11 @@ class Entry(NamedTuple):
         program: AnyAlgorithm = algorithm if plans else self.rules.complete(algorithm, start=start)
         supported = {"as_published": "as_published", "noiseless": "none"}.get(program.protocol, "certified")
         if guarantee not in (supported, "none"):
+            reasons = {"none": "adds no noise", "as_published": "has no certified ε"}
             expected = '"none"' if supported == "none" else f'"{supported}" or "none"'
             raise InputError(
-                f'privacy.guarantee: {self.kind} has no such guarantee (got "{guarantee}", expected {expected}). '
-                "Fix: use an expected one."
+                f"privacy.guarantee: {self.kind} {reasons.get(supported, 'has no noise as published')} (got "
+                f'"{guarantee}", expected {expected}). Fix: set guarantee = "{supported}".'
             )
         return program
 
