@@ -302,8 +302,8 @@ def _existing(file: Path) -> Path:
     path = regular(file, "budget")
     if not path.is_file():
         raise InputError(
-            f"budget: no file {quoted_path(path)} on this machine. Fix: restore it, or create a new budget with "
-            "decentral_dp.Budget(4.0, 1e-5, FILE)."
+            f"budget: no file {quoted_path(path)} (removed, or on another machine). Fix: restore it, or for the first "
+            'run write {"epsilon": 4.0, "delta": 1e-5} into it. A new budget forgets all charges.'
         )
     return path
 

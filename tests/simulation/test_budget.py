@@ -205,7 +205,7 @@ def test_copies_share_a_budget_or_are_refused(tmp_path: Path) -> None:
     # Another machine lacks the file.
     sent = pickle.dumps(filed)
     (tmp_path / "budget.json").unlink()
-    with pytest.raises(InputError, match=r"no file .* on this machine"):
+    with pytest.raises(InputError, match=r"no file .* .removed, or on another machine."):
         pickle.loads(sent)  # noqa: S301 # pickled here
     assert not (tmp_path / "budget.json").exists()
 
