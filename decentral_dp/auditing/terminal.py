@@ -159,7 +159,8 @@ def print_audit(result: AuditResult) -> None:
         "method": result.method,
         "adversary": result.adversary,
     }
-    table = _table(["", ""], [], facts.items())
+    # Only algorithms with a published guarantee have a claim.
+    table = _table(["", ""], [], [fact for fact in facts.items() if fact != ("claimed ε", "–")])
     table.show_header = False
     _print(table, result.sentences)
 

@@ -159,7 +159,9 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
     run = tmp_path / "run"
     decentral_dp.run(load("network_view", ONE), out=run)
     before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
-    assert command("audit", run, "--runs", 20).code == 0
+    audited = command("audit", run, "--runs", 20)
+    assert audited.code == 0
+    assert ("certified ε" in audited.out, "claimed" in audited.out) == (True, False)
     written = ("audit.json", "result.json", "report.html")
     kept = {name: content for name, content in before.items() if name not in written}
     assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name not in written} == kept
