@@ -193,9 +193,10 @@ def list_warnings(p: PrivacyStatement) -> list[str]:
     out, unit, most = [], p.unit_records, p.most_records
     # Publishing one random record of an agent reveals the agent for certain.
     if p.is_noisy and unit is not None and p.delta * most >= _LARGE_DELTA * unit:
+        probability = -math.expm1(most / unit * math.log1p(-p.delta))
         out.append(
-            f"δ = {delta_text(p.delta)} is large: with probability {min(1.0, p.delta * most / unit):.2g} a mechanism "
-            f"that satisfies it may publish {'a record' if unit == 1 else f'{unit} records'} of an agent with {most} "
+            f"δ = {delta_text(p.delta)} is large: with probability {probability:.2g} a mechanism that "
+            f"satisfies it may publish {'a record' if unit == 1 else f'{unit} records'} of an agent with {most} "
             f"records. Fix: choose δ far below {unit}/{most}."
         )
     low = {c: s.all_releases for c, s in p.signal.items() if s.all_releases is not None and s.all_releases < 1.0}
