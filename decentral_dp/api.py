@@ -643,7 +643,7 @@ def sweep(
     *,
     grid: Mapping[str, Sequence[Any] | Mapping[str, Any]],
     measure: Mapping[str, Callable[[Run], float]],
-    seeds: Iterable[int] = (1,),
+    seeds: int | Iterable[int] = 1,
     **options: Unpack[Changes],
 ) -> pd.DataFrame:
     """Run every combination of a grid for every seed, one after another in this process.
@@ -655,7 +655,7 @@ def sweep(
         grid: keyword of `build` (such as "epsilon", "topology" or "algorithm") or "table.key" → list of its values, or
             dict of label → value.
         measure: name → function of the `Run`.
-        seeds: recorded seeds, so that all runs are simulations; default 1.
+        seeds: number of recorded seeds (1, 2, …), or the seeds, so that all runs are simulations; default 1.
         **options: see `build`; the same for all runs.
 
     Returns:
@@ -677,7 +677,12 @@ def sweep(
     """
     import pandas as pd
 
-    rows, seed_list = [], list(seeds)
+    rows, seed_list = [], list(range(1, seeds + 1) if isinstance(seeds, int) else seeds)
+    if not isinstance(measure, Mapping):
+        raise InputError(
+            "measure: invalid (expected name → function of the Run). Fix: pass for example "
+            'measure={"accuracy": lambda run: run.result.metrics["test_accuracy"]}.'
+        )
     for cell in itertools.product(*(_labels(name, values).items() for name, values in grid.items())):
         values = {name: value for name, (_, value) in zip(grid, cell, strict=True)}
         keywords: Any = {name: value for name, value in values.items() if name in Changes.__annotations__}
