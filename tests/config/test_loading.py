@@ -31,6 +31,7 @@ REFUSED = {
     "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "algorithm.inner: missing",
     "algorithm.z=null": "algorithm.z: missing",
     "privacy.epsilon=null": "privacy.y.scale",
+    "privacy.noise_multiplier=2.0": "Fix: remove one of the two: privacy.epsilon=null removes epsilon.",
     "privcy=null": 'set: the scenario has no key "privcy"; did you mean "privacy"',
     "Ü=3": "Ü: unknown key. Valid: ",
     "problem=3": "problem: got 3, expected a table",

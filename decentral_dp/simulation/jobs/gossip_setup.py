@@ -786,7 +786,7 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "privacy.noise_multiplier",
         "cannot be combined with epsilon, since each determines the other (got {of.privacy.noise_multiplier} "
         "and epsilon = {of.privacy.epsilon})",
-        "remove one of the two",
+        "remove one of the two: privacy.epsilon=null removes epsilon",
     ),
     Refusal(
         lambda r: _first(
