@@ -133,7 +133,7 @@ def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
     Raises:
         InputError: the arrays have different shapes.
     """
-    parts = isinstance(X, list | tuple) and len(X) > 0 and all(hasattr(part, "ndim") and part.ndim == 2 for part in X)
+    parts = isinstance(X, list | tuple) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
     if not parts and not (isinstance(X, np.ndarray) and X.ndim == 3):
         return X, y, None
     counts = [len(part) for part in X]

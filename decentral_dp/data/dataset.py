@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import join_words
 from decentral_dp.user_code import USER_ERRORS
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -143,6 +144,11 @@ def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
     return f"; {noun} {header.index(similar[0]) + 1} has a similar name" if similar else ""
 
 
+def number_columns(places: Sequence[int]) -> str:
+    """Return "columns 1 and 4" for 0 and 3, without names, which may be cells of a file without a header."""
+    return f"column{'s' * (len(places) > 1)} {join_words([str(k + 1) for k in places])}"
+
+
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether each cell is missing (empty text, NaN, NaT or None), (n,)."""
     if cells.dtype.kind == "U":
@@ -171,7 +177,10 @@ def real_array(values: Any, subject: str) -> FloatArray:
         numbers = None if np.iscomplexobj(values) else np.asarray(values, dtype=np.float64)
     if numbers is None:
         # Not raised in a handler, since the message of numpy contains the value of a cell.
-        raise InputError(f"{subject}: not numeric. Fix: convert all values to numbers.")
+        dtypes = values.dtypes if hasattr(values, "columns") else ()
+        wrong = [k for k, dtype in enumerate(dtypes) if dtype.kind not in "biuf"]
+        where = f" in {number_columns(wrong)} of the features" if wrong else ""
+        raise InputError(f"{subject}: not numeric{where}. Fix: convert all values to numbers, or drop the column.")
     return numbers
 
 

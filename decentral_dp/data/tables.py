@@ -37,6 +37,7 @@ from decentral_dp.data.dataset import (
     missing_cells,
     near_name,
     nearest,
+    number_columns,
 )
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_above, regular
@@ -295,13 +296,13 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     """
     columns = _parse_csv(path, where, form, header=None, nrows=2).items()
     wrong = [
-        str(k + 1)
+        k
         for k, (name, *cells) in columns
         if name.strip() in names and cells and not is_number_or_gap(cells[0].replace(form.decimal, "."))
     ]
     if wrong:
         raise InputError(
-            f"{where}: the first record has no number in column {', '.join(wrong)}. Fix: add a header line if there is "
+            f"{where}: the first record has no number in {number_columns(wrong)}. Fix: add a header line if there is "
             "none. Declare a column of sites by --sites, and others by drop, categories or date, as in "
             "--set 'problem.columns.drop=[\"patient_id\"]'."
         )

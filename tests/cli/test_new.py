@@ -94,7 +94,7 @@ def test_columns_without_numbers_need_a_rule(tmp_path: Path) -> None:
         "patient,ward,in,dose,died\nMiller,north,2021-03-04,3,0\nMoore,burns,2021-03-09,4,1\n"
     )
     given: dict[str, Any] = {"data": str(tmp_path / "t.csv"), "label": "died", "agents": 2, "ranges": ["dose=0:10"]}
-    with pytest.raises(InputError, match=r"no number in column 1, 2, 3\. Fix.*--sites") as refused:
+    with pytest.raises(InputError, match=r"no number in columns 1, 2 and 3\. Fix.*--sites") as refused:
         write_template(tmp_path / "new.toml", **given)
     assert not any(cell in str(refused.value) for cell in ("Miller", "north", "2021"))
     rules = ["drop=['patient']", "categories.ward=['north']", "date.in='2020-01-01:2022-01-01'"]

@@ -106,6 +106,8 @@ def test_predictions_are_classes_of_raw_features() -> None:
         ({"scenario": "dp_dsgd", "X": FEATURES}, r"^X: cannot be combined with a scenario\. Fix: pass data"),
         ({"X": FEATURES[0], "agents": 3}, r"^y: missing"),
         ({"X": FEATURES[0], "y": LABELS[0]}, r"^agents: missing\. Fix"),
+        ({"X": FEATURES.tolist(), "y": LABELS[0]}, r"^y: wrong lengths"),
+        ({"X": pd.DataFrame({"a": [1.0], "b": ["x"]}), "y": [0], "agents": 1}, "not numeric in column 2 of the feat"),
         ({"X": list(FEATURES), "y": LABELS[0]}, r"^y: wrong lengths"),
         ({"X": list(FEATURES), "y": 1}, r"^y: wrong lengths"),
         ({"X": list(FEATURES), "y": [0, 1]}, r"^y: wrong lengths"),
