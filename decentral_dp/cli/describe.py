@@ -171,7 +171,7 @@ def of_option(option: Option) -> KeyText:
     """Describe a key of an algorithm."""
     left_out = _default_words(option.required, option.default)
     if option.key == "learning_rate" and option.required:
-        left_out = "planned from public numbers"
+        left_out = "planned for one-level problems"
     meaning = option.description or "no description"
     return KeyText(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
@@ -274,10 +274,10 @@ def find_entry(name: str) -> tuple[list[Description], dict[str, str]]:
     if not known and (Path(name).is_file() or name.endswith(".toml")):
         files = ["scenario"]
     if not (known or files):
-        close = get_close_matches(name, sorted(set().union(*lists.values())), n=_NEAREST)
-        near = f"; did you mean {' or '.join(map(quoted, close))}." if close else "."
-        fix = 'use a name that "decentral-dp list" prints, or --schema for the keys of scenarios'
-        raise InputError(f"list: unknown name {quoted(name)}{near} Fix: {fix}.")
+        close = get_close_matches(name, sorted(set().union(*lists.values())), n=_NEAREST, cutoff=0.65)
+        near = f"; did you mean {' or '.join(map(quoted, close))}?" if close else "."
+        fix = 'use a name that "decentral-dp list" prints. For a key, use the name of its algorithm or problem, or see '
+        raise InputError(f"list: unknown name {quoted(name)}{near} Fix: {fix}docs/reference/scenario.md.")
     return components, {what: find(name, what).read_text(encoding="utf-8", errors="replace") for what in files}
 
 
