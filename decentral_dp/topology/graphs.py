@@ -167,6 +167,13 @@ def list_agents(names: list[str]) -> str:
     return f"{noun} {join_words(names if len(names) <= 6 else [', '.join(names[:6]), f'{len(names) - 6} more'])}"
 
 
+# Name in other libraries → our kind.
+_OTHER_NAMES = dict.fromkeys(("fully_connected", "full", "clique"), "complete") | dict.fromkeys(
+    ("line", "chain"), "path"
+)
+_OTHER_NAMES |= {"watts_strogatz": "small_world", "barabasi_albert": "preferential_attachment"}
+
+
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
     """Return the error for an unknown name, with the nearest valid name and all valid names.
 
@@ -182,7 +189,7 @@ def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
     names = sorted(valid)
     if not names:
         return InputError(f'{subject}: got "{got}", which is unknown. Fix: remove it.')
-    similar = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    similar = [_OTHER_NAMES[got]] if got in _OTHER_NAMES else difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f'did you mean "{similar[0]}"? Valid: ' if similar else "valid: "
     return InputError(f'{subject}: got "{got}", which is unknown; {hint}{", ".join(names)}.')
 

@@ -38,6 +38,7 @@ def test_the_boundary_is_refused() -> None:
 # Names, values and numbers of agents, each refused in another place; weights are "metropolis" unless given.
 REFUSED: list[tuple[str, Any, dict[str, Any], Any, str]] = [
     ("rign", 10, {}, None, 'topology.kind: .* did you mean "ring"'),
+    ("fully_connected", 10, {}, None, 'did you mean "complete"'),
     ("ring", 1, {}, None, "at least 2 agents"),
     ("ring", 10, {"degree": 3}, None, "degree"),
     ("random_regular", 10, {}, None, "degree is missing"),
