@@ -206,7 +206,8 @@ class Job:
     ) -> Run:
         """Run the job, as `run`."""
         if seeds < 1 or (seeds > 1 and not baselines):
-            raise option_error("seeds", f": got {seeds}, expected a number from 1, with baselines. Fix: add baselines.")
+            fix = "add baselines. To repeat one scenario with several seeds, use a study"
+            raise option_error("seeds", f": got {seeds}, expected 1, or more with baselines. Fix: {fix}.")
         if baselines and budget is not None:
             raise option_error(
                 "baselines",
@@ -732,8 +733,13 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str], Objects]:
     """Return the scenario, changed keys as text, and Python objects. Raises InputError for invalid objects."""
     if unknown := options.keys() - Changes.__annotations__.keys():
-        known = ", ".join(sorted(Changes.__annotations__))
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r} (expected {known}). Fix: set other keys by set.")
+        keys, known = loading.keys_named(min(unknown)), ", ".join(sorted(Changes.__annotations__))
+        fix = (
+            f". Fix: use set={{KEY: value}} with {keys}."
+            if keys
+            else f" (expected {known}). Fix: set other keys by set."
+        )
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}{fix}")
     values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     arrays = {name: value for name, value in values.items() if name in Arrays.__annotations__}
     objects: Any = {what: value for what in _KEYS if (value := values.get(what)) is not None}

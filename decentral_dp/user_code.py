@@ -85,14 +85,14 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     module = run_file(path) if path is not None else _import_installed(kind, place, folders, key)
     if not hasattr(module, name):
         names = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        hint = _near(name, vars(module)) or f" (expected one of {', '.join(names)})" * bool(names)
-        raise InputError(f"{key}: {place} defines no {name}{hint}. Fix: define it, or use another name.")
+        hint = _near(name, vars(module)) or f" (expected one of {', '.join(names)})" * bool(names) + "."
+        raise InputError(f"{key}: {place} defines no {name}{hint} Fix: define it, or use another name.")
     return getattr(module, name)
 
 
 def _near(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {near[0]}" if near else ""
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _check_module(module: str, path: Path | None, key: str) -> None:

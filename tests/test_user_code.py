@@ -178,8 +178,8 @@ def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("momentun:Momentum", "no module momentun; did you mean momentum"),
-        ("momentum:Momentun", "momentum defines no Momentun; did you mean Momentum"),
+        ("momentun:Momentum", "no module momentun; did you mean momentum?"),
+        ("momentum:Momentun", "momentum defines no Momentun; did you mean Momentum? Fix"),
         ("momentum:Lazy", "momentum defines no Lazy (expected one of "),
         ("momentum.py:Momentum", "unknown algorithm 'momentum.py:Momentum'"),
         ("momentum.inner:Momentum", "no module momentum.inner"),

@@ -91,12 +91,13 @@ class Commands(TyperGroup):
             # typer does not export the type of an unknown option.
             if not (hasattr(unknown, "option_name") and hasattr(unknown, "possibilities")):
                 raise
-            from decentral_dp.config.loading import option_hint
+            from decentral_dp.config.loading import keys_named
 
-            hint = option_hint(unknown.option_name)
-            if not hint or not any("--set" in parameter.opts for parameter in unknown.ctx.command.params):
+            keys = keys_named(unknown.option_name)
+            if not keys or not any("--set" in parameter.opts for parameter in unknown.ctx.command.params):
                 raise
-            raise InputError(f"{unknown.option_name}: no such option. Fix: {hint}.") from None
+            fix = f"use --set KEY=VALUE with the key {keys}"
+            raise InputError(f"{unknown.option_name}: no such option. Fix: {fix}.") from None
 
 
 # Commands in the order of the help. Plain text is faster than boxes.

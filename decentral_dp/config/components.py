@@ -19,7 +19,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import NO_FIELDS, check_options
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import ALGORITHM_KINDS, Source, explain, load_scenario, refuse_unread
+from decentral_dp.config.loading import Source, explain, load_scenario, our_algorithm, refuse_unread
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -335,8 +335,8 @@ def algorithm_entry(s: Scenario) -> Entry:
         return ALGORITHMS[kind]
     definition = component(kind, s.code_paths, "algorithm.kind")
     if definition is None:
-        ours = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
-        hint = f"use {ours!r}" if ours else nearest(kind, ALGORITHMS)
+        ours = our_algorithm(kind)
+        hint = f"use {ours!r}" if ours != kind else nearest(kind, ALGORITHMS)
         raise InputError(f"algorithm.kind: unknown algorithm {kind!r}; {hint}.")
     return entry_of_class(definition, kind, digest_of(definition))
 

@@ -55,7 +55,9 @@ def find(name_or_file: str, kind: str = "scenario") -> Path:
         return shipped_folder(_FOLDERS[kind]) / f"{name_or_file}.toml"
     other, command = ("study", "study") if kind == "scenario" else ("scenario", "run")
     names = {**stems_beside(path, ".toml"), **{name: name for name in names_shipped}}
-    near = [names[stem] for stem in difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
+    # Other names of algorithms come first, as most scenarios have the name of an algorithm.
+    stems = [our_algorithm(path.stem), *difflib.get_close_matches(path.stem, names, n=3, cutoff=0.5)]
+    near = list(dict.fromkeys(names[stem] for stem in stems if stem in names))[:3]
     name = quoted_path(name_or_file)
     if name_or_file in shipped_names(other):
         problem, fix = f"{name} is a {other}.", f'use "decentral-dp {command}"'
@@ -161,7 +163,7 @@ def refuse_unread(
         kinds = _keys_of_kinds(table)
         takers = ", ".join(name for name, own_keys in kinds.items() if key in own_keys)
         if not takers or (table != "topology" and kind not in kinds):
-            raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, declared_keys)}.")
+            raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root, declared_keys)}")
         instead = sorted(_STEPS_FOR.get(key, frozenset()) & {*declared_keys})
         fix = f"use {' and '.join(f'{table}.{name}' for name in instead)}" if instead else "remove it"
         raise InputError(f"{table}.{key}: not supported by {kind}, only by {takers}. Fix: {fix}.")
@@ -281,7 +283,7 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
         last = k == len(keys) - 1
         if (value is ABSENT and name not in table) or not (last or isinstance(table.get(name, {}), Mapping)):
             near = nearest_of(_path(keys), [_path([*keys[:k], key]) for key in table])
-            raise _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
+            raise _set_error(f"the scenario has no key {quoted(_path(keys))}{near}")
         if not last:
             table[name] = dict(table.get(name, {}))
             table = table[name]
@@ -344,7 +346,7 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
         if len(names) == 1 and (hint := _table_hint(path, first["input"], root)):
             return f"{path}: unknown table. Fix: use {hint}."
-        return f"{path}: unknown key{_suggestion(names, root)}."
+        return f"{path}: unknown key{_suggestion(names, root)}"
     path = _path([n for n in names if _is_key(n)])
     problem = "empty" if first["type"] == "too_short" and not first["input"] else first["type"]
     if problem in ("missing", "empty"):
@@ -352,6 +354,8 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
             _path([str(n) for n in e["loc"] if _is_key(str(n))]) for e in complaints if e["type"] == first["type"]
         ]
         fix = "add {}" if problem == "missing" else "fill {} in"
+        if path.endswith("sampling.kind") and "batch_size" in first["input"]:
+            fix = 'add kind = "fixed_batch"'
         return f"{', '.join(lacking)}: {problem}. Fix: {fix.format('it' if len(lacking) == 1 else 'them')}."
     if first["type"] == "value_error":
         problem = str(first["msg"]).removeprefix("Value error, ")
@@ -363,7 +367,8 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     if path == "privacy.epsilon" and first["type"].endswith("_equal"):
         return f'{text} Fix: for a run without privacy, set privacy.guarantee = "none".'
     has_kind = isinstance(first["input"], str) and f"{path}.kind" in _key_paths(root)
-    return f"{text} Fix: set {path}.kind = {quoted(first['input'])}." if has_kind else text
+    kind = our_algorithm(first["input"]) if path == "algorithm" else first["input"]
+    return f"{text} Fix: set {path}.kind = {quoted(kind)}." if has_kind else text
 
 
 _EXPECTED_TEXTS = {
@@ -464,6 +469,7 @@ KEYS_NOT_OFFERED: Mapping[str, str] = MappingProxyType(
         "class_weight, and auc_maximisation takes problem.positive_share",
         "sample_weight": "there are no sample weights: every record of an agent has the same sensitivity",
         "accountant": "every mechanism has one accountant. privacy.mechanism sets the noise",
+        "seeds": "run has the option --seeds with --baselines, and studies repeat a scenario with seeds = 5",
         "secure_mode": "noise has a secret key, unless the scenario has a seed",
         "scenario": "studies have it, and decentral-dp study runs them",
         "lr_scheduler": "a learning rate is a number or { scale, decay, points }",
@@ -509,29 +515,38 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
     """
     key = names[-1]
     if reason := KEYS_NOT_OFFERED.get(key):
-        return f"; {reason}"
+        return f"; {reason}."
     # An algorithm may not have the key to which the name leads.
     if (ours := OTHER_KEYS.get(key)) and ours != _path(names):
-        return f". Fix: use {ours}"
+        return f". Fix: use {ours}."
     paths = _key_paths(root)
     if candidates := [path for path in paths if path.rpartition(".")[2] == key]:
-        return f"; did you mean {' or '.join(map(quoted, candidates[:3]))}"
+        return f"; did you mean {' or '.join(map(quoted, candidates[:3]))}?"
     above = _path([name for name in names[:-1] if _is_key(name)])
     same_table = [name for path in paths for table, _, name in [path.rpartition(".")] if table == above]
     return nearest_of(key, list(dict.fromkeys([*same_table, *sorted(more)])))
 
 
-def option_hint(option: str) -> str:
-    """Return the advice for an unknown option of the command line that is a key of a scenario; "" for other options.
+def keys_named(name: str) -> str:
+    """Return the keys of a scenario for the last part of a key or for its name in other libraries; "" for other names.
 
     Example:
-        >>> option_hint("--epsilon"), option_hint("--colour")
-        ('use --set KEY=VALUE with the key privacy.epsilon', '')
+        >>> keys_named("--epsilon"), keys_named("target_epsilon"), keys_named("--colour")
+        ('privacy.epsilon', 'privacy.epsilon', '')
     """
-    key = option.lstrip("-").replace("-", "_")
+    key = name.lstrip("-").replace("-", "_")
     paths = [path for path in _key_paths(Scenario) if path.rpartition(".")[2] == key]
-    keys = OTHER_KEYS.get(key) or " or ".join(paths[:3])
-    return f"use --set KEY=VALUE with the key {keys}" if keys else ""
+    return OTHER_KEYS.get(key) or " or ".join(paths[:3])
+
+
+def our_algorithm(name: str) -> str:
+    """Return the kind of an algorithm with this name in other libraries; any other name is unchanged.
+
+    Example:
+        >>> our_algorithm("DP-SGD"), our_algorithm("choco")
+        ('central', 'choco')
+    """
+    return ALGORITHM_KINDS.get(name.lower().replace("-", "_"), name)
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:
@@ -552,5 +567,5 @@ def nearest_of(name: str, valid: Sequence[str]) -> str:
     """Return the end of the error for a name: the most similar valid name, or all of them."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
-        return f'; did you mean "{close[0]}"'
-    return f". Valid: {', '.join(map(quoted, valid))}" if valid else ""
+        return f'; did you mean "{close[0]}"?'
+    return f". Valid: {', '.join(map(quoted, valid))}." if valid else "."

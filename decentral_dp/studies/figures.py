@@ -83,13 +83,13 @@ def check_style(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
     known = names.union(*({str(label), label_text(label)} for axis in axes for label in axis.labels))
     for name, series in study.style.labels.items():
         if name not in known:
-            yield f"style.labels: {quoted(name)} is not a value{nearest_of(name, sorted(known))}."
+            yield f"style.labels: {quoted(name)} is not a value{nearest_of(name, sorted(known))}"
         if series.colour is not None and not is_color_like(series.colour):
             yield f'style.labels.{name}.colour: unknown colour (got {quoted(series.colour)}). Fix: write "#0072B2".'
     valid = [name for name in rcParams if name.startswith(_SETTINGS) and name != "axes.prop_cycle"]
     for name, value in _settings(study.style).items():
         if name not in valid:
-            yield f"style.matplotlib: {quoted(name)} is not a setting{nearest_of(name, valid)}."
+            yield f"style.matplotlib: {quoted(name)} is not a setting{nearest_of(name, valid)}"
             return
         try:
             rcParams.validate[name](value)

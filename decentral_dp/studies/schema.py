@@ -17,10 +17,12 @@ from decentral_dp.config.loading import (
     explain,
     find,
     key_parts,
+    keys_named,
     parse_change,
     python_value,
     read_toml,
 )
+from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, converting, quoted
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
@@ -395,6 +397,8 @@ def axes(study: Study) -> list[Axis]:
             problem = f"got {quoted(values)}, expected a list of values"
         elif name in RESERVED:
             problem = 'cannot be varied here (seeds: "seeds")'
+        elif path[0] not in Scenario.model_fields:
+            problem = f"unknown key (expected {keys_named(path[-1]) or 'table.key'})"
         elif lost:
             problem = f"it would replace {'.'.join(lost[0])} of set, a variant or the grid"
         if problem:

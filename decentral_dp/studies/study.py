@@ -272,14 +272,14 @@ def _raise_first(faults: Iterator[str]) -> None:
 
 def _check_axis(key: str, name: str, known: Collection[str]) -> Iterator[str]:
     if name not in known:
-        yield f"{key}: {quoted(name)} is not an axis{nearest_of(name, sorted(known))}."
+        yield f"{key}: {quoted(name)} is not an axis{nearest_of(name, sorted(known))}"
 
 
 def _check_measure(place: str, name: str, study: Study, over_rounds: bool) -> Iterator[str]:
     if not is_measured(name, study.kind, over_rounds):
         when = f"over the rounds of a {study.kind}" if over_rounds else f"at the end of a {study.kind}"
         near = nearest_of(name, list_measures(study.kind, over_rounds))
-        yield f"{place}: {quoted(name)} is not measured {when}{near}."
+        yield f"{place}: {quoted(name)} is not measured {when}{near}"
 
 
 def _check_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _check_where(where: Where, varied: Sequence[Axis], place: str) -> Iterator[s
         for label in wanted if isinstance(wanted, list) else [wanted]:
             if label not in axes_by_name[name].labels:
                 near = nearest_of(str(label), [str(v) for v in axes_by_name[name].labels])
-                yield f"{place}.where.{name}: {quoted(label)} is not a value{near}."
+                yield f"{place}.where.{name}: {quoted(label)} is not a value{near}"
 
 
 def _check_claims(study: Study, varied: Sequence[Axis]) -> Iterator[str]:
@@ -317,7 +317,7 @@ def _check_plot(study: Study, plot: Plot, varied: Sequence[Axis]) -> Iterator[st
         yield f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.'
     if not over_rounds and plot.x not in names and not is_measured(plot.x, study.kind, over_rounds=False):
         hint = nearest_of(plot.x, ["round", *names, *list_measures(study.kind, over_rounds=False)])
-        yield f"{place}.x: {quoted(plot.x)} is neither an axis nor measured{hint}."
+        yield f"{place}.x: {quoted(plot.x)} is neither an axis nor measured{hint}"
     for name in plot.measures:
         yield from _check_measure(f"{place}.y", name, study, over_rounds)
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
@@ -349,7 +349,7 @@ def _check_gain(study: Study, gain: Gain, varied: Sequence[Axis], listed: Sequen
         for name in (pair.of, pair.over):
             if name not in variants:
                 near = nearest_of(name, [str(v) for v in variants])
-                yield f"{place}.pairs: {quoted(name)} is not a variant{near}."
+                yield f"{place}.pairs: {quoted(name)} is not a variant{near}"
         yield from _find_differences(f"{place}.pairs ({pair.name})", pair, run)
 
 

@@ -97,7 +97,10 @@ CLAIM = {"statement": "s", "left": SIDE, "is": "less", "right": 1.0}
 # Text of the refusal, and the study.
 BAD: list[tuple[str, dict[str, Any]]] = [
     ('algorithm.ruonds: .*"rounds"', {"grid": {"algorithm": {"ruonds": [1]}}}),
-    ('epsilon: .*"privacy.epsilon"', {"grid": {"epsilon": [1, 4]}}),
+    (
+        r"grid\.epsilon: unknown key \(expected privacy\.epsilon",
+        {"grid": {"epsilon": [1, 4]}, "plots": [PLOT | {"x": "privacy.epsilon"}]},
+    ),
     ("privacy.epsylon", {"unset": ["privacy.epsylon"]}),
     ("grid.algorithm.rounds: got 3", {"grid": {"algorithm.rounds": 3}}),
     ("replace algorithm.rounds", {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}}),

@@ -96,7 +96,7 @@ def plan_job(c: Components) -> PlannedJob:
     measures = c.scenario.run.measures
     unknown = next((name for name in measures or () if name not in MEASURES and c.problem_entry), None)
     if unknown is not None:
-        raise InputError(f"run.measures: unknown measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}.")
+        raise InputError(f"run.measures: unknown measure {quoted(unknown)}{nearest_of(unknown, list(MEASURES))}")
     # One-level training has all measures of probabilities by default.
     requested = tuple(CLASS_MEASURES) if measures is None and c.one_level else requested_measures(measures or ())
     with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
