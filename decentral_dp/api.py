@@ -24,7 +24,7 @@ from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, Stopped, converting, naming, option_error, quoted
+from decentral_dp.errors import InputError, Stopped, converting, naming, nearest_of, option_error, quoted
 from decentral_dp.files.trust import trusting
 from decentral_dp.privacy.accounting.accountants import AgentCosts
 from decentral_dp.privacy.ledger import Ledger
@@ -206,8 +206,8 @@ class Job:
     ) -> Run:
         """Run the job, as `run`."""
         if seeds < 1 or (seeds > 1 and not baselines):
-            fix = "add baselines. To repeat one scenario with several seeds, use a study"
-            raise option_error("seeds", f": got {seeds}, expected 1, or more with baselines. Fix: {fix}.")
+            problem = f": got {seeds}, expected 1, or more with baselines"
+            raise option_error("seeds", f"{problem}. Fix: add baselines, or repeat the scenario in a study.")
         if baselines and budget is not None:
             raise option_error(
                 "baselines",
@@ -680,10 +680,7 @@ def sweep(
 
     rows, seed_list = [], list(range(1, seeds + 1) if isinstance(seeds, int) else seeds)
     if not isinstance(measure, Mapping):
-        raise InputError(
-            "measure: invalid (expected name → function of the Run). Fix: pass for example "
-            'measure={"accuracy": lambda run: run.result.metrics["test_accuracy"]}.'
-        )
+        raise InputError("measure: invalid (expected a dict of name → function of the Run). Fix: pass a dict.")
     for cell in itertools.product(*(_labels(name, values).items() for name, values in grid.items())):
         values = {name: value for name, (_, value) in zip(grid, cell, strict=True)}
         keywords: Any = {name: value for name, value in values.items() if name in Changes.__annotations__}
@@ -733,13 +730,9 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
 def _split(scenario: Source | None, options: Changes) -> tuple[Source, list[str], Objects]:
     """Return the scenario, changed keys as text, and Python objects. Raises InputError for invalid objects."""
     if unknown := options.keys() - Changes.__annotations__.keys():
-        keys, known = loading.keys_named(min(unknown)), ", ".join(sorted(Changes.__annotations__))
-        fix = (
-            f". Fix: use set={{KEY: value}} with {keys}."
-            if keys
-            else f" (expected {known}). Fix: set other keys by set."
-        )
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}{fix}")
+        name, keys = min(unknown), loading.keys_named(min(unknown))
+        near = f". Fix: use set={{KEY: value}} with {keys}." if keys else nearest_of(name, Changes.__annotations__)
+        raise TypeError(f"unexpected keyword argument {name!r}{near}")
     values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     arrays = {name: value for name, value in values.items() if name in Arrays.__annotations__}
     objects: Any = {what: value for what in _KEYS if (value := values.get(what)) is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import sys
@@ -17,6 +18,8 @@ from pydantic import ValidationError
 _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Largest number of characters of a quoted path.
 _TAIL = 300
+# Largest number of valid names in an error.
+_LISTED = 15
 # Optional package → its extra.
 _EXTRAS = {"mlflow": "mlflow", "ray": "ray", "tensorboardX": "tensorboard", "torch": "torch"}
 # Characters that change the direction of writing.
@@ -255,6 +258,20 @@ def quoted(value: Any) -> str:
     except (TypeError, ValueError):
         text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]} …"
+
+
+def nearest_of(name: str, valid: Iterable[str]) -> str:
+    """Return the end of the error for an unknown name: the most similar valid name, or the first 15 of them.
+
+    Example:
+        >>> nearest_of("rng", ["ring", "star"]), nearest_of("torus", ["ring", "star"])
+        ('; did you mean "ring"?', '. Valid: "ring", "star".')
+    """
+    names = list(valid)
+    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
+        return f'; did you mean "{close[0]}"?'
+    more = ["…"] if len(names) > _LISTED else []
+    return f". Valid: {', '.join([*map(quoted, names[:_LISTED]), *more])}." if names else "."
 
 
 def quoted_path(path: object) -> str:

@@ -10,13 +10,12 @@ while it runs, since two folders may have modules of one name, and classes are s
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -29,7 +28,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.errors import InputError, converting, missing_package, quoted_path
+from decentral_dp.errors import InputError, converting, missing_package, nearest_of, quoted_path
 from decentral_dp.files import trust
 
 # Errors of custom code, which become refusals. Errors of libraries, such as networkx.NetworkXError, are subclasses of
@@ -85,14 +84,8 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     module = run_file(path) if path is not None else _import_installed(kind, place, folders, key)
     if not hasattr(module, name):
         names = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        hint = _near(name, vars(module)) or f" (expected one of {', '.join(names)})" * bool(names) + "."
-        raise InputError(f"{key}: {place} defines no {name}{hint} Fix: define it, or use another name.")
+        raise InputError(f"{key}: {place} defines no {name}{nearest_of(name, names)} Fix: define it.")
     return getattr(module, name)
-
-
-def _near(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _check_module(module: str, path: Path | None, key: str) -> None:
@@ -147,13 +140,13 @@ def _import_installed(kind: str, module: str, folders: Sequence[Path], key: str)
     try:
         module_object = import_module(module)
     except USER_ERRORS as error:
-        problem, fix = f"{module} cannot be imported: {blame(error)}", "fix it there"
+        problem, fix = f"{module} cannot be imported: {blame(error)}.", "fix it there"
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            near = _near(module, (p.stem for folder in folders for p in folder.glob("*.py")))
+            near = nearest_of(module, (p.stem for folder in folders for p in folder.glob("*.py")))
             places = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
-            problem = f"no module {module}{near} (looked for {module}.py in {places}, and for an installed module)"
+            problem = f"no module {module} (looked for {module}.py in {places}, and for an installed module){near}"
             fix = "put the file there, or install the package"
-        raise InputError(f"{key}: {problem}. Fix: {fix}.") from error
+        raise InputError(f"{key}: {problem} Fix: {fix}.") from error
     trust.remember(kind.encode())
     return module_object
 

@@ -66,7 +66,7 @@ def test_changed_values_are_converted() -> None:
         ({"algorithm": "ldp_dsbo"}, 'set={"algorithm.kind": "ldp_dsbo"}'),
         ({"mechanism": "laplace"}, 'set={"privacy.mechanism": "laplace"}'),
         ({"max_grad_norm": 1.0}, "argument 'max_grad_norm'. Fix: use set={KEY: value} with privacy.clip."),
-        ({"colour": 1}, "argument 'colour' (expected X, agents"),
+        ({"colour": 1}, "argument 'colour'. Valid: "),
     ],
 )
 @pytest.mark.parametrize("function", [decentral_dp.plan, decentral_dp.run, decentral_dp.audit])

@@ -178,12 +178,12 @@ def test_a_cache_of_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("momentun:Momentum", "no module momentun; did you mean momentum?"),
-        ("momentum:Momentun", "momentum defines no Momentun; did you mean Momentum? Fix"),
-        ("momentum:Lazy", "momentum defines no Lazy (expected one of "),
-        ("momentum.py:Momentum", "unknown algorithm 'momentum.py:Momentum'"),
+        ("momentun:Momentum", 'an installed module); did you mean "momentum"?'),
+        ("momentum:Momentun", 'momentum defines no Momentun; did you mean "Momentum"? Fix'),
+        ("momentum:Lazy", 'momentum defines no Lazy. Valid: "'),
+        ("momentum.py:Momentum", 'unknown algorithm "momentum.py:Momentum"'),
         ("momentum.inner:Momentum", "no module momentum.inner"),
-        ("momentum", "unknown algorithm 'momentum'"),
+        ("momentum", 'unknown algorithm "momentum"'),
     ],
 )
 def test_a_wrong_name_is_refused(folder: Path, kind: str, words: str) -> None:

@@ -30,8 +30,6 @@ from decentral_dp.reporting.terminal import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, graph_title, names
 from decentral_dp.user_code import component, in_module
 
-# Largest number of suggested names.
-_NEAREST = 3
 # Registry of files → their kind in `find`.
 _FILES = {"scenarios": "scenario", "studies": "study"}
 _MECHANISMS = ("laplace", "gaussian")
@@ -274,7 +272,7 @@ def find_entry(name: str) -> tuple[list[Description], dict[str, str]]:
     if not known and (Path(name).is_file() or name.endswith(".toml")):
         files = ["scenario"]
     if not (known or files):
-        close = get_close_matches(name, sorted(set().union(*lists.values())), n=_NEAREST, cutoff=0.65)
+        close = get_close_matches(name, sorted(set().union(*lists.values())), cutoff=0.65)
         near = f"; did you mean {' or '.join(map(quoted, close))}?" if close else "."
         fix = 'use a name that "decentral-dp list" prints. For a key, use the name of its algorithm or problem, or see '
         raise InputError(f"list: unknown name {quoted(name)}{near} Fix: {fix}docs/reference/scenario.md.")

@@ -93,11 +93,10 @@ class Commands(TyperGroup):
                 raise
             from decentral_dp.config.loading import keys_named
 
-            keys = keys_named(unknown.option_name)
+            name, keys = unknown.option_name, keys_named(unknown.option_name)
             if not keys or not any("--set" in parameter.opts for parameter in unknown.ctx.command.params):
                 raise
-            fix = f"use --set KEY=VALUE with the key {keys}"
-            raise InputError(f"{unknown.option_name}: no such option. Fix: {fix}.") from None
+            raise InputError(f"{name}: no such option. Fix: use --set KEY=VALUE with the key {keys}.") from None
 
 
 # Commands in the order of the help. Plain text is faster than boxes.

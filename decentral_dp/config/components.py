@@ -44,8 +44,8 @@ from decentral_dp.config.schema import (
     own_types,
     table_of,
 )
-from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
-from decentral_dp.errors import InputError, converting, printable, quoted
+from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset
+from decentral_dp.errors import InputError, converting, nearest_of, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism, mechanism_options, register_outside
@@ -335,9 +335,8 @@ def algorithm_entry(s: Scenario) -> Entry:
         return ALGORITHMS[kind]
     definition = component(kind, s.code_paths, "algorithm.kind")
     if definition is None:
-        ours = our_algorithm(kind)
-        hint = f"use {ours!r}" if ours != kind else nearest(kind, ALGORITHMS)
-        raise InputError(f"algorithm.kind: unknown algorithm {kind!r}; {hint}.")
+        near = nearest_of(our_algorithm(kind), ALGORITHMS)
+        raise InputError(f"algorithm.kind: unknown algorithm {quoted(kind)}{near}")
     return entry_of_class(definition, kind, digest_of(definition))
 
 
@@ -479,7 +478,7 @@ def _name_of_object(role: str, value: Any) -> str:
 def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
     """Raise InputError for an unknown problem, or one that the algorithm does not solve."""
     if registered is None and problem.value is None:
-        raise InputError(f"problem.kind: unknown problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
+        raise InputError(f"problem.kind: unknown problem {quoted(problem.name)}{nearest_of(problem.name, PROBLEMS)}")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
     if kind not in (entry.solves, None):
         alternatives = [

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.schema import Scenario, TopologyTable, common_table, own_types, table_of
 from decentral_dp.data import DATASETS
-from decentral_dp.errors import InputError, converting, quoted, quoted_path
+from decentral_dp.errors import InputError, converting, nearest_of, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
@@ -561,11 +561,3 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, types.UnionType, Annotated, list):
         return [t for a in get_args(annotation) for t in tables_in(a)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
-
-
-def nearest_of(name: str, valid: Sequence[str]) -> str:
-    """Return the end of the error for a name: the most similar valid name, or all of them."""
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
-    if close:
-        return f'; did you mean "{close[0]}"?'
-    return f". Valid: {', '.join(map(quoted, valid))}." if valid else "."

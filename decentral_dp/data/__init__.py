@@ -1,6 +1,6 @@
 """Data: records from files, packages and generators, partitioned over agents by public rules."""
 
-from decentral_dp.data.dataset import Dataset, nearest
+from decentral_dp.data.dataset import Dataset
 from decentral_dp.data.loaders import DATASETS, ENVIRONMENTS, load_dataset
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
 from decentral_dp.data.shards import PARTITIONS, AgentParts, Shards, make_shards, partition, select_test, split_shards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -122,17 +122,6 @@ def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
 
 
-def nearest(name: str, options: Iterable[str]) -> str:
-    """Return "the nearest is …", or the list of options if no name is similar."""
-    names = list(options)
-    similar = get_close_matches(name, names, n=1)
-    if similar:
-        return f"the nearest is {similar[0]!r}"
-    if not names:
-        return "there are none"
-    return f"there are {', '.join(repr(name) for name in names[:12])}{', …' if len(names) > 12 else ''}"
-
-
 def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
     """Return "; column k has a similar name", or "". The name itself may be a cell of a file without a header.
 
@@ -177,8 +166,7 @@ def real_array(values: Any, subject: str) -> FloatArray:
         numbers = None if np.iscomplexobj(values) else np.asarray(values, dtype=np.float64)
     if numbers is None:
         # Not raised in a handler, since the message of numpy contains the value of a cell.
-        dtypes = values.dtypes if hasattr(values, "columns") else ()
-        wrong = [k for k, dtype in enumerate(dtypes) if dtype.kind not in "biuf"]
+        wrong = [k for k, t in enumerate(values.dtypes) if t.kind not in "biuf"] if hasattr(values, "columns") else []
         where = f" in {number_columns(wrong)} of the features" if wrong else ""
         raise InputError(f"{subject}: not numeric{where}. Fix: convert all values to numbers, or drop the column.")
     return numbers

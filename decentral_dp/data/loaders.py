@@ -19,10 +19,10 @@ import numpy as np
 from decentral_dp import annexes
 from decentral_dp.data import synthetic, tables
 from decentral_dp.data.columns import ColumnRules
-from decentral_dp.data.dataset import Dataset, Label, nearest, require_classes
+from decentral_dp.data.dataset import Dataset, Label, require_classes
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.tables import DeclaredColumns, frame_dataset
-from decentral_dp.errors import InputError, converting, quoted
+from decentral_dp.errors import InputError, converting, nearest_of, quoted
 
 _SHAPES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points")
 _WINE = """
@@ -272,10 +272,9 @@ def _load_file(data: str, path: Path, column_spec: tables.DeclaredColumns) -> Da
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         openml_name = OPENML_NAMES.get(data.lower().replace("-", "_"))
-        fix = f'data = "openml:{openml_name}", which scikit-learn downloads' if openml_name else nearest(data, DATASETS)
-        raise InputError(
-            f"problem.data: {data!r} is not a bundled data set or a path that ends in {', '.join(FORMATS)}. Fix: {fix}."
-        )
+        fix = f'. Fix: data = "openml:{openml_name}", which scikit-learn downloads.'
+        near = fix if openml_name else nearest_of(data, DATASETS)
+        raise InputError(f"problem.data: {data!r} is no bundled data set or path ending in {', '.join(FORMATS)}{near}")
     if suffix == ".npz":
         reader = annexes.import_place(annexes.TRAJECTORIES).read_trajectories
         trajectories: Dataset | None = reader(path, column_spec.agent, column_spec.split)

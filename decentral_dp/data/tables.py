@@ -36,10 +36,9 @@ from decentral_dp.data.dataset import (
     encode_labels,
     missing_cells,
     near_name,
-    nearest,
     number_columns,
 )
-from decentral_dp.errors import InputError, converting, quoted
+from decentral_dp.errors import InputError, converting, nearest_of, quoted
 from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_above, regular
 
 
@@ -504,7 +503,7 @@ def read_archive(
         missing = [name for name in required_names if name not in names]
         if missing:
             raise InputError(
-                f"{location} has no array {missing[0]!r}, {nearest(missing[0], names)}. Fix: save it with "
+                f"{location} has no array {quoted(missing[0])}{nearest_of(missing[0], names)} Fix: save it with "
                 f"np.savez({arguments})."
             )
         return read_arrays(path, location, [*required_names, *(n for n in optional if n in names)])

@@ -53,8 +53,7 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm, Split, shared_zeros
-from decentral_dp.data.dataset import nearest
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, nearest_of, quoted
 from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import Learner, ModelTable, OneByOne
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
@@ -583,7 +582,7 @@ def _training(
     """Make the problem from a model and the named loss, by default the first. Raises InputError."""
     training_loss = losses.get(loss or next(iter(losses)))
     if training_loss is None:
-        raise InputError(f"problem.loss: unknown loss {loss!r}; {nearest(loss or '', losses)}.")
+        raise InputError(f"problem.loss: unknown loss {quoted(loss)}{nearest_of(loss or '', losses)}")
     outputs = n_classes if isinstance(training_loss, CrossEntropy) else 1
     kind = "linear" if table is None else table.kind
     learner: Learner

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from decentral_dp.config.loading import nearest_of
-from decentral_dp.errors import quoted
+from decentral_dp.errors import nearest_of, quoted
 from decentral_dp.reporting import style
 from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL, select
 from decentral_dp.studies.measures import axis_label, follows_rounds, is_log, label_text, metric_stem

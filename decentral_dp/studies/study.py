@@ -16,8 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from decentral_dp.config.loading import nearest_of
-from decentral_dp.errors import InputError, Stopped, converting, quoted
+from decentral_dp.errors import InputError, Stopped, converting, nearest_of, quoted
 from decentral_dp.files.durable import salt_in, write_whole
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own

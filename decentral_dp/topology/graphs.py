@@ -8,7 +8,6 @@ same seed gives the same graph.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import Doc
 
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, nearest_of
 from decentral_dp.files.tables import DeclaredKey, declared_keys, type_in_words
 from decentral_dp.formatting import join_words
 
@@ -168,14 +167,11 @@ def list_agents(names: list[str]) -> str:
 
 
 # Name in other libraries → our kind.
-_OTHER_NAMES = dict.fromkeys(("fully_connected", "full", "clique"), "complete") | dict.fromkeys(
-    ("line", "chain"), "path"
-)
-_OTHER_NAMES |= {"watts_strogatz": "small_world", "barabasi_albert": "preferential_attachment"}
+_OTHER_NAMES = {"fully_connected": "complete", "full": "complete", "clique": "complete", "line": "path"}
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
-    """Return the error for an unknown name, with the nearest valid name and all valid names.
+    """Return the error for an unknown name, with the nearest valid name, or valid names.
 
     Args:
         subject: key at the beginning of the message.
@@ -184,14 +180,11 @@ def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
 
     Example:
         >>> print(unknown("topology.kind", "rng", ["ring", "star"]))
-        topology.kind: got "rng", which is unknown; did you mean "ring"? Valid: ring, star.
+        topology.kind: got "rng", which is unknown; did you mean "ring"?
     """
     names = sorted(valid)
-    if not names:
-        return InputError(f'{subject}: got "{got}", which is unknown. Fix: remove it.')
-    similar = [_OTHER_NAMES[got]] if got in _OTHER_NAMES else difflib.get_close_matches(got, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{similar[0]}"? Valid: ' if similar else "valid: "
-    return InputError(f'{subject}: got "{got}", which is unknown; {hint}{", ".join(names)}.')
+    near = nearest_of(_OTHER_NAMES.get(got, got), names) if names else ". Fix: remove it."
+    return InputError(f'{subject}: got "{got}", which is unknown{near}')
 
 
 _NEIGHBOURS = "neighbours of each agent"

@@ -145,7 +145,7 @@ def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str])
     ("arguments", "advice"),
     [
         (["run", MAIN, "--epsilon", "3"], "Fix: use --set KEY=VALUE with the key privacy.epsilon."),
-        (["run", MAIN, "--seeds", "5"], "with baselines. Fix: add baselines. To repeat one scenario"),
+        (["run", MAIN, "--seeds", "5"], "with baselines. Fix: add baselines, or repeat the scenario in a study."),
         (["list", "learning_rate"], 'unknown name "learning_rate". Fix: use a name'),
         (["plan", MAIN, "--epochs", "3"], "key algorithm.rounds: rounds = epochs"),
     ],

@@ -181,7 +181,7 @@ def test_a_sweep_over_sets_of_keys_and_data() -> None:
     table = decentral_dp.sweep("dp_dsgd", grid={"set": sets}, seeds=2, **options)
     assert table["delta"].tolist() == [1e-6, 1e-6, 1e-4, 1e-4]
     assert table["seed"].tolist() == [1, 2, 1, 2]
-    with pytest.raises(InputError, match=r"^measure: invalid \(expected name → function"):
+    with pytest.raises(InputError, match=r"^measure: invalid \(expected a dict of name → function"):
         decentral_dp.sweep("dp_dsgd", grid={"set": sets}, **options | {"measure": ["test_accuracy"]})
     with pytest.raises(InputError, match=r"^grid: a value of data has no label\. Fix: pass labels"):
         decentral_dp.sweep("dp_dsgd", grid={"data": records}, **options)

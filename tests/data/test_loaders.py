@@ -94,7 +94,7 @@ def test_csv_refusals(tmp_path: Path, text: str, options: dict[str, object], mes
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ("brest_cancer", {}, r"'brest_cancer' is not a bundled data set or a path.*the nearest is 'breast_cancer'"),
+        ("brest_cancer", {}, r"'brest_cancer' is no bundled data set or path.*did you mean .breast_cancer"),
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\] \(got \[0, 1, 2\]"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: not supported by 'wine'"),
         ("wine", {"label": "y"}, r"problem\.label: not supported by 'wine'"),
@@ -129,7 +129,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"X": np.ones((2, 2))}, r"has no array 'y', there are 'X'"),
+        ({"X": np.ones((2, 2))}, r'has no array "y"\. Valid: "X"'),
         ({"X": np.array([[1, "a"], [2, 3]], dtype=object), "y": np.ones(2)}, r"no archive of plain arrays"),
         ({"X": np.ones(2), "y": np.ones(2)}, r"array 'X' has the wrong shape or type \(got float64 of shape \(2,\)"),
         ({"X": np.ones((2, 2), dtype=complex), "y": np.ones(2)}, r"got complex128"),

@@ -12,11 +12,11 @@ from typing import Unpack
 import numpy as np
 
 from decentral_dp.config.components import Components, Objects, load_components
-from decentral_dp.config.loading import Source, nearest_of
+from decentral_dp.config.loading import Source
 from decentral_dp.config.scenario_components import check_run_device, check_sizes
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import ray_cores
-from decentral_dp.errors import InputError, needing, quoted
+from decentral_dp.errors import InputError, nearest_of, needing, quoted
 from decentral_dp.privacy.custom_mechanism import OutsideMechanism
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.randomness import secret_root, seeded_root

@@ -233,7 +233,7 @@ def test_features_are_centred_if_a_key_asks_for_it(tables: dict[str, Any], centr
             "privacy.delta: Gaussian noise needs a delta above 0 (got 0). Fix: use a delta such as 1e-5",
         ),
         ({"problem": {"validation": 0.5}}, "problem.validation: not supported by classification. Fix: remove it."),
-        ({"problem": {"loss": "huber"}}, "problem.loss: unknown loss 'huber'"),
+        ({"problem": {"loss": "huber"}}, 'problem.loss: unknown loss "huber"'),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
             "algorithm.learning_rate: missing. It is planned if features have declared ranges",
