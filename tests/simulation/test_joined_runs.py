@@ -81,7 +81,7 @@ def test_bilevel_runs_with_other_clips_are_not_joined() -> None:
 
 
 def test_graphs_are_those_of_each_seed() -> None:
-    jobs = seeds("digits_softmax")
+    jobs = seeds("digits_softmax", "run.average=1")
     assert len({tuple(job.topology.edges.ravel().tolist()) for job in jobs}) == 3
     for job, run in zip(jobs, run_joined(jobs), strict=True):
         assert run is not None
@@ -160,3 +160,11 @@ def test_seeds_and_their_baselines_are_joined(no_single_run: None, monkeypatch: 
         for name, baseline in one.baselines.items():
             assert content(baseline) == content(other.baselines[name])
         np.testing.assert_array_equal(one.released["y"], other.released["y"])
+
+
+def test_groups_fit_into_memory() -> None:
+    """A tail average keeps the models of many rounds, and large models gain nothing."""
+    tail = ["run.average=0.5", "algorithm.rounds=9000"]
+    large = ["run.average=1", 'problem.model={kind="mlp",hidden=[400]}']
+    jobs = [build(load("classification", changes)) for changes in (["run.average=1"], tail, large)]
+    assert [joined.most_joined(job) for job in jobs] == [32, 1, 1]

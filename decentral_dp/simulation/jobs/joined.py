@@ -6,8 +6,7 @@ therefore bitwise identical to a single run, while a round costs one call for al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -19,33 +18,38 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, Outcome, RunControl, Snapshot
 from decentral_dp.exchange import senders_of
 from decentral_dp.participants import LocalDataset, Network
+from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.randomness import generator_of
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 
-# Largest number of runs of one block, and of floats of their records and models.
-MOST_RUNS, _MOST_FLOATS = 32, 2**20
+# Largest number of runs of one block, and of floats of their records and models. Larger models gain nothing.
+MOST_RUNS, _MOST_FLOATS, _LARGE = 32, 2**20, 2**13
 
 
-def can_join(job: PlannedJob) -> bool:
-    """Return whether runs of a job can be joined with others.
+def most_joined(job: PlannedJob) -> int:
+    """Return the number of runs of a job's shape that are computed together; 1 if they run one by one.
 
     Jobs whose network or noise changes over rounds, or with public orders of records, and custom algorithms run one by
     one. Large complete graphs are summed in another order.
     """
     if not isinstance(job, GossipJob) or not (job.holds_records and job.components.has_proved_plan):
-        return False
+        return 1
     senders = senders_of(job.algorithm, job.public_network)
     changes = (senders, job.topology.over_time, job.pairs, job.factor, job.attack, job.aggregation, job.compression)
     is_fixed = all(part is None for part in changes) and job.sampling.kind != "cyclic"
-    return is_fixed and not job.has_server and job.n_agents < LEAST_SUMMED
+    is_small = job.n_agents < LEAST_SUMMED and job.problem.q < _LARGE
+    if not (is_fixed and is_small) or job.has_server or job.scenario.run.engine != "local":
+        return 1
+    values = job.n_agents * (job.problem.p + job.problem.q) * (1 + job.scenario.tail_length)
+    return max(1, min(MOST_RUNS, _MOST_FLOATS // (job.shards.features.size + values)))
 
 
 def join_runs(jobs: Sequence[GossipJob], agents: NDArray[np.int64]) -> AgentNode:
     """Return one block with selected agents of several runs, which reads the messages of all agents of all runs.
 
     Args:
-        jobs: jobs for which `can_join` holds, with equal algorithms, problems and clips.
+        jobs: jobs with `most_joined` above 1, and equal algorithms, problems and clips.
         agents: numbers of the agents in each run, ascending. Agent i of run k of m agents has the number km + i.
 
     Returns:
@@ -65,18 +69,15 @@ def join_runs(jobs: Sequence[GossipJob], agents: NDArray[np.int64]) -> AgentNode
 
 def group_jobs(jobs: Sequence[PlannedJob]) -> list[list[int]]:
     """Return groups of at least two jobs that `start_joined` accepts, as indices of the jobs."""
-    groups: list[tuple[Any, list[int]]] = []
+    by_shape: dict[str, list[int]] = {}
     for k, job in enumerate(jobs):
-        if not isinstance(job, GossipJob) or job.scenario.run.engine != "local" or not can_join(job):
-            continue
-        shape, floats = _shape(job), job.shards.features.size + job.n_agents * (job.problem.p + job.problem.q)
-        most = min(MOST_RUNS, _MOST_FLOATS // max(floats, 1))
-        members = next((g for other, g in groups if len(g) < most and _is_identical(other, shape)), None)
-        if members is None:
-            groups.append((shape, [k]))
-        else:
-            members.append(k)
-    return [members for _, members in groups if len(members) > 1]
+        if isinstance(job, GossipJob) and most_joined(job) > 1:
+            by_shape.setdefault(_digest_of_shape(job), []).append(k)
+    groups = []
+    for members in by_shape.values():
+        most = min(most_joined(jobs[k]) for k in members)
+        groups += [members[first : first + most] for first in range(0, len(members), most)]
+    return [members for members in groups if len(members) > 1]
 
 
 def start_joined(jobs: Sequence[GossipJob], controls: Sequence[RunControl]) -> list[Outcome] | None:
@@ -113,27 +114,9 @@ def _select_run(s: Snapshot, k: int, m: int) -> Snapshot:
     return s._replace(released=released, published=published, state=state)
 
 
-def _shape(job: GossipJob) -> tuple[Any, ...]:
-    """Return all that joined runs share. They differ in records, noise scales and the noise key."""
-    s = job.scenario
-    noise = {c: schedule.points for c, schedule in job.noise.items()}
-    return (
-        *(job.algorithm, job.problem, job.sampling, job.clip, job.mechanism, job.unit, job.rounds, noise),
-        *(s.tail_length, s.privacy.domain, generator_of(job.root), tuple(job.weights)),
-        *(job.n_agents, s.problem.members),
-    )
-
-
-def _is_identical(a: Any, b: Any) -> bool:
-    """Return whether two nested values are of one type and bitwise equal."""
-    if a is b or type(a) is not type(b):
-        return a is b
-    if isinstance(a, np.ndarray):
-        return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
-    if is_dataclass(a):
-        return all(_is_identical(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
-    if isinstance(a, Mapping):
-        return _is_identical(tuple(a.items()), tuple(b.items()))
-    if isinstance(a, Sequence) and not isinstance(a, str | bytes):
-        return len(a) == len(b) and all(map(_is_identical, a, b))
-    return bool(a == b)
+def _digest_of_shape(job: GossipJob) -> str:
+    """Return a digest of all that joined runs share. They differ in records, noise scales, graph and noise key."""
+    s, noise = job.scenario, {c: schedule.points for c, schedule in job.noise.items()}
+    parts = (job.algorithm, job.problem, job.sampling, job.clip, job.mechanism, job.unit, job.rounds, noise)
+    facts = (s.tail_length, s.privacy.domain, generator_of(job.root), tuple(job.weights), job.n_agents)
+    return digest_of((*parts, *facts, s.problem.members))
