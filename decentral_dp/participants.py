@@ -370,19 +370,19 @@ class LocalDataset:
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
     @classmethod
-    def join(cls, parts: Sequence[LocalDataset]) -> LocalDataset:
-        """Return the agents of several blocks of one problem, sampling, clip and network as one block, in order."""
+    def join(cls, parts: Sequence[LocalDataset], agents: NDArray[np.int64], network: Network) -> LocalDataset:
+        """Return the agents of several blocks of one problem, sampling and clip as one block of another network."""
         first = parts[0]
 
         return cls(
-            np.concatenate([part.agents for part in parts]),
+            agents,
             first._problem,
             {k: join_blocks([part._records[k] for part in parts]) for k in SPLITS},
             np.concatenate([part.neighbour_weight for part in parts])[:, 0],
             first._stream,
             first._clip,
             Streams.join([part._batches for part in parts]),
-            first.network,
+            network,
             first._unit,
             np.concatenate([part.kept_weight for part in parts])[:, 0],
             {k: np.concatenate([part.weights[k] for part in parts]) for k in first.weights},

@@ -37,7 +37,7 @@ from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob, require_records
-from decentral_dp.simulation.jobs.joined import MOST_RUNS
+from decentral_dp.simulation.jobs.joined import most_joined
 from decentral_dp.simulation.result import (
     is_private,
     plain,
@@ -338,9 +338,9 @@ def infer_membership(
     with refuse_damaged(folder, "audit"):
         scores = [attack_run(job, published)]
     report(1, runs)
-    # Runs of one shape are computed together.
-    for first in range(1, runs, MOST_RUNS):
-        numbers = range(first, min(first + MOST_RUNS, runs))
+    step = most_joined(job)
+    for first in range(1, runs, step):
+        numbers = range(first, min(first + step, runs))
         for run in run_jobs([build_job(repetition(job.scenario, number)) for number in numbers]):
             scores.append(attack_run(run.simulation(), run.published))
             report(len(scores), runs)

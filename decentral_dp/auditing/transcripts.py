@@ -47,7 +47,7 @@ from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.privacy.releasers import ScheduledReleaser
 from decentral_dp.privacy.time_factors import carried_noise, empty_past, next_past
 from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
-from decentral_dp.simulation.jobs.joined import MOST_RUNS, can_join, join_runs
+from decentral_dp.simulation.jobs.joined import join_runs, most_joined
 
 
 @dataclass(frozen=True)
@@ -519,7 +519,7 @@ def _make_query(value: Any) -> Query | None:
     return Query(np.array(value[0]), None) if isinstance(value, np.ndarray) else None
 
 
-# Largest number of floats of releases and records of runs in memory at once.
+# Largest number of floats of releases of runs in memory at once.
 _MOST_NUMBERS = 2**22
 # Channel → (K, d) public and private part of the victim's value in each run; the private part is None for an array.
 _Values = dict[str, tuple[Array, Array | None]]
@@ -530,10 +530,8 @@ def runs_at_once(job: PlannedJob) -> int:
 
     Transcripts and replays are bitwise those of single runs.
     """
-    if not can_join(job):
-        return 1
     numbers = job.n_agents * sum(c.dimension * c.rounds.size for c in job.ledger.channels)
-    return max(1, min(MOST_RUNS, _MOST_NUMBERS // max(numbers, job.shards.features.size, 1)))
+    return max(1, min(most_joined(job), _MOST_NUMBERS // max(numbers, 1)))
 
 
 def _rows_of_values(values: Mapping[str, Any], rows: slice) -> _Values:

@@ -583,12 +583,14 @@ def run_joined(jobs: Sequence[PlannedJob]) -> list[Run | None]:
     runs: list[Run | None] = [None] * len(jobs)
     for members in group_jobs(jobs):
         group, start = [cast(GossipJob, jobs[k]) for k in members], time.perf_counter()
-        # A single run repeats an error, and belongs to one job.
+        # A job without a run is run by itself, which repeats the error for this job.
         with suppress(*USER_ERRORS), threadpool_limits(limits=1):
             observed = [_observe_run(job) for job in group]
             outcomes = start_joined(group, [control for _, control in observed])
+            if outcomes is None:
+                continue
             seconds = (time.perf_counter() - start) / len(group)
-            for k, (rows, _), outcome in zip(members, observed, outcomes or (), strict=outcomes is not None):
+            for k, (rows, _), outcome in zip(members, observed, outcomes, strict=True):
                 runs[k] = _finish(jobs[k], rows, outcome, seconds)
     return runs
 

@@ -6,9 +6,10 @@ the files of the scenario and on this package. The salt of the folder keys the d
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -31,13 +32,13 @@ from decentral_dp.simulation.budget import Budget, BudgetError
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
-from decentral_dp.simulation.jobs.joined import MOST_RUNS
+from decentral_dp.simulation.jobs.joined import MOST_RUNS, most_joined
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import Run, run_job, run_joined
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import claim_of, method_name, statement_of
 from decentral_dp.studies.schema import Cell
-from decentral_dp.studies.tasks import Stream, in_processes, in_ray, write
+from decentral_dp.studies.tasks import Stream, in_processes, in_ray, read_outcome, write
 from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "diverged", "refused", "failed"]
@@ -106,14 +107,20 @@ class _Prepared(NamedTuple):
     isolated: dict[str, PlannedJob]
 
 
-def compute(tasks: Sequence[Task]) -> list[Record]:
+def compute(tasks: Sequence[Task]) -> Iterator[Record]:
     """Run or plan cells; runs of one shape are computed together. Any error of a cell is written into its record."""
-    started = time.perf_counter()
-    cells = [_catch_errors(_prepare, task) for task in tasks]
-    joined = iter(run_joined([cell.job for cell in cells if isinstance(cell, _Prepared)]))
-    records = [_catch_errors(_run, cell, next(joined)) if isinstance(cell, _Prepared) else cell for cell in cells]
-    seconds = (time.perf_counter() - started) / len(tasks)
-    return [cast(Record, plain(record | {"seconds": seconds})) for record in records]
+    remaining = list(tasks)
+    while remaining:
+        started, cells = time.perf_counter(), [_catch_errors(_prepare, remaining[0])]
+        most = most_joined(cells[0].job) if isinstance(cells[0], _Prepared) else 1
+        cells += [_catch_errors(_prepare, task) for task in remaining[1:most]]
+        joined = iter(run_joined([cell.job for cell in cells if isinstance(cell, _Prepared)]))
+        shared = (time.perf_counter() - started) / len(cells)
+        for cell in cells:
+            started = time.perf_counter()
+            record = _catch_errors(_run, cell, next(joined)) if isinstance(cell, _Prepared) else cell
+            yield cast(Record, plain(record | {"seconds": shared + time.perf_counter() - started}))
+        remaining = remaining[len(cells) :]
 
 
 def _catch_errors(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -129,11 +136,13 @@ def _catch_errors(function: Callable[..., Any], *arguments: Any) -> Any:
         return _make_record("failed", f"{type(error).__name__}: {error}")
 
 
-def compute_and_keep(folder: Path, tasks: Sequence[Task]) -> list[Record]:
-    """Compute cells, and save them before they are reported."""
-    records = compute(tasks)
-    for task, record in zip(tasks, records, strict=True):
-        _save(folder, task, record)
+def compute_and_keep(folder: Path | None, tasks: Sequence[Task]) -> list[Record]:
+    """Compute cells, and save each in a folder of this machine, if any, before the next."""
+    records = []
+    for task, record in zip(tasks, compute(tasks), strict=True):
+        if folder is not None:
+            _save(folder, task, record)
+        records.append(record)
     return records
 
 
@@ -301,36 +310,41 @@ def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None)
     Returns:
         Tasks with their records, in the order of completion.
     """
-    lost, work = (lambda reason: [_make_record("failed", reason)]), partial(compute_and_keep, folder)
-
-    def stream(groups: Sequence[Sequence[Task]]) -> Stream[Sequence[Task], list[Record]]:
-        if address is not None:
-            yield from in_ray(compute, groups, lost, address)
-        elif jobs == 1:
-            yield from ((group, work(group)) for group in groups)
-        else:
-            yield from in_processes(work, groups, lost, jobs)
-
     groups = _group_by_seed(tasks, jobs)
+    if address is None and jobs == 1:
+        for task, record in itertools.chain.from_iterable(zip(group, compute(group), strict=True) for group in groups):
+            _save(folder, task, record)
+            yield task, record
+        return
+
+    def lost(reason: str) -> list[Record]:
+        return [_make_record("failed", reason)]
+
     while groups:
-        # If a process ends, the cells of its group are computed one by one.
-        unfinished: list[Sequence[Task]] = []
-        for group, records in stream(groups):
-            if len(records) < len(group):
-                unfinished += [[task] for task in group]
-                continue
-            for task, record in zip(group, records, strict=True):
+        stream = (
+            in_processes(partial(compute_and_keep, folder), groups, lost, jobs)
+            if address is None
+            else in_ray(partial(compute_and_keep, None), groups, lost, address)
+        )
+        groups = []
+        for group, records in stream:
+            kept = records if len(records) == len(group) else [read_outcome(folder, task.key) for task in group]
+            for task, record in zip(group, kept, strict=True):
+                if record is None:
+                    # The process ended: cells of its group without a record are computed one by one.
+                    groups.append([task])
+                    continue
                 if address is not None:
                     _save(folder, task, record)
                 yield task, record
-        groups = unfinished
 
 
 def _group_by_seed(tasks: Sequence[Task], jobs: int) -> list[Sequence[Task]]:
-    """Group tasks that differ only in their seed, a few for each process at least."""
+    """Group runs that differ only in their seed, a few for each process at least; charged runs stay single."""
     most = max(1, min(MOST_RUNS, len(tasks) // (2 * jobs)))
     by_content: dict[str, list[Task]] = {}
     for task in tasks:
+        single = task.key if task.budget is not None or task.rounds is not None else ""
         content = {key: value for key, value in task.content.items() if key != "seed"}
-        by_content.setdefault(f"{task.folder} {content}", []).append(task)
+        by_content.setdefault(f"{single} {task.folder} {content}", []).append(task)
     return [group[k : k + most] for group in by_content.values() for k in range(0, len(group), most)]

@@ -102,7 +102,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "joined runs that continue after a divergence",
         "simulation/jobs/joined.py",
-        "        if view.divergence is not None:\n            return None\n",
+        "    if last.divergence is not None:\n        return None\n",
         "",
         (f"{_JOINED}::test_after_a_divergence_every_run_is_repeated_by_itself",),
     ),

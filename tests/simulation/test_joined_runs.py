@@ -57,7 +57,7 @@ def test_joined_runs_have_the_bits_of_single_runs(name: str) -> None:
         ["algorithm.learning_rate=0.3"],
         ["privacy.clip=0.5"],
         ["algorithm.rounds=4"],
-        ['topology.kind="complete"'],
+        ["topology.agents=8"],
         ["run.average=2"],
         ['privacy.unit="agent"'],
         ['problem.sampling={kind="fixed_batch",batch_size=8}'],
@@ -80,11 +80,18 @@ def test_bilevel_runs_with_other_clips_are_not_joined() -> None:
     assert joined.group_jobs([one, *others]) == [[0, 1]]
 
 
-@pytest.mark.parametrize(("name", "key"), [("digits_softmax", "topology.seed"), ("hyper_cleaning", "problem.seed")])
-def test_graphs_and_problems_are_those_of_each_seed(name: str, key: str) -> None:
-    """A random graph, and labels that are flipped at random."""
-    assert run_joined(seeds(name)) == [None] * 3
-    jobs = seeds(name, f"{key}=1")
+def test_graphs_are_those_of_each_seed() -> None:
+    jobs = seeds("digits_softmax", "run.average=1")
+    assert len({tuple(job.topology.edges.ravel().tolist()) for job in jobs}) == 3
+    for job, run in zip(jobs, run_joined(jobs), strict=True):
+        assert run is not None
+        assert content(run) == content(run_job(job))
+
+
+def test_problems_are_those_of_each_seed() -> None:
+    """Labels are flipped at random."""
+    assert run_joined(seeds("hyper_cleaning")) == [None] * 3
+    jobs = seeds("hyper_cleaning", "problem.seed=1")
     for job, run in zip(jobs, run_joined(jobs), strict=True):
         assert run is not None
         assert content(run) == content(run_job(job))
@@ -110,7 +117,8 @@ def test_unequal_counts_are_those_of_each_seed() -> None:
         assert content(run) == content(run_job(job))
 
 
-def test_cyclic_batches_are_those_of_each_seed() -> None:
+def test_cyclic_batches_are_not_joined() -> None:
+    """Their public order depends on the seed and on the number of the agent."""
     changes = ['problem.sampling={kind="cyclic",batch_size=8}', 'privacy={guarantee="none"}']
     assert run_joined(seeds("classification", *changes)) == [None] * 3
 
@@ -152,3 +160,11 @@ def test_seeds_and_their_baselines_are_joined(no_single_run: None, monkeypatch: 
         for name, baseline in one.baselines.items():
             assert content(baseline) == content(other.baselines[name])
         np.testing.assert_array_equal(one.released["y"], other.released["y"])
+
+
+def test_groups_fit_into_memory() -> None:
+    """A tail average keeps the models of many rounds, and large models gain nothing."""
+    tail = ["run.average=0.5", "algorithm.rounds=9000"]
+    large = ["run.average=1", 'problem.model={kind="mlp",hidden=[400]}']
+    jobs = [build(load("classification", changes)) for changes in (["run.average=1"], tail, large)]
+    assert [joined.most_joined(job) for job in jobs] == [32, 1, 1]

@@ -22,8 +22,9 @@ import decentral_dp.studies
 from decentral_dp import run
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import account
+from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
@@ -590,6 +591,23 @@ def test_a_killed_worker_fails_one_unsaved_cell(make: Make, tmp_path: Path, monk
     assert [r["status"] for _, [r] in done] == ["ok", "failed", "ok"]
     assert "was killed by signal 9" in done[1][1][0]["reason"]
     assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_finished_cells_of_an_interrupted_group_are_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of a changing graph are not joined, so each is saved when it ends."""
+    finish, finished = runner.collect_result, []
+
+    def interrupted(*arguments: Any) -> Any:
+        finished.append(arguments)
+        if len(finished) == 3:
+            raise KeyboardInterrupt
+        return finish(*arguments)
+
+    monkeypatch.setattr(runner, "collect_result", interrupted)
+    with pytest.raises(Stopped, match="2 finished cells are kept"):
+        conduct(make(seeds=20, set={"topology.delay": 1}), tmp_path / "out", jobs=1)
 
 
 def test_cells_of_a_killed_group_are_computed_one_by_one(
