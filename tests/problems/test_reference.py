@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,7 @@ def test_label_skew_is_the_mean_total_variation_of_the_agents_labels() -> None:
     # With two classes the total variation is the distance of the shares of one.
     wanted = np.mean([abs(part.mean() - pooled) for part in labels])
     assert run.result.label_skew == pytest.approx(wanted)
-    assert f"by {wanted:.2f} in total variation" in run._repr_html_()
+    assert f"by {wanted:.2f} in total variation" in re.sub("<[^>]*>", "", run._repr_html_())
     study = {"scenario": "classification", "set": changes, "seeds": [1], "kind": "plan", "measure": ["label_skew"]}
     found = decentral_dp.study(study, workers=1).results
     assert found["value"].to_numpy() == pytest.approx(wanted)
