@@ -14,7 +14,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
-from tests.support.pages import DOCS, code_blocks, write_files
+from tests.support.pages import DOCS, EXAMPLES, code_blocks, write_files
 
 # Scenario → page, and (table, key, "module:Name") of its custom components.
 CASES: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
@@ -83,6 +83,15 @@ def test_the_study_of_the_page_runs_with_its_figure(tmp_path: Path) -> None:
     named = {"report.html", "cells.parquet", "results.parquet", "summary.csv", "plots"}
     assert named <= {path.name for path in (tmp_path / "out").iterdir()}
     assert (tmp_path / "out" / "plots" / "accuracy.png").is_file()
+
+
+def test_the_algorithm_of_the_page_equals_the_built_in_one(tmp_path: Path) -> None:
+    study = load_study(write_files(tmp_path, EXAMPLES) / "against_ours.toml")
+    means = conduct(study, tmp_path / "out", 1).summary.query("name == 'test_accuracy' and last")
+    mine, ours = (means[means["variant"] == name]["mean"].to_numpy() for name in ("mine", "LDP-DSBO"))
+    np.testing.assert_allclose(mine, ours, atol=0.01)
+    # The larger class has 0.63 of the records.
+    assert mine[-1] > 0.8
 
 
 @pytest.mark.parametrize(
