@@ -325,21 +325,17 @@ def _make_guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
     """Return the columns of guarantee, adjacency, adversary and δ that differ, as name → combination → text."""
-    columns_of_privacy = {}
+    texts: dict[str, dict[tuple[Any, ...], str]] = {}
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
-        columns_of_privacy["guarantee"] = {
-            row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()
-        }
+        texts["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
     for column in different_threat_models(cells):
-        columns_of_privacy[column] = {
-            row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()
-        }
+        texts[column] = {row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()}
     measure = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
     if measure is not None and "privacy.delta" not in cells:
-        columns_of_privacy["δ"] = {
+        texts["δ"] = {
             row: delta_text(next(iter(measures.deltas(measure, part.tail(1))), None)) for row, part in parts.items()
         }
-    return columns_of_privacy
+    return texts
 
 
 def _format_mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
