@@ -243,12 +243,12 @@ def methods_text(cells: pd.DataFrame, axes: Sequence[str]) -> str:
     Example:
         >>> cells = pd.DataFrame({"privacy.epsilon": [0.5, 2.0, 8.0], "method": ["D-SGD", *["D-SGD + momentum"] * 2]})
         >>> methods_text(cells, ["privacy.epsilon"])
-        'Algorithms: D-SGD (target ε: 0.5); D-SGD + momentum (target ε: 2, 8).'
+        'Algorithms: D-SGD (target ε: 0.5); D-SGD + momentum (target ε: 2.0, 8.0).'
     """
     # A refused cell has no method.
     cells, texts = cells[cells["method"] != ""], []
     for method, part in cells.groupby("method", sort=False):
-        text = {a: ", ".join(map(measures.label_text, part[a].unique())) for a in axes if set(part[a]) < set(cells[a])}
+        text = {a: ", ".join(map(str, part[a].unique())) for a in axes if set(part[a]) < set(cells[a])}
         where = "; ".join(f"{measures.metric_stem(axis)}: {values}" for axis, values in text.items())
         texts.append(f"{method} ({where})" if where else str(method))
     return f"Algorithms: {'; '.join(texts)}." if texts else ""
