@@ -33,7 +33,7 @@ from decentral_dp.studies.schema import (
     are_numbers,
     leaves,
 )
-from decentral_dp.studies.tables import Measured, different_threat_models, failures_text, intervals_text
+from decentral_dp.studies.tables import Measured, different_threat_models, failures_text, intervals_text, methods_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,6 +176,9 @@ def draw_plot(plot: Plot, measured: Measured) -> StudyFigure | None:
     notes = [_means_text(points, over_rounds), intervals_text(points, look.band)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
+    # An algorithm may have other parts at some values of a numeric axis, such as ε.
+    methods = methods_text(cells, [axis.name for axis in measured.axes if axis.is_numeric])
+    notes += [methods] if methods != methods_text(cells, ()) else []
     notes += [f"Equal ε is not equal privacy: its {column} differs." for column in different_threat_models(cells)]
     side = plot.y_label or (_axis_name(look, plot.measures[0], cells) if len(plot.measures) == 1 else "")
     heading = "" if plot.lines in (None, VARIANT) else _axis_name(look, str(plot.lines), cells)

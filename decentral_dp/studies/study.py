@@ -223,9 +223,8 @@ def _problem_warnings(varied: Sequence[Axis], listed: Sequence[Cell]) -> list[st
         problems.setdefault(cell.labels.get(VARIANT), content)
     keys = sorted({key for content in problems.values() for key in content} - {axis.name for axis in varied})
     differing = [key for key in keys if len({repr(content.get(key)) for content in problems.values()}) > 1]
-    if not differing:
-        return []
-    return [f"Variants differ in {', '.join(differing)}, so their means do not compare algorithms only."]
+    text = f"Variants differ in {', '.join(differing)}, so their means do not compare algorithms only."
+    return [text] if differing else []
 
 
 def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

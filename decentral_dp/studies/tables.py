@@ -96,19 +96,18 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band:
         part = counted[counted["last"] == last]
         by = [*axes, "name"] if last else [*axes, "name", "round"]
         for named, group in part.groupby(by, sort=False):
-            entry_labels: dict[str, Any] = dict(zip(by, named, strict=True))
-            total, failed = counts[tuple(entry_labels[a] for a in axes)]
+            total, failed = counts[named[: len(axes)]]
             mean, low, high = interval(group["value"].to_numpy(), band)
-            entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
-            entry |= {"failed": failed, "mean": mean, "low": low, "high": high}
-            rows.append({**entry_labels, **entry})
+            entry = dict(zip(by, named, strict=True)) | {"round": int(group["round"].max()), "last": last}
+            entry |= {"n": len(group), "cells": total, "failed": failed}
+            rows.append(entry | {"mean": mean, "low": low, "high": high})
     nothing = {"round": 0, "last": True, "n": 0, **dict.fromkeys(("mean", "low", "high"), math.nan)}
     measured_rows = {(*(row[a] for a in axes), row["name"]) for row in rows if row["last"]}
     measured = list(dict.fromkeys(counted.loc[counted["last"], "name"]))
     for labels, (total, failed) in counts.items():
-        entry_labels = {**dict(zip(axes, labels, strict=True)), "cells": total, "failed": failed}
         missing = [name for name in measured if (*labels, name) not in measured_rows] if failed == total else []
-        rows += [{**entry_labels, **nothing, "name": name} for name in missing]
+        entry = dict(zip(axes, labels, strict=True)) | nothing | {"cells": total, "failed": failed}
+        rows += [entry | {"name": name} for name in missing]
     columns = [*axes, "round", "last", "name", "n", "cells", "failed", "mean", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -221,12 +220,11 @@ def study_table(measured: Measured) -> TextTable:
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in values]
         keys.append([*by, *(None for _ in privacy_columns), *([ok] if lost else []), *means])
-    words = len(names) + len(between)
-    text = note(study, cells, last[last["name"].isin(columns)])
-    return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, text)
+    text = note(study, cells, last[last["name"].isin(columns)], names)
+    return TextTable(heads, [k >= len(names) + len(between) for k in range(len(heads))], rows, keys, text)
 
 
-def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
+def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame, axes: Sequence[str]) -> str:
     """Describe the means and intervals, the failed cells, and the parts of algorithms."""
     text = "Means over the cells that ended ok"
     if not _count_failures(cells):
@@ -234,12 +232,26 @@ def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
         text = "One cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         text += "; privacy and facts also over those that diverged"
+    methods = methods_text(cells, axes)
+    methods = methods if " + " in methods else ""
+    return " ".join(filter(None, [f"{text}.", intervals_text(means), failures_text(cells), methods]))
+
+
+def methods_text(cells: pd.DataFrame, axes: Sequence[str]) -> str:
+    """Name the algorithms of the cells, each with the values of the axes to which it is restricted.
+
+    Example:
+        >>> cells = pd.DataFrame({"privacy.epsilon": [0.5, 2.0, 8.0], "method": ["D-SGD", *["D-SGD + momentum"] * 2]})
+        >>> methods_text(cells, ["privacy.epsilon"])
+        'Algorithms: D-SGD (target ε: 0.5); D-SGD + momentum (target ε: 2.0, 8.0).'
+    """
     # A refused cell has no method.
-    counts = Counter(filter(None, map(str, cells.get("method", ()))))
-    methods = [f"{method} ({n} of {len(cells)} cells)" if len(counts) > 1 else method for method, n in counts.items()]
-    has_parts = any(" + " in method for method in counts)
-    sentences = [f"{text}.", intervals_text(means), failures_text(cells)]
-    return " ".join(filter(None, [*sentences, f"Algorithms: {'; '.join(methods)}." if has_parts else ""]))
+    cells, texts = cells[cells["method"] != ""], []
+    for method, part in cells.groupby("method", sort=False):
+        text = {a: ", ".join(map(str, part[a].unique())) for a in axes if set(part[a]) < set(cells[a])}
+        where = "; ".join(f"{measures.metric_stem(axis)}: {values}" for axis, values in text.items())
+        texts.append(f"{method} ({where})" if where else str(method))
+    return f"Algorithms: {'; '.join(texts)}." if texts else ""
 
 
 def intervals_text(means: pd.DataFrame, band: Band = "t") -> str:
@@ -313,21 +325,17 @@ def _make_guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
     """Return the columns of guarantee, adjacency, adversary and δ that differ, as name → combination → text."""
-    columns_of_privacy = {}
+    texts: dict[str, dict[tuple[Any, ...], str]] = {}
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
-        columns_of_privacy["guarantee"] = {
-            row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()
-        }
+        texts["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
     for column in different_threat_models(cells):
-        columns_of_privacy[column] = {
-            row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()
-        }
+        texts[column] = {row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()}
     measure = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
     if measure is not None and "privacy.delta" not in cells:
-        columns_of_privacy["δ"] = {
+        texts["δ"] = {
             row: delta_text(next(iter(measures.deltas(measure, part.tail(1))), None)) for row, part in parts.items()
         }
-    return columns_of_privacy
+    return texts
 
 
 def _format_mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:

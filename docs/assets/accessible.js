@@ -1,4 +1,4 @@
-// Names, focus and unbroken options that the theme leaves out.
+// Names, focus and unbroken words that the theme leaves out.
 document$.subscribe(({ body }) => {
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   body.querySelectorAll(".md-nav .md-nav[aria-labelledby]").forEach((nav) => {
@@ -8,7 +8,7 @@ document$.subscribe(({ body }) => {
   body.querySelectorAll(".md-code__nav").forEach((nav, k) => nav.setAttribute("aria-label", `Code block ${k + 1}`));
   body.querySelectorAll("pre > code, .katex-display, .md-typeset__table").forEach((region) => region.setAttribute("tabindex", "0"));
   body.querySelectorAll(":not(pre) > code").forEach((code) => {
-    if (!code.firstElementChild) code.innerHTML = code.innerHTML.replace(/--[a-z][-a-z]*/g, '<span class="option">$&</span>');
+    if (!code.firstElementChild) code.innerHTML = code.innerHTML.replace(/--\w[-\w]*|\w+(-\w+)+/g, '<span class="whole">$&</span>');
   });
   body.querySelectorAll("thead th:empty").forEach((head) => head.replaceWith(document.createElement("td")));
 });

@@ -205,6 +205,14 @@ def test_the_first_run_is_that_of_the_readme() -> None:
     assert lines in (DOCS / "index.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_commands_follow_the_activation_of_their_environment(name: str) -> None:
+    blocks = FENCE.findall((ROOT / name).read_text(encoding="utf-8"))
+    block = next(block for _, block in blocks if "pip install" in block)
+    assert ". .venv/bin/activate" in block
+    assert ".venv/bin/decentral-dp" not in block
+
+
 def test_the_table_of_epsilon_is_what_its_lines_print() -> None:
     page = (DOCS / "what_epsilon_means.md").read_text(encoding="utf-8")
     code, printed = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)[0]

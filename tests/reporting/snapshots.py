@@ -28,6 +28,7 @@ STUDY = {
     "kind": "plan",
     "measure": ["rounds", "epsilon_max"],
     "grid": {"algorithm.rounds": [2, 4]},
+    "plots": [{"name": "cost", "x": "algorithm.rounds", "y": "epsilon_max"}],
     "claims": [
         {
             "statement": "Twice the rounds are more rounds",
@@ -102,7 +103,7 @@ def texts(folder: Path) -> dict[str, str]:
         "coordinator_plan.txt": f"{decentral_dp.plan('regularisation_tuner')}\n",
         "run.txt": _terminal(lambda: command.print_run(_run_of(result))),
         "comparison.txt": _terminal(lambda: command.print_comparison(compared)),
-        "study.txt": _terminal(lambda: print_findings(findings)).partition("Tables:")[0],
+        "study.txt": _terminal(lambda: print_findings(findings)).partition("Tables")[0],
     }
 
 

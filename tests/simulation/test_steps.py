@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.algorithms import DpDsgd
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.user_code import UserCodeError
@@ -86,6 +87,17 @@ def test_a_loop_that_ends_early_interrupts_the_run(tmp_path: Path, whole: decent
     resumed = decentral_dp.resume(folder)
     assert resumed.result.status == "ok"
     assert same(resumed.released, whole.released)
+
+
+def test_a_run_with_an_algorithm_object_resumes_with_it_only(tmp_path: Path) -> None:
+    algorithm = DpDsgd(learning_rate=0.5)
+    for step in decentral_dp.build("dp_dsgd", algorithm=algorithm, set=FEW).steps(tmp_path / "run"):
+        if step.round == 7:
+            break
+    del step
+    with pytest.raises(InputError, match="the Python objects"):
+        decentral_dp.resume(tmp_path / "run")
+    assert decentral_dp.resume(tmp_path / "run", algorithm=algorithm).result.status == "ok"
 
 
 def test_an_error_of_a_run_is_raised_in_the_loop(job: decentral_dp.Job, tmp_path: Path) -> None:

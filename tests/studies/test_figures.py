@@ -219,5 +219,5 @@ def test_measures_of_different_cells_have_no_figure() -> None:
     study = load_study(content | {"plots": [{"name": "p", "x": "bits", "y": "upper_loss"}]})
     means = pd.DataFrame({"algorithm.rounds": [1, 2], "round": [1, 2], "last": True, "name": ["bits", "upper_loss"]})
     means = means.assign(n=1, cells=1, failed=0, mean=3.0, low=np.nan, high=np.nan)
-    cells = pd.DataFrame({"algorithm.rounds": [1, 2], "status": "ok"})
+    cells = pd.DataFrame({"algorithm.rounds": [1, 2], "status": "ok", "method": ""})
     assert list(study_figures(Measured(study, axes(study), means, cells), pd.DataFrame())) == []

@@ -723,7 +723,7 @@ def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
     found = judged(make, (8.811, 0.0, 0.0), "epsilon_max", left=side, right=8.0, **{"is": "greater"})
     assert found.numbers.startswith("8.82 against 8")
     cells = pd.DataFrame({"guarantee": ["as_published"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
-    cells[["adjacency", "adversary"]] = ""
+    cells[["adjacency", "adversary", "method"]] = ""
     row = {"round": 1, "last": True, "n": 1, "mean": 8.811, "low": math.nan, "high": math.nan}
     study = make(measure=["claimed", "epsilon_max", "upper_loss"])
     means = pd.DataFrame([{"name": name, **row} for name in study.measure])

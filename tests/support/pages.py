@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-_DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"^```\w+(?:\n#)? (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def code_blocks(*pages: str) -> dict[str, str]:
     """Return file name → text of the code blocks of pages."""
-    texts = [(_DOCS / f"{page}.md").read_text(encoding="utf-8") for page in pages]
+    texts = [(DOCS / f"{page}.md").read_text(encoding="utf-8") for page in pages]
     return dict(block for text in texts for block in _BLOCK.findall(text))
 
 

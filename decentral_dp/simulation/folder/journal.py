@@ -240,9 +240,9 @@ def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Ro
     problem = ""
     if run_digest(job) != interruption.input_digest:
         problem = (
-            f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
-            "begun, and the same noise on other records would reveal differences. Fix: restore them, or run the "
-            "scenario again in another folder."
+            f"resume: the records, the Python objects, or a file that {folder}/scenario.toml names, are others than "
+            "when the run was begun, and the same noise on other records would reveal differences. Fix: pass or "
+            "restore them, or run the scenario again in another folder."
         )
     elif differences and interruption.leased_rounds:
         problem = (
