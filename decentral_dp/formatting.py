@@ -356,6 +356,16 @@ def spans(names: Sequence[str]) -> list[str]:
     return [f"{run[0]}–{run[-1]}" if len(run) > 1 else run[0] for run in runs]
 
 
+def range_text(low: float, high: float, digits: str) -> str:
+    """Write two numbers as a range, or once if they read the same.
+
+    Example:
+        >>> range_text(7.35, 16.8, ".3g"), range_text(2.0, 2.0001, ".3g"), range_text(46, 1191, ",")
+        ('7.35–16.8', '2', '46–1,191')
+    """
+    return "–".join(dict.fromkeys([f"{low:{digits}}", f"{high:{digits}}"]))
+
+
 def ratio_text(value: float | None) -> str:
     """Write a ratio with two digits, such as 0.12 or 18; "–" for None.
 

@@ -22,7 +22,7 @@ from decentral_dp.cli.describe import Description, KeyText, describe, keys_of
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import find, load_scenario, shipped_names
 from decentral_dp.config.schema import AlgorithmTable
-from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.formatting import capitalise, epsilon_text, range_text
 from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.simulation.plan import plan_scenario
 
@@ -147,8 +147,8 @@ def _releases(kind: str) -> str:
                 f"`{channel.channel}`",
                 channel.mechanism.name,
                 " and ".join(channel.sensitivity),
-                f"{sent.min()}" if sent.min() == sent.max() else f"{sent.min()}–{sent.max()}",
-                f"{signal.noise_multiplier:.3g}" if signal and signal.noise_multiplier else "–",
+                range_text(sent.min(), sent.max(), ""),
+                range_text(*signal.noise_multiplier, ".3g") if signal and signal.noise_multiplier else "–",
                 epsilon_text(max(cost for cost in costs if cost is not None)) if any(costs) else "–",
             ]
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from decentral_dp.errors import quoted
-from decentral_dp.formatting import delta_text, epsilon_text, join_words
+from decentral_dp.formatting import delta_text, epsilon_text, join_words, range_text
 from decentral_dp.simulation.statement import Number, PrivacyStatement
 
 # Headings of `privacy_lines` that the terminal prints only with --verbose.
@@ -332,8 +332,8 @@ def mechanism_text(p: PrivacyStatement) -> str:
 
 
 def noise_multipliers_text(p: PrivacyStatement) -> str:
-    """Return the noise multiplier of each channel."""
-    levels = {c: s.noise_multiplier for c, s in p.signal.items() if s.noise_multiplier}
+    """Return the noise multiplier of each channel, a range if it differs between agents."""
+    levels = {c: range_text(*s.noise_multiplier, ".3g") for c, s in p.signal.items() if s.noise_multiplier}
     return _by_channel(levels, is_single=len(p.signal) == 1) if levels else ""
 
 

@@ -20,7 +20,16 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import converting
 from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import agent_names, delta_text, epsilon_text, power_text, score_text, sentence, spans
+from decentral_dp.formatting import (
+    agent_names,
+    delta_text,
+    epsilon_text,
+    power_text,
+    range_text,
+    score_text,
+    sentence,
+    spans,
+)
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
 from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
@@ -383,9 +392,9 @@ def data_line(problem: Mapping[str, Any]) -> str:
     """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
     counts = []
     for split in ("train", "validation"):
-        low, high = min(problem["records"][split]), max(problem["records"][split])
-        if high:
-            counts.append(f"{low:,} {split}" if low == high else f"{low:,}–{high:,} {split}")
+        sizes = problem["records"][split]
+        if any(sizes):
+            counts.append(f"{range_text(min(sizes), max(sizes), ',')} {split}")
     sampling = problem.get("sampling") or {}
     batch, rate = sampling.get("batch"), sampling.get("rate")
     # Empty if the sampling is unknown.

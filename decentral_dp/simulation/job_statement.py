@@ -199,11 +199,13 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, is_central: bool, u
     members = np.bincount(c.group, minlength=first.size) / n_agents
     # An agent that does not send has infinite noise in the ledger, and adds none.
     is_sent = np.isfinite(noise)
+    medians = map(_median, (noise / math.sqrt(c.dimension) / contribution).T)
+    multipliers = [z for z in medians if z is not None]
     total = np.sqrt((np.where(is_sent, noise, 0.0) ** 2 @ members).sum() / (1 if is_central else n_agents))
     return Signal(
         one_release=_median(np.where(is_sent, drift / noise, math.inf).min(axis=1)),
         all_releases=float((drift @ members).sum() / total),
-        noise_multiplier=_median((noise / math.sqrt(c.dimension) / contribution).min(axis=1)),
+        noise_multiplier=(min(multipliers), max(multipliers)) if multipliers else None,
     )
 
 

@@ -201,12 +201,13 @@ class Signal:
     Args:
         one_release: ratio of one agent and release.
         all_releases: ratio of all releases, averaged over the agents.
-        noise_multiplier: standard deviation of an agent's noise, divided by the largest contribution of one record.
+        noise_multiplier: standard deviation of an agent's noise, divided by the largest contribution of one record: the
+            least and the largest of any agent, each the median over its releases.
     """
 
     one_release: Number = None
     all_releases: Number = None
-    noise_multiplier: Number = None
+    noise_multiplier: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def test_epsilon_is_that_of_the_gaussian_mechanism(neighbours: str, contribution
     # Rounding to a grid in 650 coordinates adds up to a hundredth (proof 08).
     expected = gaussian_epsilon(math.sqrt(ROUNDS) * contributions / Z)
     assert expected <= plan.privacy.epsilon_max <= expected * 1.02
-    assert plan.privacy.signal["y"].noise_multiplier == pytest.approx(Z, rel=1e-9)
+    assert plan.privacy.signal["y"].noise_multiplier == pytest.approx((Z, Z), rel=1e-9)
 
 
 def test_the_sum_of_clipped_gradients_has_noise_z_times_the_clip() -> None:
@@ -49,7 +49,21 @@ def test_a_sample_costs_less_at_the_same_multiplier(sampling: dict[str, Any]) ->
     full = decentral_dp.plan("dp_dsgd", set=FIXED).privacy.epsilon_max
     sampled = decentral_dp.plan("dp_dsgd", set={**FIXED, "problem.sampling": sampling}).privacy
     assert 0.0 < sampled.epsilon_max < full
-    assert sampled.signal["y"].noise_multiplier == pytest.approx(Z, rel=1e-9)
+    assert sampled.signal["y"].noise_multiplier == pytest.approx((Z, Z), rel=1e-9)
+
+
+def test_different_noise_multipliers_of_agents_are_a_range() -> None:
+    sizes = (400, 60, 20)
+    X, y = [np.zeros((n, 2)) for n in sizes], [np.arange(n) % 2 for n in sizes]
+    weights = {"problem.weights": "sites", "problem.test": 0, "algorithm.centring": True}
+    plan = decentral_dp.build(X=X, y=y, classes=(0, 1), epsilon=4.0, delta=DELTA, rounds=9, set=weights).plan()
+    ratios = plan.ledger.assign(z=2.0 * plan.ledger["scale"] / plan.ledger["sensitivity"]).groupby(["channel", "agent"])
+    for channel, signal in plan.privacy.signal.items():
+        levels = ratios["z"].median()[channel]
+        assert signal.noise_multiplier == pytest.approx((levels.min(), levels.max()), rel=1e-9)
+        assert levels.max() > levels.min()
+        if channel == "x":
+            assert f"x {levels.min():.3g}–{levels.max():.3g}," in " ".join(str(plan).split())
 
 
 def test_a_run_records_what_was_planned() -> None:
