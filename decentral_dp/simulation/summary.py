@@ -157,12 +157,12 @@ def problem_summary(job: PlannedJob) -> dict[str, Any]:
     x_names = []
     if c.problem_entry and table.kind in _BY_FEATURE and 0 <= p - len(shards.feature_names) <= 1:
         x_names = [*shards.feature_names, "intercept"][:p]
-    rate, sampling = getattr(job.algorithm, "rate", None), job.sampling
-    if job.has_server and isinstance(rate, float):
-        sampled: dict[str, Any] = {"kind": "poisson", "rate": rate} if rate < 1.0 else {"kind": "full"}
-    else:
-        numbers = {"rate": sampling.share} if sampling.kind == "poisson" else {"batch": sampling.batch}
-        sampled = {"kind": sampling.kind} | (numbers if sampling.kind != "full" else {})
+    sampling = job.sampling
+    sampled: dict[str, Any] = {"kind": sampling.kind, **({"batch": sampling.batch} if sampling.batch else {})}
+    # A coordinator's algorithm has no problem.sampling: its planned releases have the rate of their samples.
+    rates = [float(rate.min(initial=1.0)) for c in job.ledger.channels for rate in c.rate.values()]
+    if sampling.kind in ("full", "poisson") and (rate := min(rates, default=1.0)) < 1.0:
+        sampled = {"kind": "poisson", "rate": rate}
     return {
         "kind": table.kind,
         "solves": "one-level" if c.one_level else job.solves,

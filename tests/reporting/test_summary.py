@@ -50,6 +50,15 @@ def test_every_output_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureF
     assert decentral_dp.audit("classification", set=FEW, runs=20).privacy == summary
 
 
+@pytest.mark.parametrize(
+    ("scenario", "text"),
+    [("dp_dsgd", "full batch"), ("dptd", "Poisson samples of rate 0.03"), ("soba", "Poisson samples of rate 0.1")],
+)
+def test_the_data_line_states_the_sampling_of_the_planned_releases(scenario: str, text: str) -> None:
+    plan = decentral_dp.plan(scenario, set={"algorithm.rate": 0.1} if scenario == "soba" else FEW)
+    assert f" per agent, {text}" in " ".join(str(plan).split())
+
+
 @pytest.mark.parametrize("width", range(24, 60))
 def test_no_line_ends_between_a_variable_and_its_value(width: int) -> None:
     printed = io.StringIO()
