@@ -158,7 +158,7 @@ def summary_text(p: PrivacyStatement) -> str:
         f"{certainty_text(p)}: {'. '.join(budget)}",
         f"Adjacency: {adjacency_text(p)}",
         *([f"Adversary: {adversary_text(p)}"] if p.view == "all_messages" else []),
-        "SIMULATION: the recorded seed reproduces the noise" if p.is_simulation else f"Noise: {p.noise}",
+        "SIMULATION: the recorded seed reproduces the noise" if p.is_simulation else "No seed",
     ]
     return f"{'. '.join(parts)}."
 

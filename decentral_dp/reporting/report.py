@@ -366,17 +366,20 @@ def reason_text(result: RunResult) -> str:
 
 
 def headline(result: RunResult) -> str:
-    """Return the algorithm, the graph and the number of rounds: "LDP-DSBO (bilevel) · ring, 10 agents · 150 rounds"."""
-    return headline_text(result.method, result.topology, result.privacy, result.rounds)
+    """Return the algorithm, the graph, the number of rounds and the sampling, as the first line of a run's summary."""
+    return headline_text(result.method, result.topology, result.privacy, result.problem, result.rounds)
 
 
-def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, rounds: int) -> str:
+def headline_text(
+    method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, problem: Mapping[str, Any], rounds: int
+) -> str:
     """Return the first line of the summary of a run or a plan.
 
     Args:
         method: name of the algorithm.
         topology: entry "topology" of `result.json`.
         privacy: privacy statement.
+        problem: entry "problem" of `result.json`.
         rounds: number of rounds.
     """
     n = len(privacy.agents)
@@ -385,16 +388,6 @@ def headline_text(method: str, topology: Mapping[str, Any], privacy: PrivacyStat
     if privacy.publishes_all or topology["has_server"]:
         network = f"{agents} and {'a trusted' if privacy.publishes_all else 'an untrusted'} server"
     count = "1 round" if rounds == 1 else f"{rounds} rounds"
-    return " · ".join([method, network, count])
-
-
-def data_line(problem: Mapping[str, Any]) -> str:
-    """Return the data set, the records of an agent, the sampling and the objective, from a summary of a problem."""
-    counts = []
-    for split in ("train", "validation"):
-        sizes = problem["records"][split]
-        if any(sizes):
-            counts.append(f"{range_text(min(sizes), max(sizes), ',')} {split}")
     sampling = problem.get("sampling") or {}
     batch, rate = sampling.get("batch"), sampling.get("rate")
     # Empty if the sampling is unknown.
@@ -403,10 +396,20 @@ def data_line(problem: Mapping[str, Any]) -> str:
         "fixed_batch": f", batches of {batch} records",
         "cyclic": f", cyclic batches of {batch} records",
         "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
-        "streaming": f", stream of {batch} new records per round",
+        "streaming": f", {batch} new records per round",
     }.get(sampling.get("kind", ""), "")
+    return " · ".join([method, network, f"{count}{samples}"])
+
+
+def data_line(problem: Mapping[str, Any]) -> str:
+    """Return the data set, the numbers of records and the objective, from a summary of a problem."""
+    records, counts = problem["records"], []
+    for split in ("train", "validation"):
+        if any(records[split]):
+            counts.append(f"{range_text(min(records[split]), max(records[split]), ',')} {split}")
+    held_out = f", {records['test']:,} held out" if records["test"] else ""
     objective = {"sites": ", mean over agents", "records": ", mean over all records"}
-    return f"{problem['data']}: {' + '.join(counts)} per agent{samples}{objective.get(problem.get('weights', ''), '')}"
+    return f"{problem['data']}: {' + '.join(counts)} per agent{held_out}{objective.get(problem.get('weights', ''), '')}"
 
 
 def skew_text(label_skew: float) -> str:

@@ -215,7 +215,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     from decentral_dp.reporting.terminal import console, longest, print_headline, print_items, split_columns, terminal
 
     out, privacy, graph = out or console(), plan.privacy, plan.topology
-    print_headline(out, headline_text(plan.method, graph, privacy, plan.rounds))
+    print_headline(out, headline_text(plan.method, graph, privacy, plan.problem, plan.rounds))
     items = [("Title", plan.title)] if verbose and plan.title else []
     items.append(("Data", data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.

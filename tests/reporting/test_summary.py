@@ -18,8 +18,8 @@ from tests.support.run_folders import read_page
 FEW: dict[str, Any] = {"algorithm.rounds": 2, "run.evaluate_every": 2}
 # Changes of `dp_dsgd` → texts that its summary holds, and texts that it does not hold.
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
-    "seeded": ({}, ("certified", "δ = ", "replace one record of one agent", "all messages", "SIMULATION"), ("secret",)),
-    "secret": ({"seed": None}, ("certified", "Noise: secret"), ("SIMULATION",)),
+    "seeded": ({}, ("certified", "δ = ", "replace one record of one agent", "all messages", "SIMULATION"), ("No s",)),
+    "secret": ({"seed": None}, ("certified", "No seed."), ("SIMULATION",)),
     "none": ({"privacy.guarantee": "none"}, ("none", "ε = ∞"), ("certified", "SIMULATION")),
     "server": ({"algorithm.kind": "central"}, ("trusted server publishes",), ("all messages",)),
     "zeroed": ({"privacy.neighbours": "zero_out"}, ("zero out one record",), ("replace",)),
@@ -54,9 +54,10 @@ def test_every_output_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureF
     ("scenario", "text"),
     [("dp_dsgd", "full batch"), ("dptd", "Poisson samples of rate 0.03"), ("soba", "Poisson samples of rate 0.1")],
 )
-def test_the_data_line_states_the_sampling_of_the_planned_releases(scenario: str, text: str) -> None:
+def test_the_headline_states_the_sampling_of_the_planned_releases(scenario: str, text: str) -> None:
     plan = decentral_dp.plan(scenario, set={"algorithm.rate": 0.1} if scenario == "soba" else FEW)
-    assert f" per agent, {text}" in " ".join(str(plan).split())
+    assert f"{plan.rounds} rounds, {text}\n" in str(plan)
+    assert f" per agent, {plan.problem['records']['test']} held out" in " ".join(str(plan).split())
 
 
 @pytest.mark.parametrize("width", range(24, 60))
