@@ -32,7 +32,7 @@ from decentral_dp.config.components import load_components
 from decentral_dp.data.dataset import missing_cells, refuse_masked
 from decentral_dp.errors import InputError, converting, naming, warn_caller
 from decentral_dp.files.durable import new_salt
-from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.budget import Budget
 from decentral_dp.simulation.jobs.build import build_job
@@ -48,10 +48,6 @@ NOT_COVERED = (
     "Not covered by ε are errors of fit for values that are not finite and labels that are not one of the classes, and "
     "warnings of columns that are not scaled: they depend on the records."
 )
-
-
-class ScaleWarning(UserWarning):
-    """Warning about feature columns of different scales, of which a few dominate."""
 
 
 class FitCost(NamedTuple):
@@ -211,8 +207,6 @@ def seed_of(random_state: Any) -> int | None:
 
 # Default number of agents, and the smallest ring.
 _AGENTS, _RING = 5, 3
-# Share of a column outside data_range that raises a warning.
-_MOST_CLIPPED = 0.5
 Number = float | Sequence[float] | NDArray[np.float64]
 
 
@@ -247,7 +241,6 @@ class _Decentralised(Private):
         agents = self.agents if owner is None else len(counts)
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
         low, high = range_of_features(self.data_range, d)
-        _warn_of_cuts(self, features, low, high)
         seed = seed_of(self.random_state)
         graph, topology = _graph(self.topology, agents)
         agent_names = (graph or {}).get("agents")
@@ -406,7 +399,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         Warns:
             PrivacyWarning: classes were inferred from y, or some of these records were fitted before in this process
                 without a budget.
-            ScaleWarning: most of a column lies outside data_range.
+            ScaleWarning: most values of a column lie outside their range.
         """
         features, labels = validate_records(self, X, y)
         check_classification_targets(labels)
@@ -490,7 +483,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         Warns:
             PrivacyWarning: the range of the labels was inferred from y, or some of these records were fitted before in
                 this process without a budget.
-            ScaleWarning: most of a column lies outside data_range.
+            ScaleWarning: most values of a column lie outside their range.
         """
         features, labels = validate_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
@@ -500,12 +493,6 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         low, high = check_label_range(limits)
         table = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(table, features, labels, agents, read_off)
-        if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
-            warn_caller(
-                "Most of y lies outside label_range and is clipped. Fix: set label_range=(low, high) from the meaning "
-                "of the labels.",
-                ScaleWarning,
-            )
         if self.model == "linear":
             unit, middle = 0.5 * (high - low), 0.5 * (high + low)
             coef, intercept = self._linear(model)
@@ -578,16 +565,3 @@ def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str) -> N
             f"{delta:g} together (basic composition). Fix: {fix}.",
             PrivacyWarning,
         )
-
-
-def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:
-    """Warn of clipped columns. The clipped fraction is not printed, since it would leak."""
-    clipped_share = ((features < low) | (features > high)).mean(axis=0)
-    worst = int(np.argmax(clipped_share))
-    if clipped_share[worst] <= _MOST_CLIPPED:
-        return
-    warn_caller(
-        f"{capitalise(self._column(worst))} of X lies outside data_range for the most part and is clipped. Fix: set "
-        "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
-        ScaleWarning,
-    )

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import DEFAULT_DELTA, Array
 from decentral_dp.central.tuner import Method, project, tune
-from decentral_dp.config.arrays import encode_classes
+from decentral_dp.config.arrays import ScaleWarning, encode_classes
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, warn_caller
 from decentral_dp.estimators import (
@@ -24,7 +24,6 @@ from decentral_dp.estimators import (
     SIMULATED,
     FitCost,
     Private,
-    ScaleWarning,
     naming_parameters,
     seed_of,
     validate_features,

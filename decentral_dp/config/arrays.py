@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,10 @@ _RING = 3
 
 class PrivacyWarning(UserWarning):
     """Warning about a value read from the records without privacy, not covered by ε."""
+
+
+class ScaleWarning(UserWarning):
+    """Warning about features or labels outside their range, or features of very different scales."""
 
 
 # Content of a scenario, without the keys that the caller sets, and its data: features, labels, names of the features,
@@ -47,7 +52,16 @@ def training_scenario(
         names: names of the features.
         owner: agent of each record, (n,); None partitions the records evenly.
         agents: names of the agents; default none.
+
+    Warns:
+        ScaleWarning: most values of a feature, or of the labels, lie outside their range.
     """
+    # Text and reversed ranges raise errors when the records are read.
+    with suppress(TypeError, ValueError):
+        _warn_of_clipping("data_range", np.asarray(features, dtype=np.float64), ranges, names)
+        low, high = problem.get("label_range", (0, 0))
+        if low < high:
+            _warn_of_clipping("label_range", labels.astype(np.float64)[:, None], (low, high), ["y"])
     partition: dict[str, Any] = {"partition": "iid"} if owner is None else {}
     if agent_names(agents):
         partition = {"partition": {"kind": "column", "name": "agent", "agents": list(agents)}}
@@ -60,6 +74,17 @@ def training_scenario(
     }
     data = {"features": features, "labels": labels, "feature_names": list(names)}
     return content, data | ({} if owner is None else {"agent": owner})
+
+
+def _warn_of_clipping(key: str, values: Array, limits: Sequence[Any], names: Sequence[str]) -> None:
+    """Warn of the column of values (n, d) that is clipped most. The clipped fraction is not printed: it would leak."""
+    share = ((values < limits[0]) | (values > limits[1])).mean(axis=0)
+    if share.max(initial=0.0) > 0.5:
+        warn_caller(
+            f"Most values of {names[int(share.argmax())]} lie outside {key} and are clipped. Fix: set {key}=(low, high) "
+            "from their meaning.",
+            ScaleWarning,
+        )
 
 
 def scenario_of_arrays(

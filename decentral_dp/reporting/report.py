@@ -474,6 +474,9 @@ def _warnings(result: RunResult) -> list[str]:
     if result.status == "ok" and result.rounds < (result.rounds_planned or 0):
         planned = result.rounds_planned
         out.append(f"`stop` ended the run after {result.rounds} of {planned} rounds. ε is that of all {planned}.")
+    if cut := [name for name, share in result.features_cut.items() if share > 0.5]:
+        others = f" and {len(cut) - 1} others" if len(cut) > 1 else ""
+        out.append(f"Most values of {cut[0]}{others} lie outside problem.scale. Fix: correct problem.scale.")
     if (score := result.weak_score) is not None:
         records = f"{result.problem['records']['test']} held-out records"
         if score.name == "test_auc":

@@ -13,10 +13,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import decentral_dp
 from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
-from decentral_dp.config.arrays import PrivacyWarning
+from decentral_dp.config.arrays import PrivacyWarning, ScaleWarning
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import ScaleWarning
 
 BOTH = [PrivateLogisticRegressionCV, PrivateAUCClassifier]
 

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp import algorithms
 from decentral_dp.algorithms import DpDsgd
-from decentral_dp.config.arrays import PrivacyWarning
+from decentral_dp.config.arrays import PrivacyWarning, ScaleWarning
 from decentral_dp.errors import InputError
 
 AGENTS, SIZE = 4, 30
@@ -97,6 +97,18 @@ def test_predictions_are_classes_of_raw_features() -> None:
     arrays: dict[str, Any] = {"X": 50.0 + 50.0 * FEATURES.reshape(-1, 3), "y": words, "agents": OWNER}
     run = decentral_dp.run(**COMMON | {"rounds": 100}, **arrays, classes=("no", "yes"), data_range=(0, 100))
     assert np.mean(run.predict(arrays["X"]) == words) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"X": 100.0 * FEATURES}, "Most values of x[012] lie outside data_range"),
+        ({"y": 9.0 + LABELS, "classes": None, "label_range": (0, 5)}, "Most values of y lie outside label_range"),
+    ],
+)
+def test_values_outside_the_declared_range_raise_a_warning(arguments: dict[str, Any], text: str) -> None:
+    with pytest.warns(ScaleWarning, match=text):
+        decentral_dp.build(**{"X": FEATURES, "y": LABELS, **DECLARED, **COMMON, **arguments})
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import TunedThresholdClassifierCV, cross_val_score, train_test_split
 from sklearn.utils.estimator_checks import check_estimator
 
-from decentral_dp.config.arrays import PrivacyWarning
+from decentral_dp.config.arrays import PrivacyWarning, ScaleWarning
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, ScaleWarning
+from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor
 
 BOTH = [DecentralisedClassifier, DecentralisedRegressor]
 USUAL: dict[str, Any] = {"rounds": 60, "epsilon": 8.0, "random_state": 1}
@@ -114,7 +114,7 @@ def test_what_was_read_off_the_records_is_said(kind: Any) -> None:
     with pytest.warns(PrivacyWarning, match="inferred from y"):
         model = kind(**USUAL).fit(features, labels)
     assert model.statement_.startswith("Apart from the ")
-    with pytest.warns(ScaleWarning, match="'b' of X lies outside data_range"):
+    with pytest.warns(ScaleWarning, match="Most values of b lie outside data_range"):
         kind(**USUAL | DECLARED[kind]).fit(pd.DataFrame(features * [1, 1000, 1], columns=["a", "b", "c"]), labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -79,3 +79,11 @@ def test_a_short_run_that_clips_all_gradients_has_a_warning(
     result = read_result(write_run(tmp_path / "run", rounds=rounds, changes={"diagnostics": {"clipped": {"y": share}}}))
     text = f"All gradients are clipped after {rounds} rounds. Fix: increase algorithm.rounds."
     assert (("Warning", text) in score_notes(result)) == warns
+
+
+@pytest.mark.parametrize(("share", "warns"), [(0.4, False), (0.6, True)])
+def test_a_feature_that_is_mostly_outside_its_range_has_a_warning(tmp_path: Path, share: float, warns: bool) -> None:
+    diagnostics = {"features_cut": {"age": share, "dose": 0.1}}
+    result = read_result(write_run(tmp_path / "run", changes={"diagnostics": diagnostics}))
+    text = "Most values of age lie outside problem.scale. Fix: correct problem.scale."
+    assert (("Warning", text) in score_notes(result, brief=True)) == warns
