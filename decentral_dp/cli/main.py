@@ -237,13 +237,13 @@ class Output(NamedTuple):
 
 def _print_and_exit(finished: Run, shown: Output) -> None:
     """Print a run. Exit with code 1 if it diverged; divergence is always printed."""
-    from decentral_dp.cli.run import print_run
     from decentral_dp.reporting.report import reason_text
+    from decentral_dp.reporting.terminal import console, print_run
 
     if shown.as_json:
         typer.echo(finished.result.to_json())
     elif not shown.quiet:
-        print_run(finished, shown.verbose)
+        print_run(finished.report, finished.folder, console(), shown.verbose)
     elif finished.result.has_diverged:
         typer.echo(readable(f"The run diverged: {reason_text(finished.result)} See {finished.folder}."), err=True)
     _exit_with_1_unless(not finished.result.has_diverged)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,25 +20,15 @@ from decentral_dp.errors import InputError, converting, printable, quoted, reada
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
-from decentral_dp.formatting import byzantine_text, score_text
-from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines, summary_text
+from decentral_dp.reporting.privacy import summary_text
 from decentral_dp.reporting.report import (
-    TextTable,
-    compare_with_baselines,
-    data_line,
-    evaluated_text,
-    headline,
-    method_lines,
     reason_text,
-    score_notes,
-    tabulate_sites,
 )
-from decentral_dp.reporting.terminal import ProgressBar, console, print_headline, print_items, terminal
+from decentral_dp.reporting.terminal import ProgressBar, console, print_items
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new
-from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.model import load_model
-from decentral_dp.simulation.result import STATEMENT, RunResult, is_published, read_result, refuse_damaged
+from decentral_dp.simulation.result import STATEMENT, is_published, read_result, refuse_damaged
 from decentral_dp.simulation.run import Run
 from decentral_dp.simulation.statement import PrivacyStatement
 
@@ -136,110 +123,6 @@ def run_with_progress(
             if isinstance(callback, RunLog):
                 callback.write_end(finished)
     return finished
-
-
-# Printed scores in order. Scores of the problem follow.
-_SCORES = (
-    *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
-    *("upper_loss", "lower_loss", "primal", "gradient_norm"),
-)
-# Metrics that only the report shows.
-_REPORTED = ("consensus_", "stationarity", "epsilon_spent")
-_ENDINGS = ("_min", "_max", "_last", "_unreleased")
-# Number of rows of the table of scores without --verbose.
-_MOST_SCORES = 4
-# Largest number of coordinates of x that are printed.
-_MOST_COORDINATES = 4
-
-
-def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None:
-    """Print the scores of the published values, next to the majority-class or mean-label baseline.
-
-    Args:
-        out: console for the output.
-        result: result of the run.
-        verbose: whether to print all scores; by default the first four.
-    """
-    # If only x is published, the scores are those of the exact lower solution.
-    ending = "_unreleased" if result.solves_lower else ""
-    metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
-    known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
-    added = sorted(n for n in metrics if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_REPORTED))
-    names = [*known, *added] if verbose else [*known, *added][:_MOST_SCORES]
-    if not names:
-        return
-    single, known_baselines = result.privacy.is_trusted or result.scores_average, result.baselines
-    held_out = result.problem["records"]["test"]
-    head = f"{held_out} held-out records" if held_out else evaluated_text(result)
-    columns: list[list[str]] = [[head], ["averaged model" if result.scores_average else "value" if single else "mean"]]
-    columns += [] if single else [["worst"], ["best"]]
-    guess = "majority class" if "test_accuracy" in known_baselines else "mean label"
-    baseline = guess if known_baselines else ""
-    columns += [[baseline]] if baseline else []
-    for name in names:
-        cells = [name, score_text(metrics[name])]
-        if not single:
-            worst, best = (score_text(metrics.get(f"{name}_{end}")) for end in ("min", "max"))
-            # Scores of a problem have no known direction: lowest, then highest.
-            lower = name in _SCORES and MEASURES[name].better == "lower"
-            cells += [best, worst] if lower else [worst, best]
-        cells += [score_text(known_baselines[name]) if name in known_baselines else "–"] if baseline else []
-        for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
-    out.print()
-    out.print(terminal(columns))
-    out.print("Scores read private records: ε does not cover them.")
-
-
-def print_run(run: Run, verbose: bool = False) -> None:
-    """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
-
-    Args:
-        run: finished run.
-        verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
-    """
-    out, result = console(), run.result
-    print_headline(out, headline(result))
-    if result.status != "ok":
-        out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
-    x = run.published["x"]
-    items = [("Data", data_line(result.problem))]
-    items += [("Messages", f"{text}.")] if (text := byzantine_text(result.topology)) else []
-    items += [line for line in privacy_lines(result.privacy) if verbose or line[0] not in VERBOSE_LINES]
-    items += [("Mechanism", text)] if (text := mechanism_text(result.privacy)) else []
-    if result.algorithm and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():
-        values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
-        items.append(("Result", f"x = {values}" if x.size == 1 else f"x = ({values})"))
-    if verbose:
-        items = [("Title", result.title), *items, *method_lines(result)]
-    print_items(out, items)
-    print_scores(out, result, verbose)
-    comparison = compare_with_baselines(run.compared)
-    if comparison is not None:
-        _print_table(out, comparison.table)
-        if comparison.sentence:
-            out.print(comparison.sentence, style="bold")
-        out.print(comparison.price)
-    if (sites := tabulate_sites(result)) is not None:
-        _print_table(out, sites)
-        out.print(sites.note)
-    notes = score_notes(result, brief=not verbose)
-    if not verbose:
-        notes += [("Warning", text) for text in result.problem["warnings"]]
-        notes += [("Note", text) for text in result.problem["notes"] if result.privacy.is_noisy]
-    out.print()
-    print_items(out, notes)
-    if run.folder is not None:
-        # Not wrapped, so that it can be clicked and copied.
-        out.print(f"Report     {run.folder / 'report.html'}  ({result.seconds:.1f} s)", soft_wrap=True)
-        if verbose and result.has_model:
-            command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
-            out.print(f"Predict    {command}", soft_wrap=True, markup=False)
-
-
-def _print_table(out: Console, table: TextTable) -> None:
-    out.print()
-    out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
 
 
 # Width of the column of keys and metrics, for any number of runs, unless a word is wider.

@@ -81,8 +81,8 @@ def _warn_of_clipping(key: str, values: Array, limits: Sequence[Any], names: Seq
     share = ((values < limits[0]) | (values > limits[1])).mean(axis=0)
     if share.max(initial=0.0) > 0.5:
         warn_caller(
-            f"Most values of {names[int(share.argmax())]} lie outside {key} and are clipped. Fix: set {key}=(low, high) "
-            "from their meaning.",
+            f"Most values of {names[int(share.argmax())]} lie outside {key} and are clipped. Fix: set {key}=(low, "
+            "high) from their meaning.",
             ScaleWarning,
         )
 

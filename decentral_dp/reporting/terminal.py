@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
+import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+import numpy as np
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,8 +23,24 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
+from decentral_dp.formatting import byzantine_text, score_text
+from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines
+from decentral_dp.reporting.report import (
+    Report,
+    TextTable,
+    data_line,
+    evaluated_text,
+    headline,
+    method_lines,
+    reason_text,
+    score_notes,
+)
 from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.metrics import MEASURES
+from decentral_dp.simulation.result import RunResult
 
+# Columns of a text without a terminal.
+_WIDTH = 100
 # Blanks between the columns of a table.
 GAP = 2
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
@@ -109,6 +129,117 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
             left = width - longest(column)
         parts[-1].append(column)
     return parts
+
+
+# Printed scores in order. Scores of the problem follow.
+_SCORES = (
+    *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
+    *("upper_loss", "lower_loss", "primal", "gradient_norm"),
+)
+# Metrics that only the report shows.
+_REPORTED = ("consensus_", "stationarity", "epsilon_spent")
+_ENDINGS = ("_min", "_max", "_last", "_unreleased")
+# Number of rows of the table of scores without --verbose.
+_MOST_SCORES = 4
+# Largest number of coordinates of x that are printed.
+_MOST_COORDINATES = 4
+
+
+def print_scores(out: Console, result: RunResult, verbose: bool = False) -> None:
+    """Print the scores of the published values, next to the majority-class or mean-label baseline.
+
+    Args:
+        out: console for the output.
+        result: result of the run.
+        verbose: whether to print all scores; by default the first four.
+    """
+    # If only x is published, the scores are those of the exact lower solution.
+    ending = "_unreleased" if result.solves_lower else ""
+    metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
+    known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
+    added = sorted(n for n in metrics if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_REPORTED))
+    names = [*known, *added] if verbose else [*known, *added][:_MOST_SCORES]
+    if not names:
+        return
+    single, known_baselines = result.privacy.is_trusted or result.scores_average, result.baselines
+    held_out = result.problem["records"]["test"]
+    head = f"{held_out} held-out records" if held_out else evaluated_text(result)
+    columns: list[list[str]] = [[head], ["averaged model" if result.scores_average else "value" if single else "mean"]]
+    columns += [] if single else [["worst"], ["best"]]
+    guess = "majority class" if "test_accuracy" in known_baselines else "mean label"
+    baseline = guess if known_baselines else ""
+    columns += [[baseline]] if baseline else []
+    for name in names:
+        cells = [name, score_text(metrics[name])]
+        if not single:
+            worst, best = (score_text(metrics.get(f"{name}_{end}")) for end in ("min", "max"))
+            # Scores of a problem have no known direction: lowest, then highest.
+            lower = name in _SCORES and MEASURES[name].better == "lower"
+            cells += [best, worst] if lower else [worst, best]
+        cells += [score_text(known_baselines[name]) if name in known_baselines else "–"] if baseline else []
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
+    out.print()
+    out.print(terminal(columns))
+    out.print("Scores read private records: ε does not cover them.")
+
+
+def print_run(report: Report, folder: Path | None, out: Console, verbose: bool = False) -> None:
+    """Print a finished run: algorithm, data, privacy, mechanism, scores and warnings.
+
+    Args:
+        report: report of the run.
+        folder: folder of the run, or None.
+        out: console for the output.
+        verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
+    """
+    result, x = report.result, report.x
+    print_headline(out, headline(result))
+    if result.status != "ok":
+        out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
+    items = [("Data", data_line(result.problem))]
+    items += [("Messages", f"{text}.")] if (text := byzantine_text(result.topology)) else []
+    items += [line for line in privacy_lines(result.privacy) if verbose or line[0] not in VERBOSE_LINES]
+    items += [("Mechanism", text)] if (text := mechanism_text(result.privacy)) else []
+    if result.algorithm and x is not None and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():
+        values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
+        items.append(("Result", f"x = {values}" if x.size == 1 else f"x = ({values})"))
+    if verbose:
+        items = [("Title", result.title), *items, *method_lines(result)]
+    print_items(out, items)
+    print_scores(out, result, verbose)
+    if (comparison := report.baselines) is not None:
+        _print_table(out, comparison.table)
+        if comparison.sentence:
+            out.print(comparison.sentence, style="bold")
+        out.print(comparison.price)
+    if report.sites is not None:
+        _print_table(out, report.sites)
+        out.print(report.sites.note)
+    notes = score_notes(result, brief=not verbose)
+    if not verbose:
+        notes += [("Warning", text) for text in result.problem["warnings"]]
+        notes += [("Note", text) for text in result.problem["notes"] if result.privacy.is_noisy]
+    out.print()
+    print_items(out, notes)
+    if folder is not None:
+        # Not wrapped, so that it can be clicked and copied.
+        out.print(f"Report     {folder / 'report.html'}  ({result.seconds:.1f} s)", soft_wrap=True)
+        if verbose and result.has_model:
+            command = f"decentral-dp predict {shlex.quote(str(folder))} FILE --out FILE"
+            out.print(f"Predict    {command}", soft_wrap=True, markup=False)
+
+
+def _print_table(out: Console, table: TextTable) -> None:
+    out.print()
+    out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
+
+
+def capture_text(print_on: Callable[[Console], None]) -> str:
+    """Return the output of a function on a console of 100 columns."""
+    text = io.StringIO()
+    print_on(console(text, _WIDTH))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 # Seconds between two lines of progress without a terminal.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-# Columns of the text of a plan without a terminal.
-_WIDTH = 100
 # Rows of the table of agents without --verbose.
 _MOST_ROWS = 3
 
@@ -168,11 +165,9 @@ class Plan:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        from decentral_dp.reporting.terminal import console
+        from decentral_dp.reporting.terminal import capture_text
 
-        text = io.StringIO()
-        print_privacy_plan(self, console(text, _WIDTH))
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        return capture_text(lambda out: print_privacy_plan(self, out))
 
 
 def plan_scenario(

@@ -105,7 +105,7 @@ METRICS, LEDGER = "metrics.parquet", "ledger.parquet"
 
 @dataclass(frozen=True)
 class Run:
-    """Finished run.
+    """Finished run; `print(run)` prints the text of the command "run", with its warnings.
 
     ε covers `released`, `published`, the ledger and the scenario. Metrics, state and plots read private data. A pickle
     or a copy of a run contains no state, records or noise key.
@@ -350,6 +350,11 @@ class Run:
         figures = {name: draw(name, self.report) for name in ("losses", "accuracy", "explained", "primal")}
         drawn = [(name, figure.svg) for name, figure in figures.items() if figure is not None]
         return run_view(self.report, dict(drawn[:2]))
+
+    def __str__(self) -> str:
+        from decentral_dp.reporting.terminal import capture_text, print_run
+
+        return capture_text(lambda out: print_run(self.report, self.folder, out))
 
     def __repr__(self) -> str:
         from decentral_dp.reporting.privacy import summary_text

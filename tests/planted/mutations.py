@@ -180,7 +180,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "scores on a terminal without the label that no ε covers them",
-        "cli/run.py",
+        "reporting/terminal.py",
         '    out.print("Scores read private records: ε does not cover them.")\n',
         "",
         ("tests/cli/test_run.py::test_scores_are_labelled_as_not_covered",),

@@ -7,17 +7,15 @@ import io
 import re
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 from rich.console import Console
 
 import decentral_dp
 from decentral_dp.cli import run as command
 from decentral_dp.reporting import terminal
-from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.reporting.report import read_report
 from decentral_dp.studies.report import print_findings
 from tests.support.run_folders import page_of, privacy_of, write_run
 
@@ -74,10 +72,6 @@ def _terminal(print_something: Any) -> str:
     return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
 
 
-def _run_of(result: RunResult) -> Any:
-    return SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None, compared=[(result, {})])
-
-
 def texts(folder: Path) -> dict[str, str]:
     """File → text. folder: an empty one."""
     changes = {"diagnostics": DIAGNOSTICS, "method": "LDP-DSBO + tail average"}
@@ -93,7 +87,7 @@ def texts(folder: Path) -> dict[str, str]:
     compared = decentral_dp.compare(folder / "run", folder / "published")
     findings = decentral_dp.study(STUDY, workers=1, out=folder / "study")
     compared.write(folder / "compared")
-    result = read_result(write_run(folder / "terminal", changes=changes))
+    report = read_report(write_run(folder / "terminal", changes=changes))
     return {
         "run_page.txt": _shown(folder / "run" / "report.html"),
         "published_run_page.txt": _shown(folder / "published" / "report.html"),
@@ -101,7 +95,7 @@ def texts(folder: Path) -> dict[str, str]:
         "study_page.txt": _shown(folder / "study" / "report.html"),
         "plan.txt": f"{decentral_dp.plan('ring_breast_cancer', set={'algorithm.rounds': 2})}\n",
         "coordinator_plan.txt": f"{decentral_dp.plan('regularisation_tuner')}\n",
-        "run.txt": _terminal(lambda: command.print_run(_run_of(result))),
+        "run.txt": f"{terminal.capture_text(lambda out: terminal.print_run(report, None, out))}\n",
         "comparison.txt": _terminal(lambda: command.print_comparison(compared)),
         "study.txt": _terminal(lambda: print_findings(findings)).partition("Tables")[0],
     }
