@@ -42,7 +42,7 @@ _MARKS = r"[{}\[\]'\" ]"
 
 
 def run_name(stem: str, overrides: Sequence[str]) -> str:
-    """Return the name of a run's folder: its scenario and the changed keys.
+    """Return the name of a run's folder: its scenario and the changed keys, of which a long name has the first.
 
     Args:
         stem: stem of the scenario's file.
@@ -54,6 +54,8 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     """
     changed = dict(override.partition("=")[::2] for override in overrides)
     parts = [f"{key.strip()}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
+    # ε is never omitted.
+    parts.sort(key=lambda part: not part.startswith("privacy.epsilon="))
     names = [stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)]
     # No key is cut if the first change fits.
     while len(names) > 2 and len("-".join(names).encode("utf-8", "ignore")) > _MOST_BYTES:

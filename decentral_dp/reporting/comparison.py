@@ -9,11 +9,10 @@ import itertools
 import json
 import math
 import os
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +47,7 @@ _DRAWN_METRICS = (
     *("stationarity", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
 _MOST_PANELS = 6
-# Longer names of runs omit the parts that all names have.
+# Longer names of runs are replaced by the settings that differ.
 _LONGEST_NAME = 20
 
 
@@ -57,7 +56,7 @@ class ComparedRun:
     """Run of a comparison.
 
     Args:
-        name: shortest unique end of the folder's path. Long names omit the keys that all runs have.
+        name: shortest unique end of the folder's path, or the settings that differ if the former is long.
         folder: folder of the run.
         result: content of `result.json`.
         settings: dotted key → value, with all defaults.
@@ -259,13 +258,13 @@ def compare(*runs: str | Path | Any) -> Comparison:
     depths = range(1, max(len(place.parts) for place in places) + 1)
     named = ([os.sep.join(place.parts[-depth:]) for place in places] for depth in depths)
     names = next(names for names in named if len(set(names)) == len(names))
-    if max(map(len, names)) > _LONGEST_NAME:
-        # Remove the scenario and the changed keys that all names have.
-        parts = [re.split(r"-(?=[a-z_.]+=)", name) for name in names]
-        shared = set(parts[0]).intersection(*parts)
-        short = ["-".join(part for part in each if part not in shared) for each in parts]
-        names = short if all(short) and len(set(short)) == len(short) else names
-    return Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
+    comparison = Comparison([_read_run(folder, name) for folder, name in zip(folders, names, strict=True)])
+    if (longest := max(map(len, names))) > _LONGEST_NAME:
+        changes = [comparison.settings[name].items() for name in names]
+        short = ["-".join(f"{key}={value}" for key, value in each) for each in changes]
+        if len(set(short)) == len(short) and max(map(len, short)) < longest:
+            return Comparison([replace(run, name=name) for run, name in zip(comparison.runs, short, strict=True)])
+    return comparison
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:

@@ -39,7 +39,7 @@ Make = Callable[..., dict[str, Any]]
         (["topology={kind='random', agents=6}"], "a b-topology=kind=random,agents=6"),
         (["problem.classes=['no', 'yes']", "run.average=null"], "a b-problem.classes=no,yes-run.average=null"),
         (
-            ["privacy.epsilon=2.0", "topology.kind=complete", f"problem.data={'d' * 60}"],
+            ["topology.kind=complete", f"problem.data={'d' * 60}", "privacy.epsilon=2.0"],
             "a b-privacy.epsilon=2.0-topology.kind=complete",
         ),
         # Nothing leaves the folder of runs.
