@@ -98,6 +98,9 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], cells: pd.DataFrame, band:
         for named, group in part.groupby(by, sort=False):
             total, failed = counts[named[: len(axes)]]
             mean, low, high = interval(group["value"].to_numpy(), band)
+            if band == "t" and len(group) == 2:
+                # t = 12.7 with one degree of freedom: the interval of a share would exceed [0, 1].
+                low = high = math.nan
             entry = dict(zip(by, named, strict=True)) | {"round": int(group["round"].max()), "last": last}
             entry |= {"n": len(group), "cells": total, "failed": failed}
             rows.append(entry | {"mean": mean, "low": low, "high": high})
@@ -255,18 +258,18 @@ def methods_text(cells: pd.DataFrame, axes: Sequence[str]) -> str:
 
 
 def intervals_text(means: pd.DataFrame, band: Band = "t") -> str:
-    """Name the intervals of means; "" if there are none.
+    """Name the intervals of means, or state that two cells have none; "" for one cell.
 
     Example:
-        >>> intervals_text(pd.DataFrame({"low": [0.1]})), intervals_text(pd.DataFrame({"low": [math.nan]}))
-        ("95 % intervals: Student's t.", '')
+        >>> [intervals_text(pd.DataFrame({"n": [n], "low": [low]})) for n, low in ((3, 0.1), (2, math.nan))]
+        ["95 % intervals: Student's t.", 'Intervals need 3 seeds.']
     """
     words = {
         "t": f"{100 * CONFIDENCE:g} % intervals: Student's t.",
         "sd": "Mean ± standard deviation.",
         "quantiles": "Median and quartiles.",
     }
-    return words[band] if means["low"].notna().any() else ""
+    return words[band] if means["low"].notna().any() else "Intervals need 3 seeds." * int(means["n"].max() == 2)
 
 
 def failures_text(cells: pd.DataFrame) -> str:

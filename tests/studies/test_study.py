@@ -240,6 +240,7 @@ def test_a_failed_combination_is_in_every_table(mixed: Findings) -> None:
     failed = by_row["complete", "constant"]
     assert (failed["ended ok"], failed["test_accuracy"]) == ("0 of 2 (2 refused)", "failed")
     assert by_row["ring", "constant"]["ended ok"] == "2 of 2"
+    assert "Intervals need 3 seeds." in words[-1]
     # Refused cells have no algorithm.
     assert words[-1].endswith("Algorithms: LDP-DSBO (bilevel) + tail average.")
     page = (mixed.folder / "report.html").read_text()
@@ -256,7 +257,9 @@ def test_scores_average_successful_cells_and_privacy_all_cells() -> None:
     found = summary(frame, ["graph"], cells).set_index(["name", "last"])
     assert found.loc[("upper_loss", True), ["n", "cells", "failed", "mean"]].tolist() == [2, 3, 1, 1.0]
     assert found.loc[("upper_loss", False), "mean"] == 1.0
-    assert found.loc[("epsilon_max", True), "n"] == 3
+    assert found.loc[("epsilon_max", True), ["n", "low"]].tolist() == [3, 2.0]
+    # Two cells have no interval.
+    assert math.isnan(found.loc[("upper_loss", True), "low"])
 
 
 @pytest.mark.parametrize("kind", ["run", "plan"])
