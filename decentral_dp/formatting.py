@@ -91,13 +91,16 @@ def at_least_text(value: float) -> str:
 
 
 def delta_text(value: float | None) -> str:
-    """Write δ without a leading zero in its exponent: 1e-5, not 1e-05; "–" for None.
+    """Write δ below 0.01 with an exponent, without a leading zero: 1e-5, not 1e-05; "–" for None.
 
     Example:
-        >>> delta_text(1e-5)
-        '1e-5'
+        >>> delta_text(1e-5), delta_text(0.00015), delta_text(0.02)
+        ('1e-5', '1.5e-4', '0.02')
     """
-    return "–" if value is None else f"{value:g}".replace("e-0", "e-")
+    if value is None or not 0.0 < value < 0.01:
+        return "–" if value is None else f"{value:g}"
+    digits, exponent = f"{value:.5e}".split("e")
+    return f"{float(digits):g}e{int(exponent)}"
 
 
 def cost_text(costs: Sequence[float] | None, unit: str) -> str:

@@ -38,7 +38,7 @@ from decentral_dp.algorithms.gossip.ldp_single_level import LdpSingleLevel
 from decentral_dp.auditing import network_gossip as network
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import Refusal, refuse
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.hidden_states import hidden_mu
 from decentral_dp.privacy.clipping import RECORD
@@ -255,7 +255,7 @@ class NetworkView:
         number, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
         every = epsilon_text(float(self.certified_total.max()))
         word = "adversaries" if number > 1 else "adversary"
-        spent = f"ε at most {most} (all messages {every}) at δ = {self.delta:g}, certified"
+        spent = f"ε at most {most} (all messages {every}) at δ = {delta_text(self.delta)}, certified"
         return f"<NetworkView {self.name!r}: {number} {word} of {len(self.labels)} agents, {spent}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:

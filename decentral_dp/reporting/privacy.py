@@ -228,7 +228,7 @@ def notes(p: PrivacyStatement, rounds: int) -> list[str]:
         )
     if p.has_pure_only:
         out.append(
-            f"Sampling in float64 may add more than δ = {p.delta:g} to some agents' releases: for them only pure ε is "
+            f"Sampling in float64 may add more than δ = {delta_text(p.delta)} to some agents' releases: for them only pure ε is "
             "stated, and it holds for ideal samplers."
         )
     claim = p.claimed
