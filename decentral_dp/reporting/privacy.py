@@ -228,8 +228,8 @@ def notes(p: PrivacyStatement, rounds: int) -> list[str]:
         )
     if p.has_pure_only:
         out.append(
-            f"Sampling in float64 may add more than δ = {delta_text(p.delta)} to some agents' releases: for them only pure ε is "
-            "stated, and it holds for ideal samplers."
+            f"Sampling in float64 may add more than δ = {delta_text(p.delta)} to some agents' releases: for them only "
+            "pure ε is stated, and it holds for ideal samplers."
         )
     claim = p.claimed
     if claim is not None and p.is_trusted:
@@ -323,10 +323,11 @@ def mechanism_text(p: PrivacyStatement) -> str:
     if not p.is_noisy or not p.mechanisms:
         return ""
     parts = [" and ".join(p.mechanisms).capitalize()]
-    # A channel of another name has the clip of its first term.
     norms = {c: bound for c, bound in (p.clip or {}).items() if c not in ("norm", "method")}
     clip = f"{p.clip['method']} clip" if p.clip and "method" in p.clip else "clipping norm"
-    parts += [f"{clip} {_by_channel(norms, is_single=True)}"] if norms else []
+    # Many algorithms have channels of other names than the norms of privacy.clip.
+    is_common = len(norms) == 1 or not norms.keys() <= p.signal.keys()
+    parts += [f"{clip} {_by_channel(norms, is_common)}"] if norms else []
     parts += [f"noise multiplier {text}"] if (text := noise_multipliers_text(p)) else []
     return ", ".join(parts)
 
@@ -334,15 +335,14 @@ def mechanism_text(p: PrivacyStatement) -> str:
 def noise_multipliers_text(p: PrivacyStatement) -> str:
     """Return the noise multiplier of each channel, a range if it differs between agents."""
     levels = {c: range_text(*s.noise_multiplier, ".3g") for c, s in p.signal.items() if s.noise_multiplier}
-    return _by_channel(levels, is_single=len(p.signal) == 1) if levels else ""
+    return _by_channel(levels, len(p.signal) == 1) if levels else ""
 
 
-def _by_channel(values: Mapping[str, Any], is_single: bool) -> str:
-    """Return numbers with three digits, each after its channel if there are several channels."""
+def _by_channel(values: Mapping[str, Any], is_common: bool) -> str:
+    """Return numbers with three digits, each after its channel unless all are equal and common to the channels."""
     texts = {c: f"{v:.3g}" if isinstance(v, float) else str(v) for c, v in values.items()}
-    return (
-        next(iter(texts.values())) if is_single and len(texts) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
-    )
+    different = set(texts.values())
+    return different.pop() if is_common and len(different) == 1 else ", ".join(f"{c} {t}" for c, t in texts.items())
 
 
 def variables_text(p: PrivacyStatement) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.cli.run import write_predictions
-from decentral_dp.reporting.privacy import summary_text
+from decentral_dp.reporting.privacy import mechanism_text, summary_text
 from decentral_dp.reporting.terminal import console, print_items
 from tests.support.run_folders import read_page
 
@@ -58,6 +58,14 @@ def test_the_headline_states_the_sampling_of_the_planned_releases(scenario: str,
     plan = decentral_dp.plan(scenario, set={"algorithm.rate": 0.1} if scenario == "soba" else FEW)
     assert f"{plan.rounds} rounds, {text}\n" in str(plan)
     assert f" per agent, {plan.problem['records']['test']} held out" in " ".join(str(plan).split())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "text"),
+    [("tuning_pays", "clipping norm 1, noise"), ("ring_breast_cancer", "clipping norm y 1, z 1, noise")],
+)
+def test_equal_clipping_norms_of_channels_with_other_names_are_one_number(scenario: str, text: str) -> None:
+    assert text in mechanism_text(decentral_dp.plan(scenario).privacy)
 
 
 @pytest.mark.parametrize("width", range(24, 60))
