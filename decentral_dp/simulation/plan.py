@@ -86,8 +86,8 @@ class Plan:
     Example:
         >>> import decentral_dp
         >>> plan = decentral_dp.plan("quadratic")
-        >>> plan.setting, len(plan.epsilon) == plan.n_agents
-        ('gossip', True)
+        >>> plan.setting, len(plan.epsilon) == plan.n_agents, plan.epsilon_max == max(plan.epsilon)
+        ('gossip', True, True)
     """
 
     title: str
@@ -140,6 +140,11 @@ class Plan:
     def epsilon(self) -> tuple[float | None, ...]:
         """Privacy cost ε of each agent at delta."""
         return tuple(agent.epsilon for agent in self.privacy.agents)
+
+    @property
+    def epsilon_max(self) -> float:
+        """Privacy cost ε of the worst agent at delta."""
+        return self.privacy.epsilon_max
 
     @property
     def delta(self) -> float | None:
