@@ -240,7 +240,7 @@ class _Decentralised(Private):
         owner, counts = (None, ()) if owners is None else number_owners(owners, n, self.agents)
         agents = self.agents if owner is None else len(counts)
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
-        low, high = range_of_features(self.data_range, d)
+        ranges = range_of_features(self.data_range, d)
         seed = seed_of(self.random_state)
         graph, topology = _graph(self.topology, agents)
         agent_names = (graph or {}).get("agents")
@@ -254,7 +254,7 @@ class _Decentralised(Private):
             algorithm["rounds"] = self.rounds
         table = {**problem, "test": 0.0, "l2": self.l2, "weights": self.weights}
         table |= {} if self.model == "linear" else {"model": self.model}
-        scenario, data = training_scenario(table, (low, high), features, labels, names, owner, counts)
+        scenario, data = training_scenario(table, ranges, features, labels, names, owner, counts)
         scenario |= {
             "title": type(self).__name__,
             **({} if seed is None else {"seed": seed}),

@@ -21,9 +21,7 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.exports import escape_formulas
 from decentral_dp.files.regular import own, regular
 from decentral_dp.reporting.privacy import summary_text
-from decentral_dp.reporting.report import (
-    reason_text,
-)
+from decentral_dp.reporting.report import reason_text
 from decentral_dp.reporting.terminal import ProgressBar, console, print_items
 from decentral_dp.simulation.events import Callback
 from decentral_dp.simulation.folder.layout import TENSORBOARD, check_writable, new_folder, require_new

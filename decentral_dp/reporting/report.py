@@ -20,16 +20,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import converting
 from decentral_dp.files.exports import Columns
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import (
-    agent_names,
-    delta_text,
-    epsilon_text,
-    power_text,
-    range_text,
-    score_text,
-    sentence,
-    spans,
-)
+from decentral_dp.formatting import agent_names, delta_text, epsilon_text, power_text, score_text, sentence, spans
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.privacy import privacy_lines, stated_epsilons
 from decentral_dp.simulation.metrics import JUDGES, MEASURES, scored_agents
@@ -363,53 +354,6 @@ def reason_text(result: RunResult) -> str:
         "that no ε covers. Use smaller step sizes or a start nearer to 0. "
         '"decentral-dp plan" warns of unstable step sizes and momentum.'
     )
-
-
-def headline(result: RunResult) -> str:
-    """Return the algorithm, the graph, the number of rounds and the sampling, as the first line of a run's summary."""
-    return headline_text(result.method, result.topology, result.privacy, result.problem, result.rounds)
-
-
-def headline_text(
-    method: str, topology: Mapping[str, Any], privacy: PrivacyStatement, problem: Mapping[str, Any], rounds: int
-) -> str:
-    """Return the first line of the summary of a run or a plan.
-
-    Args:
-        method: name of the algorithm.
-        topology: entry "topology" of `result.json`.
-        privacy: privacy statement.
-        problem: entry "problem" of `result.json`.
-        rounds: number of rounds.
-    """
-    n = len(privacy.agents)
-    agents = "1 agent" if n == 1 else f"{n} agents"
-    network = f"{topology['kind']}, {agents}"
-    if privacy.publishes_all or topology["has_server"]:
-        network = f"{agents} and {'a trusted' if privacy.publishes_all else 'an untrusted'} server"
-    count = "1 round" if rounds == 1 else f"{rounds} rounds"
-    sampling = problem.get("sampling") or {}
-    batch, rate = sampling.get("batch"), sampling.get("rate")
-    # Empty if the sampling is unknown.
-    samples = {
-        "full": ", full batch",
-        "fixed_batch": f", batches of {batch} records",
-        "cyclic": f", cyclic batches of {batch} records",
-        "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
-        "streaming": f", {batch} new records per round",
-    }.get(sampling.get("kind", ""), "")
-    return " · ".join([method, network, f"{count}{samples}"])
-
-
-def data_line(problem: Mapping[str, Any]) -> str:
-    """Return the data set, the numbers of records and the objective, from a summary of a problem."""
-    records, counts = problem["records"], []
-    for split in ("train", "validation"):
-        if any(records[split]):
-            counts.append(f"{range_text(min(records[split]), max(records[split]), ',')} {split}")
-    held_out = f", {records['test']:,} held out" if records["test"] else ""
-    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
-    return f"{problem['data']}: {' + '.join(counts)} per agent{held_out}{objective.get(problem.get('weights', ''), '')}"
 
 
 def skew_text(label_skew: float) -> str:

@@ -8,7 +8,7 @@ import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -23,21 +23,13 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
-from decentral_dp.formatting import byzantine_text, score_text
+from decentral_dp.formatting import byzantine_text, range_text, score_text
 from decentral_dp.reporting.privacy import VERBOSE_LINES, mechanism_text, privacy_lines
-from decentral_dp.reporting.report import (
-    Report,
-    TextTable,
-    data_line,
-    evaluated_text,
-    headline,
-    method_lines,
-    reason_text,
-    score_notes,
-)
+from decentral_dp.reporting.report import Report, TextTable, evaluated_text, method_lines, reason_text, score_notes
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.metrics import MEASURES
 from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statement import PrivacyStatement
 
 # Columns of a text without a terminal.
 _WIDTH = 100
@@ -70,14 +62,6 @@ class PlainConsole(Console):
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
     """Make a console that prints text unchanged, since titles and paths may contain brackets."""
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
-
-
-def print_headline(out: Console, text: str) -> None:
-    """Print the first line of a run or a plan, and its graph on a second line if this avoids a break in the method."""
-    method, _, network = text.partition(" · ")
-    if cell_len(text) > out.width >= cell_len(method):
-        text = f"{method}\n{network}"
-    out.print(Text(text, style="bold"))
 
 
 def wrap_text(text: str, width: int) -> str:
@@ -129,6 +113,50 @@ def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Seq
             left = width - longest(column)
         parts[-1].append(column)
     return parts
+
+
+def print_headline(
+    out: Console, method: str, graph: Mapping[str, Any], p: PrivacyStatement, problem: Mapping[str, Any], rounds: int
+) -> None:
+    """Print the first line of a run or a plan, and its graph on a second line if this avoids a break in the method.
+
+    Args:
+        out: console for the output.
+        method: name of the algorithm.
+        graph: entry "topology" of `result.json`.
+        p: privacy statement.
+        problem: entry "problem" of `result.json`.
+        rounds: number of rounds.
+    """
+    n = len(p.agents)
+    agents = "1 agent" if n == 1 else f"{n} agents"
+    network = f"{graph['kind']}, {agents}"
+    if p.publishes_all or graph["has_server"]:
+        network = f"{agents} and {'a trusted' if p.publishes_all else 'an untrusted'} server"
+    sampling = problem.get("sampling") or {}
+    batch, rate = sampling.get("batch"), sampling.get("rate")
+    # Empty if the sampling is unknown.
+    samples = {
+        "full": ", full batch",
+        "fixed_batch": f", batches of {batch} records",
+        "cyclic": f", cyclic batches of {batch} records",
+        "poisson": f", Poisson samples of rate {rate:g}" if rate else "",
+        "streaming": f", {batch} new records per round",
+    }.get(sampling.get("kind", ""), "")
+    network = f"{network} · {rounds} round{'s' * (rounds != 1)}{samples}"
+    is_broken = out.width < cell_len(f"{method} · {network}") and cell_len(method) <= out.width
+    out.print(Text(method + ("\n" if is_broken else " · ") + network, style="bold"))
+
+
+def data_line(problem: Mapping[str, Any]) -> str:
+    """Return the data set, the numbers of records and the objective, from a summary of a problem."""
+    records, counts = problem["records"], []
+    for split in ("train", "validation"):
+        if any(records[split]):
+            counts.append(f"{range_text(min(records[split]), max(records[split]), ',')} {split}")
+    held_out = f", {records['test']:,} held out" if records["test"] else ""
+    objective = {"sites": ", mean over agents", "records": ", mean over all records"}
+    return f"{problem['data']}: {' + '.join(counts)} per agent{held_out}{objective.get(problem.get('weights', ''), '')}"
 
 
 # Printed scores in order. Scores of the problem follow.
@@ -194,7 +222,7 @@ def print_run(report: Report, folder: Path | None, out: Console, verbose: bool =
         verbose: whether to print all notes, settings and scores; by default about 15 lines of text.
     """
     result, x = report.result, report.x
-    print_headline(out, headline(result))
+    print_headline(out, result.method, result.topology, result.privacy, result.problem, result.rounds)
     if result.status != "ok":
         out.print(Text(result.status.replace("_", " "), style="bold red"), reason_text(result), sep=": ")
     items = [("Data", data_line(result.problem))]

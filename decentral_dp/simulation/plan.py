@@ -33,7 +33,7 @@ from decentral_dp.reporting.privacy import (
     unverified_texts,
     variables_text,
 )
-from decentral_dp.reporting.report import data_line, headline_text, skew_text, tabulate_budgets
+from decentral_dp.reporting.report import skew_text, tabulate_budgets
 from decentral_dp.simulation.budget import Budget, Quote, describe_quote
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import plan_job
@@ -212,26 +212,24 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         out: console, default the terminal.
         verbose: whether to print all settings, notes, channels without cost, and the limit for T → ∞.
     """
-    from decentral_dp.reporting.terminal import console, longest, print_headline, print_items, split_columns, terminal
+    from decentral_dp.reporting import terminal
 
-    out, privacy, graph = out or console(), plan.privacy, plan.topology
-    print_headline(out, headline_text(plan.method, graph, privacy, plan.problem, plan.rounds))
+    out, privacy, graph = out or terminal.console(), plan.privacy, plan.topology
+    terminal.print_headline(out, plan.method, graph, privacy, plan.problem, plan.rounds)
     items = [("Title", plan.title)] if verbose and plan.title else []
-    items.append(("Data", data_line(plan.problem)))
+    items.append(("Data", terminal.data_line(plan.problem)))
     # With a coordinator or a server the graph plays no part.
     if not (privacy.publishes_all or graph["has_server"] or plan.n_agents == 1):
         changes = [text for text in (over_time_text(graph), compression_text(graph), byzantine_text(graph)) if text]
         items += [("Graph", graph_line(graph)), *(("", f"{capitalise(text)}.") for text in (*changes, *graph["notes"]))]
     items += [line for line in privacy_lines(privacy) if verbose or line[0] not in VERBOSE_LINES]
     items += [("Mechanism", text)] if (text := mechanism_text(privacy)) else []
-    centred = (
-        "x: mean of the features, y: model" if plan.problem["solves"] == "one-level" and "x" in privacy.signal else ""
-    )
+    is_centred = plan.problem["solves"] == "one-level" and "x" in privacy.signal
+    centred = "x: mean of the features, y: model" if is_centred else ""
     items += [("Skew", skew_text(plan.label_skew))] if verbose and plan.label_skew is not None else []
     items += [("Variables", text)] if verbose and (text := variables_text(privacy) or centred) else []
-    items += (
-        [] if plan.communication is None or plan.n_agents == 1 else [("Sent", communication_text(plan.communication))]
-    )
+    sent = plan.communication if plan.n_agents > 1 else None
+    items += [] if sent is None else [("Sent", communication_text(sent))]
     items += [("Budget", plan.quote_text)] if plan.quote_text else []
     items += [("Settings", plan.hyperparameters_text)] if plan.hyperparameters_text else []
     # Assumptions on the data matter to a guarantee only.
@@ -242,15 +240,15 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
         count = len(unverified_texts(privacy.unverified))
         unverified = f"{count} unverified assumption{'s' * (count > 1)} on custom components. --verbose lists them."
         items += [("Warning", unverified)] if privacy.rests_on_unverified else []
-    print_items(out, items)
+    terminal.print_items(out, items)
     summary = {} if verbose else {"most_rows": _MOST_ROWS, "worst_agents": 0}
     if (budgets := tabulate_budgets(privacy, graph, **summary)) is not None:
         out.print()
         agents, rows = zip(*budgets.rows, strict=True)
         cells = [(c.head, *texts) for c, *texts in zip(budgets.columns, *rows, strict=True)]
         head = f"agents, δ = {delta_text(privacy.delta)}"
-        for part in split_columns(cells, out.width - longest([head, *agents])):
-            out.print(terminal([(head, *agents), *part]), soft_wrap=True)
+        for part in terminal.split_columns(cells, out.width - terminal.longest([head, *agents])):
+            out.print(terminal.terminal([(head, *agents), *part]), soft_wrap=True)
     if not verbose:
         return
     values = {} if plan.settings is None else plan.settings["settled"]
@@ -264,7 +262,7 @@ def print_privacy_plan(plan: Plan, out: Console | None = None, verbose: bool = F
     out.print()
     last = [("Defaults", f"{', '.join(texts)}.")] if texts else []
     last += [("Adversary", plan.adversary_hint)] if plan.adversary_hint else []
-    print_items(out, [*(_privacy_facts(privacy, limits) if privacy.is_noisy else []), *last])
+    terminal.print_items(out, [*(_privacy_facts(privacy, limits) if privacy.is_noisy else []), *last])
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
