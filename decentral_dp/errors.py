@@ -230,11 +230,11 @@ def naming(parameters: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = str(error)
+        texts = [str(error), error.command]
         # Longer keys first, since they contain others. A key in quotation marks is to be written by the user.
         for key in sorted(parameters, key=len, reverse=True):
-            text = re.sub(rf"(?<![\w.\"]){re.escape(key)}(?!\w)", parameters[key], text)
-        error.args, error.command = (text,), text
+            texts = [re.sub(rf"(?<![\w.\"]){re.escape(key)}(?!\w)", parameters[key], text) for text in texts]
+        error.args, error.command = (texts[0],), texts[1]
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_a_stop_ends_the_run_at_the_cost_of_the_plan(tmp_path: Path) -> None:
     assert (run.result.status, run.result.rounds, run.records.rounds) == ("ok", 4, 4)
     assert run.result.privacy.epsilon_max == job.plan().privacy.epsilon_max
     assert pd.read_parquet(tmp_path / "run" / "releases.parquet")["round"].max() == 4
-    assert "ended the run after 4 of 12 rounds. ε is that of all 12." in (tmp_path / "run" / "report.html").read_text()
+    page = re.sub("<[^>]*>", "", (tmp_path / "run" / "report.html").read_text())
+    assert "ended the run after 4 of 12 rounds. ε is that of all 12." in page
     never = job.run(stop=lambda released: False)
     assert never.result.rounds == ROUNDS
 
