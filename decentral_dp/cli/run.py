@@ -135,7 +135,8 @@ def print_and_write_comparison(folders: Sequence[Path], out: Path | None, format
     # Slow to import, with pandas.
     from decentral_dp.reporting.comparison import compare
 
-    comparison = compare(*folders)
+    # Earlier comparisons, which runs/* matches, are no runs.
+    comparison = compare(*(path for path in folders if not (path / "comparison.html").is_file()))
     if out is not None:
         check_writable(out)
     with new_folder(out, "compare") as folder:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.run import print_comparison
+from decentral_dp.cli.run import print_and_write_comparison, print_comparison
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.comparison import compare, comparison_tables
@@ -87,6 +87,13 @@ def test_long_names_are_rows_and_no_column_breaks_them(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[:4]] == [["run", str(k), name] for k, name in enumerate(names, 1)]
     assert ["run", "1", "run", "2", "run", "3", "run", "4"] in [line.split() for line in lines]
+
+
+def test_earlier_comparisons_are_skipped(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compare runs/*` can be repeated."""
+    compare(folders / "a", folders / "b").write(tmp_path / "compare")
+    print_and_write_comparison([tmp_path / "compare", folders / "a", folders / "b"], tmp_path / "out", [])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "b"]
 
 
 def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
