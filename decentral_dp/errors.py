@@ -216,7 +216,7 @@ def converting(
 
 @contextmanager
 def naming(parameters: Mapping[str, str]) -> Iterator[None]:
-    """Name the parameters of a Python function in errors of the scenario that it makes.
+    """Make errors of a scenario name the parameters of the Python function that built it.
 
     Args:
         parameters: key of a scenario → parameter that sets it.

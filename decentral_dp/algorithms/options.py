@@ -132,10 +132,10 @@ NO_FIELDS = (DOMAIN.key, CENTRING.key)
 
 @cache
 def options_of(algorithm: type) -> tuple[Option, ...]:
-    """Return the keys that the fields of a dataclass define, in their order.
+    """Return the keys defined by the fields of a dataclass, in the order of the fields.
 
     Raises:
-        InputError: the class is not a dataclass, or a key cannot have the type of a field.
+        InputError: the class is not a dataclass, or the type of a field is not supported for a key.
     """
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):

@@ -264,13 +264,13 @@ _VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infin
 
 
 def refuse_values(names: Sequence[str], location: str) -> None:
-    """Raise InputError for a header that is the first record of a table without a header.
+    """Raise InputError if the header appears to be a record, because the table has no header.
 
     A name must not be empty, a number, a date or a missing value, and must not occur twice.
 
     Args:
         names: column names. The first may be empty, as pandas writes it above an index.
-        location: beginning of the message, which prints no name.
+        location: prefix of the message, which does not include column names.
     """
     for k, name in enumerate(names):
         # Na is a common name: sodium.

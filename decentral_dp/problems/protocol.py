@@ -365,8 +365,8 @@ def matrices_read(matrix_names: Collection[str], reads_records: Mapping[str, Spl
 def as_stacked(problem: Problem) -> Stacked | None:
     """Return the problem if it evaluates many agents at once, otherwise None.
 
-    If a class overrides `terms` and inherits `stacked_terms`, its formulas differ. The inherited method is then not
-    used.
+    If a class overrides `terms` but inherits `stacked_terms`, the two may be inconsistent, so the inherited method is
+    not used.
     """
     if not isinstance(problem, Stacked):
         return None

@@ -152,7 +152,7 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def decide_claim(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> ClaimVerdict:
-    """Decide a claim for all pairs of a left and a right side with equal labels on the axes that neither side fixes.
+    """Evaluate a claim on all pairs of sides whose labels match on the axes that neither side fixes.
 
     Args:
         claim: claim of the study.

@@ -171,11 +171,11 @@ _OTHER_NAMES = {"fully_connected": "complete", "full": "complete", "clique": "co
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
-    """Return the error for an unknown name, with the nearest valid name, or valid names.
+    """Return the error for an unknown name, which suggests the closest valid name or lists the valid names.
 
     Args:
         subject: key at the beginning of the message.
-        got: unknown name.
+        got: name that was given.
         valid: valid names.
 
     Example:

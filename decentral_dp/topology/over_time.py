@@ -103,7 +103,7 @@ class OverTime:
         return self.sent_weights(t) if self.delay else self.received_weights(t)
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
-        """Return the share of its value, (m,), that each agent keeps in round t because no other agent receives it."""
+        """Return the fraction of its value, (m,), that each agent keeps in round t as no other agent receives it."""
         shares: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
         return shares
 
