@@ -105,7 +105,7 @@ def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 class View(NamedTuple):
-    """Part of a snapshot for one block, as maps channel → (b, ·).
+    """Part of a snapshot that belongs to one block, as maps channel → (b, ·).
 
     Args:
         released: last released values.

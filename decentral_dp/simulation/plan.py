@@ -183,11 +183,11 @@ def plan_scenario(
     Args:
         scenario: name of a shipped scenario, path, dict of the same shape, or loaded scenario.
         overrides: overrides "table.key=value" with TOML values.
-        budget: privacy budget of several runs; the plan has ε before and after this run.
+        budget: privacy budget shared by several runs; the plan gives ε before and after this run.
         **objects: Python objects that replace components of the scenario, as in `build`.
 
     Returns:
-        The plan, with ε of each agent, δ, the ledger, and the privacy statement.
+        The plan, with the ε of each agent, δ, the ledger, and the privacy statement.
 
     Raises:
         InputError: the scenario is invalid.
